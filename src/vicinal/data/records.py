@@ -1,0 +1,213 @@
+"""Labelled examples as columns, the sources that read them, and the batch a method sees."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor
+
+from vicinal.errors import DataError, unknown
+
+Split = Literal["train", "validation", "test"]
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+Kind = Literal["images", "features"]
+
+
+class Source(ABC):
+    """Reads one example at a time by its position, and can name it in an error or a caption."""
+
+    kind: Kind
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def read(self, index: int) -> Any:
+        """An RGB or grey ``PIL.Image`` (images) or a float32 vector (features); DataError if unreadable."""
+
+    @abstractmethod
+    def name(self, index: int) -> str:
+        """A path or title that a person recognises; never used to find anything."""
+
+
+class ImageFiles(Source):
+    """Image files below a folder."""
+
+    kind: Kind = "images"
+
+    def __init__(self, root: Path, paths: Sequence[str]) -> None:
+        self.root, self.paths = root, list(paths)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def name(self, index: int) -> str:
+        return self.paths[index]
+
+    def read(self, index: int) -> Image.Image:
+        return read_image(self.root / self.paths[index])
+
+
+class ImageArray(Source):
+    """Images held in memory as one uint8 array."""
+
+    kind: Kind = "images"
+
+    def __init__(self, pixels: np.ndarray, names: Sequence[str]) -> None:
+        if pixels.dtype != np.uint8 or pixels.ndim not in (3, 4):
+            raise DataError(
+                f"images in memory are uint8 [n h w] or [n h w 3], but {pixels.dtype} {pixels.shape} came. Convert them."
+            )
+        self.pixels, self.names = pixels, list(names)
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def name(self, index: int) -> str:
+        return self.names[index]
+
+    def read(self, index: int) -> Image.Image:
+        return Image.fromarray(self.pixels[index])
+
+
+class FeatureArray(Source):
+    """Feature vectors held in memory; a backbone has already run."""
+
+    kind: Kind = "features"
+
+    def __init__(self, features: np.ndarray, names: Sequence[str]) -> None:
+        if features.ndim != 2 or features.dtype.kind != "f":
+            raise DataError(f"features are a float array [n d], but {features.dtype} {features.shape} came.")
+        self.features, self.names = features, list(names)
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def name(self, index: int) -> str:
+        return self.names[index]
+
+    def read(self, index: int) -> np.ndarray:
+        return self.features[index].astype(np.float32)
+
+
+class Taken(Source):
+    """Some positions of another source, in a given order."""
+
+    def __init__(self, source: Source, positions: np.ndarray) -> None:
+        if isinstance(source, Taken):  # stay one deep, however often a part is taken of a part
+            source, positions = source.source, source.positions[positions]
+        self.source, self.positions, self.kind = source, positions, source.kind
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def name(self, index: int) -> str:
+        return self.source.name(int(self.positions[index]))
+
+    def read(self, index: int) -> Any:
+        return self.source.read(int(self.positions[index]))
+
+
+@dataclass(frozen=True)
+class Records:
+    """A labelled set: one row per example, held as columns.
+
+    Attributes:
+        name: what reports call the set.
+        source: reads row i.
+        labels: class of each row, an index into ``classes``.
+        classes: the classes' names.
+        splits: ``"train"``, ``"validation"`` or ``"test"`` for each row.
+        columns: further integer or float columns that a protocol or method asks for (``camera``, ``angle``,
+            ``role`` 0 = query and gallery, 1 = query only, 2 = gallery only).
+    """
+
+    name: str
+    source: Source
+    labels: np.ndarray
+    classes: tuple[str, ...]
+    splits: np.ndarray
+    columns: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        rows = {"source": len(self.source), "labels": len(self.labels), "splits": len(self.splits)}
+        rows |= {name: len(column) for name, column in self.columns.items()}
+        if len(set(rows.values())) != 1:
+            raise DataError(f"the columns of {self.name} differ in length: {rows}.")
+        if len(self.labels) and not 0 <= self.labels.min() <= self.labels.max() < len(self.classes):
+            raise DataError(
+                f"labels of {self.name} run from {self.labels.min()} to {self.labels.max()}, "
+                f"but there are {len(self.classes)} classes."
+            )
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, positions: np.ndarray) -> "Records":
+        """The rows at ``positions``; labels and class names stay as they are."""
+        return replace(
+            self,
+            source=Taken(self.source, positions),
+            labels=self.labels[positions],
+            splits=self.splits[positions],
+            columns={name: column[positions] for name, column in self.columns.items()},
+        )
+
+    def part(self, split: Split) -> "Records":
+        if split not in SPLITS:
+            raise DataError(unknown("split", split, SPLITS))
+        return self.take(np.flatnonzero(self.splits == split))
+
+    def fingerprint(self) -> str:
+        """A short hash of names, labels and splits: a resumed run must meet the same rows."""
+        digest = sha256()
+        for index in range(len(self)):
+            row = f"{self.source.name(index)}\0{self.classes[self.labels[index]]}\0{self.splits[index]}\n"
+            digest.update(row.encode())
+        return digest.hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one step of a method sees. Rows stand in the order in which the method asked for them.
+
+    Attributes:
+        inputs: images ``[n c h w]`` or features ``[n d]``, preprocessed.
+        labels: class of each row.
+        indices: position of each row in the training records (names files, keys memories).
+        extras: further columns of those rows (``angle``, ...).
+        skipped: positions that could not be read and were replaced by another of their class.
+    """
+
+    inputs: Tensor
+    labels: Int[Tensor, "n"]
+    indices: Int[Tensor, "n"]
+    extras: Mapping[str, Tensor] = field(default_factory=dict)
+    skipped: tuple[int, ...] = ()
+
+    def to(self, device: torch.device) -> "Batch":
+        return replace(
+            self,
+            inputs=self.inputs.to(device, non_blocking=True),
+            labels=self.labels.to(device, non_blocking=True),
+            extras={name: column.to(device, non_blocking=True) for name, column in self.extras.items()},
+        )
+
+
+def read_image(path: Path) -> Image.Image:
+    """The decoded image at ``path``, RGB or 8-bit grey, or a DataError that names it."""
+    try:
+        with Image.open(path) as image:
+            image.load()
+            return image if image.mode in ("L", "RGB") else image.convert("RGB")
+    except FileNotFoundError as error:
+        raise DataError(f"image {path} is missing.") from error
+    except (OSError, UnidentifiedImageError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise DataError(f"image {path} cannot be read: {error}. `vicinal data check` lists all such files.") from error

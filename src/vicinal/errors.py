@@ -1,0 +1,40 @@
+"""How the house refuses: what was asked, what came, what to do."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class VicinalError(Exception):
+    """Every refusal of ours. The command line prints it without a traceback."""
+
+
+class ConfigError(VicinalError, ValueError):
+    """A setting that cannot work; raised before any work starts."""
+
+
+class DataError(VicinalError, ValueError):
+    """Data that cannot be used; names the file and, where there is one, the row."""
+
+
+class RunError(VicinalError):
+    """A run directory that is missing, damaged, of another format or in the wrong state."""
+
+
+class DivergenceError(VicinalError, ArithmeticError):
+    """Training left the numbers that mean something: NaN or infinite loss."""
+
+
+def unknown(kind: str, name: str, choices: Iterable[str]) -> str:
+    """The sentence for a name we do not know, with the nearest one we do.
+
+    >>> unknown("setting", "epoch", ["epochs", "seed"])
+    "unknown setting 'epoch'; did you mean 'epochs'? Known: epochs, seed."
+    >>> unknown("recipe", "x", [])
+    "unknown recipe 'x'; there are none."
+    """
+    known = sorted(choices)
+    if not known:
+        return f"unknown {kind} {name!r}; there are none."
+    near = get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"; did you mean {near[0]!r}?" if near else "."
+    return f"unknown {kind} {name!r}{hint} Known: {', '.join(known)}."

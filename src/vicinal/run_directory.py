@@ -1,0 +1,210 @@
+"""The run directory: the one format that training writes and everything else reads.
+
+``docs/run_directory.md`` describes each file. Whatever a report shows, the run wrote here; reading a run
+executes nothing from it.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vicinal.errors import RunError
+from vicinal.files import read_arrays, read_json, write_arrays, write_json
+
+FORMAT = 1  # raised when a reader of the old format would misread the new one
+
+
+class RunDirectory:
+    """Names, reads and writes the parts of one run."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+
+    @classmethod
+    def create(cls, path: Path | str, *, need_bytes: int = 0) -> "RunDirectory":
+        """Make a new, empty run directory, refusing now what would fail later: no right to write, no room."""
+        run = cls(path)
+        if run.path.exists() and any(run.path.iterdir() if run.path.is_dir() else [run.path]):
+            raise RunError(
+                f"the run was to be written to {run.path}, but that is not an empty folder. "
+                f"Name another with --run, or go on with `vicinal train --resume {run.path}`."
+            )
+        try:
+            run.path.mkdir(parents=True, exist_ok=True)
+            probe = run.path / ".probe"
+            probe.write_bytes(b"")
+            probe.unlink()
+        except OSError as error:
+            raise RunError(f"the run folder {run.path} cannot be written: {error}. Name another with --run.") from error
+        free = shutil.disk_usage(run.path).free
+        if free < need_bytes:
+            raise RunError(
+                f"the run needs about {need_bytes / 2**20:.0f} MiB in {run.path}, but {free / 2**20:.0f} MiB are free. "
+                f"Free some space or name a folder on another disk with --run."
+            )
+        return run
+
+    @classmethod
+    def open(cls, path: Path | str) -> "RunDirectory":
+        """An existing run of a format we read."""
+        run = cls(path)
+        if not run.info_path.is_file():
+            raise RunError(f"{run.path} is not a run: it has no run.json. `vicinal train` makes one.")
+        found = run.info.get("format")
+        if found != FORMAT:
+            raise RunError(
+                f"{run.path} has run format {found}, this vicinal reads format {FORMAT}. "
+                f"Use the version that wrote it ({run.info.get('vicinal', 'unknown')})."
+            )
+        return run
+
+    # -- names ------------------------------------------------------------------------------------
+
+    @property
+    def info_path(self) -> Path:
+        return self.path / "run.json"
+
+    @property
+    def status_path(self) -> Path:
+        return self.path / "status.json"
+
+    @property
+    def model_path(self) -> Path:
+        return self.path / "model.json"
+
+    @property
+    def weights_path(self) -> Path:
+        return self.path / "model.safetensors"
+
+    @property
+    def metrics_path(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def timing_path(self) -> Path:
+        return self.path / "timing.jsonl"
+
+    @property
+    def results_path(self) -> Path:
+        return self.path / "results.json"
+
+    @property
+    def checkpoints_path(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def artefacts_path(self) -> Path:
+        return self.path / "artefacts"
+
+    @property
+    def thumbnails_path(self) -> Path:
+        return self.artefacts_path / "thumbnails.png"
+
+    @property
+    def report_path(self) -> Path:
+        return self.path / "report.html"
+
+    @property
+    def figures_path(self) -> Path:
+        return self.path / "figures"
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    @property
+    def info(self) -> dict[str, Any]:
+        return _object(read_json(self.info_path), self.info_path)
+
+    @property
+    def status(self) -> dict[str, Any]:
+        return _object(read_json(self.status_path), self.status_path) if self.status_path.is_file() else {}
+
+    @property
+    def results(self) -> dict[str, Any] | None:
+        """The table of the finished run, or None while there is none."""
+        return _object(read_json(self.results_path), self.results_path) if self.results_path.is_file() else None
+
+    def metrics(self) -> Iterator[dict[str, Any]]:
+        """The lines of ``metrics.jsonl`` in order; a last line cut off by a crash is left out."""
+        yield from _lines(self.metrics_path)
+
+    def timing(self) -> Iterator[dict[str, Any]]:
+        yield from _lines(self.timing_path)
+
+    def arrays(self, name: str) -> dict[str, np.ndarray] | None:
+        """The arrays of ``artefacts/NAME.npz``, or None where the run did not write them."""
+        path = self.artefacts_path / f"{name}.npz"
+        return read_arrays(path) if path.is_file() else None
+
+    def document(self, name: str) -> dict[str, Any] | None:
+        """The content of ``artefacts/NAME.json``, or None where the run did not write it."""
+        path = self.artefacts_path / f"{name}.json"
+        return _object(read_json(path), path) if path.is_file() else None
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    def write_info(self, info: Mapping[str, Any]) -> None:
+        write_json(self.info_path, {"format": FORMAT, **info})
+
+    def write_status(self, state: str, **facts: Any) -> None:
+        write_json(self.status_path, {"state": state, **facts})
+
+    def write_results(self, results: Mapping[str, Any]) -> None:
+        write_json(self.results_path, dict(results))
+
+    def write_arrays(self, name: str, **arrays: np.ndarray) -> None:
+        write_arrays(self.artefacts_path / f"{name}.npz", arrays)
+
+    def write_document(self, name: str, document: Mapping[str, Any]) -> None:
+        write_json(self.artefacts_path / f"{name}.json", dict(document))
+
+
+class Journal:
+    """An append-only file of JSON lines that can be cut back to an earlier length.
+
+    A checkpoint notes ``length``; a resume cuts to it, so lines of lost steps never stand twice.
+    """
+
+    def __init__(self, path: Path, *, length: int | None = None) -> None:
+        self._file = path.open("ab")
+        if length is not None:
+            if self._file.tell() < length:
+                raise RunError(f"{path} has {self._file.tell()} bytes, the checkpoint expects {length}: it was cut.")
+            self._file.truncate(length)
+            self._file.seek(0, os.SEEK_END)
+
+    def append(self, line: Mapping[str, Any]) -> None:
+        self._file.write((json.dumps(line, allow_nan=False) + "\n").encode())
+        self._file.flush()
+
+    def sync(self) -> int:
+        """Force all lines to disk; return the length to note in a checkpoint."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        return self._file.tell()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    if not path.is_file():
+        return
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith("\n"):
+                return
+            try:
+                yield json.loads(line)
+            except json.JSONDecodeError as error:
+                raise RunError(f"{path}, line {number}: not JSON ({error}).") from error
+
+
+def _object(value: Any, path: Path) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise RunError(f"{path} should hold a JSON object, but holds a {type(value).__name__}.")
+    return value

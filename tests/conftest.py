@@ -1,0 +1,47 @@
+"""What all tests share: seeded data, one torch thread, shape checks, and where the shared data lies."""
+
+import os
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: two workers share two cores
+
+import pytest
+import torch
+from jaxtyping import install_import_hook
+
+# Shapes in annotations are checked while tests run; a mismatch is a test failure with both shapes named.
+install_import_hook(["vicinal.geometry", "vicinal.losses", "vicinal.tuples", "vicinal.index", "vicinal.evaluation"], "beartype.beartype")
+
+torch.set_num_threads(1)
+
+DATA = Path(os.environ.get("VICINAL_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+
+def pytest_collection_modifyitems(config, items):
+    for item in items:
+        if item.get_closest_marker("data") and not DATA.is_dir():
+            item.add_marker(pytest.mark.skip(reason=f"no data sets at {DATA}; set VICINAL_DATA"))
+        if item.get_closest_marker("gpu") and not torch.cuda.is_available():
+            item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+        if item.get_closest_marker("browser") and not any(Path(p).exists() for p in ("/usr/bin/chromium", "/usr/bin/google-chrome")):
+            item.add_marker(pytest.mark.skip(reason="no /usr/bin/chromium; `.ci/run` installs it"))
+
+
+@pytest.fixture(scope="session")
+def data_root() -> Path:
+    return DATA
+
+
+@pytest.fixture
+def rng() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
+
+
+@pytest.fixture
+def unit_vectors(rng):
+    """``unit_vectors(n, dim=d)``: float64 rows of length 1, the same in every run."""
+
+    def make(n: int, dim: int = 4) -> torch.Tensor:
+        return torch.nn.functional.normalize(torch.randn(n, dim, generator=rng, dtype=torch.float64), dim=1)
+
+    return make

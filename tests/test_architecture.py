@@ -1,0 +1,66 @@
+"""The dependency direction, executable: a part imports only from layers before its own; siblings are strangers."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).parents[1] / "src/vicinal"
+LAYERS = [
+    {"errors"},
+    {"files", "description", "geometry", "tuples", "parallel"},
+    {"run_directory"},
+    {"mining", "reports"},  # reports read run directories, never live objects
+    {"losses", "sampling", "models", "data", "index", "linear"},
+    {"synthesis", "assessment", "evaluation", "compat"},
+    {"methods"},
+    {"training", "serve"},
+    {"bench"},
+    {"recipes"},
+    {"cli"},
+    {"__init__", "__main__"},  # the front door: exports lazily what the house holds
+]
+DEPTH = {name: depth for depth, layer in enumerate(LAYERS) for name in layer}
+NO_ROOM = {"utils", "common", "misc", "helpers", "core"}  # rooms without a noun, where direction dies
+
+
+def imports(tree):
+    """The parts of vicinal that a module imports, wherever in the file the import stands."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "relative import: write the full path"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        yield from (name.split(".")[1] for name in names if name.startswith("vicinal."))
+
+
+@pytest.mark.parametrize("path", sorted(SRC.rglob("*.py")), ids=lambda p: str(p.relative_to(SRC)))
+def test_imports_point_down(path):
+    parts = path.relative_to(SRC).with_suffix("").parts
+    here = parts[0]
+    assert len(parts) <= 2, "two levels, no third"
+    assert not NO_ROOM & set(parts), "a helper lives beside its caller, in the layer whose noun it is"
+    for there in set(imports(ast.parse(path.read_text()))) - {here}:
+        assert there in DEPTH, f"{there} has no layer: give it one in LAYERS"
+        assert DEPTH[there] < DEPTH[here], f"{here} may not import {there}"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import vicinal.methods.plain",
+        "from vicinal.methods import plain",
+        "from vicinal import methods",
+        "def f():\n    from vicinal.methods.plain import Plain as Q",
+    ],
+)
+def test_the_guard_sees_every_spelling(line):
+    assert set(imports(ast.parse(line))) == {"methods"}
+
+
+def test_source_raises_instead_of_asserting():
+    found = [p for p in SRC.rglob("*.py") if any(isinstance(n, ast.Assert) for n in ast.walk(ast.parse(p.read_text())))]
+    assert not found, f"`assert` vanishes under -O; raise an error of vicinal.errors in {found}"
