@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -172,6 +172,12 @@ class Records:
             row = f"{self.source.name(index)}\0{self.classes[self.labels[index]]}\0{self.splits[index]}\n"
             digest.update(row.encode())
         return digest.hexdigest()[:16]
+
+
+class Dataset(Protocol):
+    """Where records come from: a small frozen dataclass of settings (a path, a seed) that can be written as JSON."""
+
+    def load(self) -> Records: ...
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,122 @@
+"""An embedder with its preprocessing: what turns records into vectors, and what a run keeps of a model."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor
+
+from vicinal.data import TRANSFORMS
+from vicinal.data.loader import load_all
+from vicinal.data.records import Records
+from vicinal.data.transforms import Transform
+from vicinal.description import build, describe
+from vicinal.errors import DataError, RunError
+from vicinal.files import read_json, write_atomically, write_json
+from vicinal.models import MODELS
+from vicinal.models.embedder import Embedder
+from vicinal.run_directory import FORMAT, RunDirectory
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """Vectors of some records.
+
+    Attributes:
+        vectors: one row per record that could be read, on the CPU.
+        records: those records, in the same order.
+        skipped: names of the records that could not be read.
+    """
+
+    vectors: Float[Tensor, "n d"]
+    records: Records
+    skipped: tuple[str, ...]
+
+    @property
+    def labels(self) -> Tensor:
+        return torch.from_numpy(self.records.labels).long()
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """From records to vectors: preprocessing, network and device together."""
+
+    embedder: Embedder
+    preprocessing: Transform
+    device: torch.device
+
+    def embed(
+        self,
+        records: Records,
+        *,
+        batch_size: int = 256,
+        workers: int = 0,
+        skip_corrupt: bool = False,
+        features: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> Embedded:
+        """Embed all records in evaluation mode.
+
+        Args:
+            features: give the backbone's feature y instead of the embedding z.
+            progress: told how many records are done.
+        """
+        if records.source.kind != self.preprocessing.kind:
+            raise DataError(
+                f"this model embeds {self.preprocessing.kind}, but {records.name} holds {records.source.kind}. "
+                f"Use data of the kind it was trained on."
+            )
+        forward = self.embedder.features if features else self.embedder
+        training = self.embedder.training
+        self.embedder.eval()
+        rows, kept, skipped = [], [], []
+        try:
+            with torch.inference_mode():
+                for batch in load_all(
+                    records, self.preprocessing, batch_size=batch_size, workers=workers, skip_corrupt=skip_corrupt
+                ):
+                    skipped.extend(batch.skipped)
+                    kept.append(batch.indices)
+                    if len(batch.indices):
+                        rows.append(forward(batch.to(self.device).inputs).float().cpu())
+                    if progress is not None:
+                        progress(sum(map(len, kept)))
+        finally:
+            self.embedder.train(training)
+        if not rows:
+            raise DataError(f"{records.name} has no readable record to embed ({len(skipped)} could not be read).")
+        return Embedded(
+            vectors=torch.cat(rows).clone(),  # out of inference mode, so that callers may differentiate
+            records=records.take(torch.cat(kept).numpy()),
+            skipped=tuple(records.source.name(index) for index in skipped),
+        )
+
+    def save_description(self, run: RunDirectory) -> None:
+        document = {"format": FORMAT, "embedder": describe(self.embedder), "preprocessing": describe(self.preprocessing)}
+        write_json(run.model_path, document)
+
+    def save_weights(self, run: RunDirectory) -> None:
+        tensors = {name: value.detach().cpu().contiguous() for name, value in self.embedder.state_dict().items()}
+        write_atomically(run.weights_path, lambda file: file.write(save(tensors)))
+
+    @classmethod
+    def load(cls, run: RunDirectory, device: torch.device | None = None) -> "Encoder":
+        """The selected model of a run, rebuilt without executing anything from it."""
+        if not run.weights_path.is_file():
+            raise RunError(f"{run.path} has no selected model yet (model.safetensors). Let it train to its first evaluation.")
+        document = read_json(run.model_path)
+        if not isinstance(document, dict) or document.get("format") != FORMAT:
+            raise RunError(f"{run.model_path} is not a model of format {FORMAT}. Use the version that wrote it.")
+        embedder = build(document.get("embedder"), MODELS)
+        preprocessing = build(document.get("preprocessing"), TRANSFORMS)
+        if not isinstance(embedder, Embedder):
+            raise RunError(f"{run.model_path} describes a {type(embedder).__name__}, not an Embedder.")
+        try:
+            embedder.load_state_dict(load_file(run.weights_path))
+        except (SafetensorError, OSError, RuntimeError) as error:
+            raise RunError(f"{run.weights_path} does not fit {run.model_path}: {error}") from error
+        device = device or torch.device("cpu")
+        return cls(embedder.to(device).eval(), preprocessing, device)

@@ -1,0 +1,97 @@
+"""The method that every other one is measured against: embed, score, step."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from vicinal.data.records import Batch
+from vicinal.losses.activity import active_share
+from vicinal.models.embedder import Embedder
+from vicinal.parallel import average_gradients, gather
+
+
+class Sampler(Protocol):
+    """Index lists for an epoch, a function of the seed and the epoch alone."""
+
+    def epoch(self, number: int) -> Sequence[Sequence[int]]: ...
+
+
+@dataclass
+class Plain:
+    """One loss, one optimiser. HDML, LoOp and ALA differ from this file, not from the loop.
+
+    The loss sees z before normalisation: each loss states for itself whether it works on the sphere.
+    """
+
+    embedder: Embedder
+    loss: nn.Module
+    sampler: Sampler
+    optimizer: Optimizer
+    schedule: LRScheduler | None = None
+
+    def batches(self, epoch: int) -> Sequence[Sequence[int]]:
+        return self.sampler.epoch(epoch)
+
+    def step(self, batch: Batch) -> dict[str, Tensor]:
+        """Take one optimisation step; return what the step was worth."""
+        raw = self.embedder.embed(self.embedder.features(batch.inputs))
+        embeddings, labels = gather(raw, batch.labels)
+        loss = self.loss(embeddings, labels)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        average_gradients(self._parameters())
+        self.optimizer.step()
+        if self.schedule is not None:
+            self.schedule.step()
+        return {"loss": loss.detach(), **describe_batch(embeddings.detach(), labels, self.loss)}
+
+    def collapsed_loss(self, batch: Batch) -> float:
+        return collapsed_loss(self.loss, batch.labels, self.embedder.dim or self.embedder.width)
+
+    def state_dict(self) -> dict[str, Any]:
+        state = {
+            "embedder": self.embedder.state_dict(),
+            "loss": self.loss.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+        }
+        return state if self.schedule is None else state | {"schedule": self.schedule.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.embedder.load_state_dict(state["embedder"])
+        self.loss.load_state_dict(state["loss"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.schedule is not None:
+            self.schedule.load_state_dict(state["schedule"])
+
+    def _parameters(self) -> list[nn.Parameter]:
+        return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+
+
+def describe_batch(embeddings: Tensor, labels: Tensor, loss: nn.Module) -> dict[str, Tensor]:
+    """What every method reports of a batch besides its loss.
+
+    ``active`` is the share of the batch's triplets whose negative is nearer than the positive by less than the loss's
+    margin (0 where it has none), on the unit sphere; ``spread`` is the embeddings' distance from their common mean
+    relative to their length, 0 when all have collapsed to one point.
+    """
+    margin = getattr(loss, "margin", None)
+    squared = bool(getattr(loss, "squared", False))
+    active = active_share(
+        embeddings, labels, margin=margin if isinstance(margin, float) else 0.0, squared=squared, normalize=True
+    )
+    centred = embeddings - embeddings.mean(dim=0)
+    spread = centred.norm() / embeddings.norm().clamp(min=torch.finfo(embeddings.dtype).tiny)
+    return {"active": active, "spread": spread}
+
+
+def collapsed_loss(loss: nn.Module, labels: Tensor, dim: int) -> float:
+    """The loss of a batch whose embeddings are all the same unit vector."""
+    same = functional.normalize(torch.ones(len(labels), dim, device=labels.device), dim=1)
+    with torch.no_grad():
+        return float(loss(same, labels))

@@ -1,0 +1,36 @@
+"""A small convolutional network for small pictures and CPU work."""
+
+from torch import Tensor, nn
+
+from vicinal.errors import ConfigError
+
+
+class SmallConvNet(nn.Module):
+    """Blocks of 3x3 convolution, batch norm, ReLU and 2x2 maximum pooling.
+
+    Each block halves the side and the last gives the feature's width, as in the few-shot literature's "Conv-4"
+    (Vinyals et al. 2016), with widths that grow.
+
+    Args:
+        channels: 1 for grey, 3 for colour pictures.
+        widths: output channels of each block.
+    """
+
+    def __init__(self, channels: int = 1, widths: tuple[int, ...] = (32, 64, 128)) -> None:
+        super().__init__()
+        if not widths:
+            raise ConfigError("SmallConvNet needs at least one block, but widths is empty.")
+        self.channels, self.widths, self.width = channels, tuple(widths), widths[-1]
+        blocks: list[nn.Module] = []
+        for before, after in zip((channels, *widths), widths, strict=False):
+            blocks += [
+                nn.Conv2d(before, after, 3, padding=1, bias=False),  # the batch norm's shift is the bias
+                nn.BatchNorm2d(after),
+                nn.ReLU(inplace=True),
+                nn.MaxPool2d(2),
+            ]
+        self.blocks = nn.Sequential(*blocks)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        maps: Tensor = self.blocks(inputs)
+        return maps

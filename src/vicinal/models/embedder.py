@@ -1,0 +1,56 @@
+"""The embedder: backbone, pooling, head; the feature y and the embedding z are both at hand."""
+
+from typing import Literal
+
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from vicinal.errors import ConfigError
+
+Pooling = Literal["average", "max", "both"]
+
+
+class Embedder(nn.Module):
+    """z = g(f(x)): a backbone f gives the feature y, a linear head g the embedding z.
+
+    Methods that need y (HDML's generator maps back to it) call ``features`` and ``embed`` themselves; what is
+    deployed is ``forward``.
+
+    Args:
+        backbone: gives a map ``[n c h w]`` or a vector ``[n c]``; has ``width`` = c.
+        dim: size of the embedding; None leaves the head out, so z = y.
+        normalize: whether ``forward`` puts z on the unit sphere. Losses that work on the sphere normalise for
+            themselves, so this decides only what is deployed and measured.
+        pooling: how a map becomes a vector; ``"both"`` is the sum of average and maximum.
+    """
+
+    def __init__(
+        self, backbone: nn.Module, dim: int | None = None, *, normalize: bool = True, pooling: Pooling = "average"
+    ) -> None:
+        super().__init__()
+        if dim is not None and dim < 1:
+            raise ConfigError(f"an embedding has at least 1 dimension, but dim={dim} came.")
+        self.backbone, self.dim, self.normalize, self.pooling = backbone, dim, normalize, pooling
+        self.width = int(backbone.width)  # type: ignore[arg-type]
+        self.head = nn.Identity() if dim is None else nn.Linear(self.width, dim)
+
+    def features(self, inputs: Tensor) -> Float[Tensor, "n c"]:
+        """y = pooled f(x)."""
+        maps: Tensor = self.backbone(inputs)
+        if maps.ndim == 2:
+            return maps
+        if self.pooling == "average":
+            return maps.mean(dim=(2, 3))
+        if self.pooling == "max":
+            return maps.amax(dim=(2, 3))
+        return maps.mean(dim=(2, 3)) + maps.amax(dim=(2, 3))
+
+    def embed(self, features: Float[Tensor, "n c"]) -> Float[Tensor, "n d"]:
+        """z = g(y), before any normalisation."""
+        embeddings: Tensor = self.head(features)
+        return embeddings
+
+    def forward(self, inputs: Tensor) -> Float[Tensor, "n d"]:
+        embeddings = self.embed(self.features(inputs))
+        return functional.normalize(embeddings, dim=1) if self.normalize else embeddings

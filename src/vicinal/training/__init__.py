@@ -1,0 +1,1 @@
+"""Training: the loop, the run that writes it down, checkpoints and recipes."""

@@ -1,0 +1,117 @@
+"""Checkpoints: any state of a method as safetensors and JSON, whole or not at all.
+
+A state is nested dictionaries, lists and tuples of tensors and plain values, as ``state_dict`` gives. Tensors go to
+``state.safetensors``; the structure, with a reference in each tensor's place, goes to ``state.json``. Reading one
+executes nothing.
+"""
+
+import math
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor
+
+from vicinal.errors import ConfigError, RunError
+from vicinal.files import read_json, sync_directory, write_atomically, write_json
+
+FORMAT = 1
+_NAME = re.compile(r"step-(\d{8})")
+
+
+def save_checkpoint(folder: Path, step: int, state: dict[str, Any], *, keep: int = 2) -> Path:
+    """Write ``folder/step-N`` and drop all but the newest ``keep``.
+
+    The folder appears under its name only when all of it is on the disk.
+    """
+    final = folder / f"step-{step:08d}"
+    partial = folder / f".step-{step:08d}.part"
+    for stale in (*folder.glob(".step-*.part"), final):
+        shutil.rmtree(stale, ignore_errors=True)
+    partial.mkdir(parents=True)
+    tensors: dict[str, Tensor] = {}
+    tree = _encode(state, "state", tensors)
+    blob = save(tensors)
+    write_atomically(partial / "state.safetensors", lambda file: file.write(blob))
+    write_json(partial / "state.json", {"format": FORMAT, "step": step, "state": tree})
+    partial.rename(final)
+    sync_directory(folder)
+    for old in _steps(folder)[:-keep]:
+        shutil.rmtree(old, ignore_errors=True)
+    return final
+
+
+def latest_checkpoint(folder: Path) -> Path | None:
+    """The newest whole checkpoint, or None."""
+    steps = _steps(folder)
+    return steps[-1] if steps else None
+
+
+def load_checkpoint(path: Path) -> dict[str, Any]:
+    """The state saved at ``path``, its tensors on the CPU."""
+    document = read_json(path / "state.json")
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise RunError(f"{path} is not a checkpoint of format {FORMAT}. Resume with the version that wrote it.")
+    try:
+        tensors = load_file(path / "state.safetensors")
+    except (SafetensorError, OSError) as error:
+        raise RunError(f"{path}/state.safetensors cannot be read: {error}. Remove that folder to use an older one.") from error
+    state = _decode(document["state"], tensors)
+    if not isinstance(state, dict):
+        raise RunError(f"{path}/state.json holds no state.")
+    return state
+
+
+def _steps(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("step-*") if _NAME.fullmatch(path.name)) if folder.is_dir() else []
+
+
+def _encode(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
+    """JSON with ``{"tensor": name}`` for tensors and tagged containers, so that types survive the trip."""
+    if isinstance(value, Tensor):
+        tensors[name] = value.detach().to("cpu", copy=True).contiguous()  # a copy: shared storage cannot be saved
+        return {"tensor": name}
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": repr(value)}
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, dict):
+        if not all(isinstance(key, (str, int)) for key in value):
+            raise ConfigError(f"state {name} has keys that are neither text nor numbers: {list(value)[:3]}")
+        return {"dict": [[key, _encode(item, f"{name}.{key}", tensors)] for key, item in value.items()]}
+    if isinstance(value, (list, tuple)):
+        tag = "tuple" if isinstance(value, tuple) else "list"
+        return {tag: [_encode(item, f"{name}.{place}", tensors) for place, item in enumerate(value)]}
+    raise ConfigError(f"state {name} is a {type(value).__name__}; a state holds tensors, numbers, text and containers.")
+
+
+def _decode(value: Any, tensors: dict[str, Tensor]) -> Any:
+    if not isinstance(value, dict):
+        return value
+    ((tag, content),) = value.items()
+    if tag == "tensor":
+        return tensors[content]
+    if tag == "float":
+        return float(content)
+    if tag == "dict":
+        return {key: _decode(item, tensors) for key, item in content}
+    items = [_decode(item, tensors) for item in content]
+    return tuple(items) if tag == "tuple" else items
+
+
+def random_state() -> dict[str, Tensor]:
+    """The state of torch's global generators, for what draws from them (dropout)."""
+    state = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        state["cuda"] = torch.cuda.get_rng_state()
+    return state
+
+
+def set_random_state(state: dict[str, Tensor]) -> None:
+    torch.set_rng_state(state["cpu"])
+    if "cuda" in state and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state["cuda"])

@@ -1,0 +1,63 @@
+"""What a person sees while a run trains: a bar in a terminal, plain lines elsewhere."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console as RichConsole
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+PLAIN_SECONDS = 10.0  # between two lines when nobody watches a bar
+
+
+class Console:
+    """Prints lines and follows training; silent when ``quiet``."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._rich = RichConsole(file=sys.stderr, quiet=quiet, soft_wrap=True, highlight=False)
+
+    def line(self, text: str, *, warning: bool = False) -> None:
+        """One line of plain text; nothing in it is taken for markup."""
+        self._rich.print(f"[bold yellow]{escape(text)}[/]" if warning else escape(text))
+
+    @contextmanager
+    def following(self, total: int, done: int, title: str) -> "Iterator[Follower]":
+        """Follow ``total`` items of which ``done`` are already behind us."""
+        if not self._rich.is_terminal:
+            yield Follower(self, total, done, title)
+            return
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[facts]}"),
+            TimeRemainingColumn(compact=True),
+        )
+        with Progress(*columns, console=self._rich, transient=True, expand=True) as progress:
+            task = progress.add_task(escape(title), total=total, completed=done, facts="")
+            yield Follower(self, total, done, title, progress, task)
+
+
+class Follower:
+    """Progress through a known number of items."""
+
+    def __init__(
+        self, console: Console, total: int, done: int, title: str, progress: Progress | None = None, task: TaskID | None = None
+    ) -> None:
+        self._console, self._total, self._done, self._title = console, total, done, title
+        self._progress, self._task = progress, task
+        self._start, self._first, self._last = time.monotonic(), done, time.monotonic()
+
+    def advance(self, done: int, facts: str = "") -> None:
+        """Say that ``done`` items are behind us, with what is worth seeing now."""
+        self._done = done
+        if self._progress is not None and self._task is not None:
+            self._progress.update(self._task, completed=done, facts=escape(facts))
+            return
+        now = time.monotonic()
+        if now - self._last >= PLAIN_SECONDS or (done == self._total and now - self._start >= PLAIN_SECONDS):
+            self._last = now
+            left = (now - self._start) / max(1, done - self._first) * (self._total - done)
+            self._console.line(f"{self._title} {done}/{self._total}  {facts}  {left:.0f} s left")

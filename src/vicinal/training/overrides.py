@@ -1,0 +1,95 @@
+"""``key=value`` overrides of a recipe, typed by the annotations of its fields."""
+
+import dataclasses
+import types
+import typing
+from collections.abc import Sequence
+from typing import Any, Literal, TypeVar
+
+from vicinal.data import open_path
+from vicinal.data.records import Dataset
+from vicinal.errors import ConfigError, unknown
+from vicinal.training.recipe import Recipe
+
+R = TypeVar("R", bound=Recipe)
+
+
+def apply(kind: type[R], overrides: Sequence[str]) -> R:
+    """A recipe with some settings changed; ``a.b=c`` reaches into a setting that has settings of its own."""
+    changes: dict[str, Any] = {}
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        if not equals:
+            raise ConfigError(f"an override is written key=value, but {override!r} came.")
+        first, *rest = key.split(".")
+        fields = {field.name: field for field in dataclasses.fields(kind)}
+        if first not in fields:
+            raise ConfigError(unknown("setting", first, fields))
+        if rest:
+            now = changes.get(first, _default(fields[first]))
+            changes[first] = _replace(now, rest, text, key)
+        else:
+            changes[first] = parse(text, typing.get_type_hints(kind)[first], key)
+    return kind(**changes)
+
+
+def parse(text: str, annotation: Any, key: str) -> Any:
+    """The value that ``text`` stands for under an annotation.
+
+    >>> parse("1,2,4", tuple[int, ...], "recalls")
+    (1, 2, 4)
+    >>> parse("none", int | None, "workers") is None
+    True
+    """
+    if annotation is Dataset:
+        return open_path(text)
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (typing.Union, types.UnionType):
+        if text.lower() == "none" and type(None) in arguments:
+            return None
+        return parse(text, next(a for a in arguments if a is not type(None)), key)
+    if origin is Literal:
+        by_text = {str(choice): choice for choice in arguments}
+        if text not in by_text:
+            raise ConfigError(f"for {key}: " + unknown("value", text, by_text))
+        return by_text[text]
+    if origin is tuple:
+        parts = [part for part in text.strip("()[]").split(",") if part.strip()]
+        return tuple(parse(part.strip(), arguments[0], key) for part in parts)
+    if annotation is bool:
+        if text.lower() not in ("true", "false", "yes", "no", "1", "0"):
+            raise ConfigError(f"{key} is true or false, but {text!r} came.")
+        return text.lower() in ("true", "yes", "1")
+    if annotation in (int, float):
+        try:
+            value = annotation(text)
+        except ValueError:
+            raise ConfigError(f"{key} is a number ({annotation.__name__}), but {text!r} came.") from None
+        return value
+    if annotation is str:
+        return text
+    if dataclasses.is_dataclass(annotation):
+        names = ", ".join(f"{key}.{field.name}" for field in dataclasses.fields(annotation))
+        raise ConfigError(f"{key} is a group of settings; set one of them: {names}.")
+    raise ConfigError(f"{key} cannot be set on the command line; write it into a recipe file of your own.")
+
+
+def _default(field: Any) -> Any:
+    if field.default is not dataclasses.MISSING:
+        return field.default
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    raise ConfigError(f"{field.name} has no default; give it as {field.name}=... before its parts.")
+
+
+def _replace(value: Any, path: list[str], text: str, key: str) -> Any:
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        raise ConfigError(f"{key}: {type(value).__name__} has no settings of its own.")
+    fields = [field.name for field in dataclasses.fields(value)]
+    if path[0] not in fields:
+        raise ConfigError(f"for {key}: " + unknown("setting", path[0], fields))
+    if len(path) > 1:
+        inner = _replace(getattr(value, path[0]), path[1:], text, key)
+    else:
+        inner = parse(text, typing.get_type_hints(type(value))[path[0]], key)
+    return dataclasses.replace(value, **{path[0]: inner})

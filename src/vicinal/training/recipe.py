@@ -1,0 +1,108 @@
+"""Recipes: Python files whose settings are typed fields and whose ``build`` makes the method.
+
+A recipe file holds one final subclass of ``Recipe`` and a docstring with command, cost and the number to expect. It
+imports the classes it uses, so there is no registry. Any field can be overridden on the command line
+(``epochs=5 data.per_class=30``); an unknown key or a value of another type is refused.
+"""
+
+import dataclasses
+import importlib
+import importlib.util
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from vicinal.data import DATASETS, TRANSFORMS
+from vicinal.data.records import Dataset, Records
+from vicinal.data.transforms import Transform
+from vicinal.description import build, describe
+from vicinal.errors import ConfigError, unknown
+from vicinal.methods.method import Method
+from vicinal.training.listing import packaged_recipes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe(ABC):
+    """The settings that every recipe has; its own come on top.
+
+    Attributes:
+        data: where the records come from; on the command line a path (``data=birds/``) opens what lies there.
+        transform: preprocessing of the training inputs; its ``evaluation()`` twin is used for all else.
+        seed: initial weights, batches, augmentation and the held-out classes follow from it.
+        epochs: how often ``method.batches`` is asked.
+        validation: share of the training classes held out to select the model; 0 selects the last one.
+        evaluate_every: epochs between two looks at the validation classes.
+        recalls: the K of Recall@K in the result table.
+        restarts: k-means restarts behind NMI, AMI and F1.
+        device: ``auto`` takes the GPU where there is one.
+        workers: processes that read images; None is none for arrays in memory and one per core for files.
+        batch_size: rows at a time when embedding without training.
+        skip_corrupt: replace unreadable images by others of their class, and count them, instead of stopping.
+        checkpoint_seconds: a kill loses at most about this much work.
+    """
+
+    data: Dataset
+    transform: Transform
+    seed: int = 0
+    epochs: int = 10
+    validation: float = 0.2
+    evaluate_every: int = 1
+    recalls: tuple[int, ...] = (1, 2, 4, 8)
+    restarts: int = 3
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    workers: int | None = None
+    batch_size: int = 256
+    skip_corrupt: bool = False
+    checkpoint_seconds: float = 20.0
+
+    def __post_init__(self) -> None:
+        for name, least in (("epochs", 1), ("evaluate_every", 1), ("restarts", 1), ("batch_size", 1), ("seed", 0)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"{name} must be at least {least}, but {getattr(self, name)} came.")
+        if not 0 <= self.validation < 1:
+            raise ConfigError(f"validation is a share of the training classes, 0 <= share < 1, but {self.validation} came.")
+        if not self.recalls or min(self.recalls) < 1:
+            raise ConfigError(f"recalls are positive K, at least one, but {self.recalls} came.")
+
+    @abstractmethod
+    def build(self, train: Records) -> Method:
+        """The method, its embedder included, for these training records. Torch is seeded just before."""
+
+
+def find_recipe(name: str) -> type[Recipe]:
+    """The recipe class of a packaged recipe's name or of a Python file that the caller names."""
+    if name.endswith(".py"):
+        path = Path(name)
+        if not path.is_file():
+            raise ConfigError(f"the recipe file {path} does not exist.")
+        spec = importlib.util.spec_from_file_location(f"vicinal_recipe_{path.stem}", path)
+        if spec is None or spec.loader is None:
+            raise ConfigError(f"{path} cannot be loaded as a Python file.")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    else:
+        if name not in packaged_recipes():
+            raise ConfigError(unknown("recipe", name, packaged_recipes()) + " A file of your own ends in .py.")
+        module = importlib.import_module(f"vicinal.recipes.{name}")
+    found = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, Recipe) and value.__module__ == module.__name__
+    ]
+    if len(found) != 1:
+        raise ConfigError(f"a recipe file holds one subclass of Recipe, but {name} holds {len(found)}.")
+    return found[0]
+
+
+def settings(recipe: Recipe) -> dict[str, Any]:
+    """Every resolved setting as JSON; ``from_settings`` reads it back."""
+    return {field.name: describe(getattr(recipe, field.name)) for field in dataclasses.fields(recipe)}
+
+
+def from_settings(kind: type[Recipe], saved: dict[str, Any]) -> Recipe:
+    known = {field.name for field in dataclasses.fields(kind)}
+    for name in saved:
+        if name not in known:
+            raise ConfigError(f"the saved recipe has a setting that {kind.__name__} lacks: " + unknown("setting", name, known))
+    return kind(**{name: build(value, DATASETS | TRANSFORMS) for name, value in saved.items()})
