@@ -170,10 +170,11 @@ class Journal:
     """
 
     def __init__(self, path: Path, *, length: int | None = None) -> None:
+        present = path.stat().st_size if path.exists() else 0
+        if length is not None and present < length:
+            raise RunError(f"{path} has {present} bytes, the checkpoint expects {length}: it was cut. Start a new run.")
         self._file = path.open("ab")
         if length is not None:
-            if self._file.tell() < length:
-                raise RunError(f"{path} has {self._file.tell()} bytes, the checkpoint expects {length}: it was cut.")
             self._file.truncate(length)
             self._file.seek(0, os.SEEK_END)
 

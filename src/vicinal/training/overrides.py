@@ -30,6 +30,9 @@ def apply(kind: type[R], overrides: Sequence[str]) -> R:
             changes[first] = _replace(now, rest, text, key)
         else:
             changes[first] = parse(text, typing.get_type_hints(kind)[first], key)
+    missing = [f.name for f in dataclasses.fields(kind) if f.name not in changes and not _has_default(f)]
+    if missing:
+        raise ConfigError(f"{kind.__name__} has no default for {', '.join(missing)}. Give {missing[0]}=...")
     return kind(**changes)
 
 
@@ -74,12 +77,14 @@ def parse(text: str, annotation: Any, key: str) -> Any:
     raise ConfigError(f"{key} cannot be set on the command line; write it into a recipe file of your own.")
 
 
-def _default(field: Any) -> Any:
-    if field.default is not dataclasses.MISSING:
-        return field.default
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory()
-    raise ConfigError(f"{field.name} has no default; give it as {field.name}=... before its parts.")
+def _has_default(field: "dataclasses.Field[Any]") -> bool:
+    return field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
+
+
+def _default(field: "dataclasses.Field[Any]") -> Any:
+    if not _has_default(field):
+        raise ConfigError(f"{field.name} has no default; give {field.name}=... before its parts.")
+    return field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
 
 
 def _replace(value: Any, path: list[str], text: str, key: str) -> Any:

@@ -11,7 +11,7 @@ import importlib.util
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_type_hints
 
 from vicinal.data import DATASETS, TRANSFORMS
 from vicinal.data.records import Dataset, Records
@@ -104,5 +104,6 @@ def from_settings(kind: type[Recipe], saved: dict[str, Any]) -> Recipe:
     known = {field.name for field in dataclasses.fields(kind)}
     for name in saved:
         if name not in known:
-            raise ConfigError(f"the saved recipe has a setting that {kind.__name__} lacks: " + unknown("setting", name, known))
-    return kind(**{name: build(value, DATASETS | TRANSFORMS) for name, value in saved.items()})
+            raise ConfigError("the saved recipe: " + unknown("setting", name, known))
+    groups = {hint.__name__: hint for hint in get_type_hints(kind).values() if dataclasses.is_dataclass(hint)}
+    return kind(**{name: build(value, DATASETS | TRANSFORMS | groups) for name, value in saved.items()})

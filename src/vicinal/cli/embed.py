@@ -1,0 +1,46 @@
+"""``vicinal embed``: vectors of one's own data from a trained run."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def embed(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
+    data: Annotated[str, typer.Argument(metavar="DATA", help="Folder of class folders, table or array file.")],
+    out: Annotated[Path, typer.Option(help="The .npz to write.")] = Path("embeddings.npz"),
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    batch_size: Annotated[int, typer.Option(help="Rows at a time.")] = 256,
+    workers: Annotated[int, typer.Option(help="Processes that read images.")] = 0,
+    skip_corrupt: Annotated[bool, typer.Option(help="Leave unreadable images out instead of stopping.")] = False,
+) -> None:
+    """Embed DATA with the model of RUN: an .npz with `embeddings`, `labels`, `classes` and `names`."""
+    import numpy as np
+
+    from vicinal.data import open_path
+    from vicinal.evaluation.encoder import Encoder
+    from vicinal.files import write_arrays
+    from vicinal.run_directory import RunDirectory
+    from vicinal.training.console import Console
+    from vicinal.training.experiment import pick_device
+
+    encoder = Encoder.load(RunDirectory.open(run), pick_device(device))
+    records = open_path(data).load()
+    with Console().following(len(records), 0, "embedding") as follower:
+        embedded = encoder.embed(
+            records, batch_size=batch_size, workers=workers, skip_corrupt=skip_corrupt, progress=follower.advance
+        )
+    kept = embedded.records
+    write_arrays(
+        out,
+        {
+            "embeddings": embedded.vectors.numpy(),
+            "labels": kept.labels,
+            "classes": np.array(kept.classes),
+            "names": np.array([kept.source.name(index) for index in range(len(kept))]),
+        },
+    )
+    for name in embedded.skipped:
+        typer.secho(f"skipped, could not be read: {name}", fg="yellow", err=True)
+    typer.echo(f"{len(kept)} embeddings of {embedded.vectors.shape[1]} dimensions: {out}")

@@ -1,0 +1,45 @@
+"""``vicinal evaluate``: measure a run again, on its own test classes or on other data."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def evaluate(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
+    data: Annotated[str | None, typer.Option(help="Other data: folder, table or array file. Default: the run's own.")] = None,
+    split: Annotated[str, typer.Option(help="train, validation, test, or all.")] = "test",
+    recalls: Annotated[str, typer.Option(help="The K of Recall@K.")] = "1,2,4,8",
+    clustering: Annotated[bool, typer.Option(help="Also NMI, AMI and F1 by k-means.")] = True,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    skip_corrupt: Annotated[bool, typer.Option(help="Leave unreadable images out instead of stopping.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Embed data with the model of RUN and measure retrieval and clustering."""
+    from vicinal.cli.tables import print_table
+    from vicinal.errors import ConfigError
+    from vicinal.run_directory import RunDirectory
+    from vicinal.training.console import Console
+    from vicinal.training.experiment import pick_device
+    from vicinal.training.finish import measure_run
+
+    try:
+        wanted = tuple(int(k) for k in recalls.split(","))
+    except ValueError:
+        raise ConfigError(f"--recalls takes whole numbers with commas, such as 1,2,4,8, but {recalls!r} came.") from None
+    results = measure_run(
+        RunDirectory.open(run),
+        data=data,
+        split=split,
+        recalls=wanted,
+        clustering=clustering,
+        device=pick_device(device),
+        skip_corrupt=skip_corrupt,
+        console=Console(quiet=as_json),
+    )
+    if as_json:
+        typer.echo(json.dumps(results, indent=2))
+    else:
+        print_table(results)

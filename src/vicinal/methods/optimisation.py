@@ -1,0 +1,66 @@
+"""Optimiser and learning-rate schedule as settings, so that every method tunes the same numbers."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import nn
+from torch.optim import AdamW, Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+from vicinal.errors import ConfigError
+from vicinal.models.embedder import Embedder
+
+
+@dataclass(frozen=True)
+class Optimisation:
+    """AdamW (Loshchilov and Hutter 2019) with one rate for the backbone and a multiple of it for new layers.
+
+    Attributes:
+        learning_rate: of the backbone.
+        head_factor: the head's rate in multiples of ``learning_rate``; papers use 10 over a pre-trained backbone.
+        weight_decay: decoupled; not applied to vectors (biases, batch norm), where it only shrinks scales.
+        schedule: ``cosine`` falls to 0 at the last step.
+        warmup: steps over which the rate rises linearly from 0.
+    """
+
+    learning_rate: float = 1e-3
+    head_factor: float = 1.0
+    weight_decay: float = 1e-4
+    schedule: Literal["constant", "cosine"] = "cosine"
+    warmup: int = 0
+
+    def build(self, embedder: Embedder, *, steps: int, others: Iterable[nn.Parameter] = ()) -> tuple[Optimizer, LambdaLR]:
+        """Optimiser and schedule for ``steps`` updates; ``others`` (a loss's proxies) learn at the head's rate."""
+        if self.learning_rate <= 0:
+            raise ConfigError(f"learning_rate must be positive, but {self.learning_rate} came.")
+        head_rate = self.learning_rate * self.head_factor
+        groups = [
+            *_groups(embedder.backbone.parameters(), self.learning_rate, self.weight_decay),
+            *_groups([*embedder.head.parameters(), *others], head_rate, self.weight_decay),
+        ]
+        if not groups:
+            raise ConfigError("nothing can be trained: the backbone has no parameters and dim is None. Set dim.")
+        optimizer = AdamW(groups)
+        return optimizer, LambdaLR(optimizer, lambda step: self.rate(step, steps))
+
+    def rate(self, step: int, steps: int) -> float:
+        """The share of the full rate at ``step``.
+
+        >>> [round(Optimisation(warmup=2).rate(step, 10), 2) for step in (0, 1, 2, 6, 10)]
+        [0.0, 0.5, 1.0, 0.5, 0.0]
+        """
+        if step < self.warmup:
+            return step / self.warmup
+        if self.schedule == "constant":
+            return 1.0
+        done = (step - self.warmup) / max(1, steps - self.warmup)
+        return 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+
+
+def _groups(parameters: Iterable[nn.Parameter], rate: float, decay: float) -> list[dict[str, object]]:
+    learnt = [parameter for parameter in parameters if parameter.requires_grad]
+    matrices, vectors = [p for p in learnt if p.ndim > 1], [p for p in learnt if p.ndim <= 1]
+    groups = [{"params": matrices, "lr": rate, "weight_decay": decay}, {"params": vectors, "lr": rate, "weight_decay": 0.0}]
+    return [group for group in groups if group["params"]]

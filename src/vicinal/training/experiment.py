@@ -1,0 +1,87 @@
+"""A recipe made real: data split, method built, everything that can be refused refused."""
+
+import os
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from vicinal.data.records import ImageFiles, Records, Taken
+from vicinal.data.splits import hold_out, overlapping_classes
+from vicinal.data.transforms import Transform
+from vicinal.errors import ConfigError, DataError
+from vicinal.evaluation.encoder import Encoder
+from vicinal.methods.method import Method
+from vicinal.training.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What a run trains and measures.
+
+    Attributes:
+        records: all rows, the validation classes already cut from the training classes.
+        notes: what a reader of the results should know about the data.
+    """
+
+    recipe: Recipe
+    records: Records
+    train: Records
+    method: Method
+    device: torch.device
+    workers: int
+    notes: tuple[str, ...]
+
+    @property
+    def preprocessing(self) -> Transform:
+        return self.recipe.transform.evaluation()
+
+    @property
+    def encoder(self) -> Encoder:
+        """The network in training, with the preprocessing it is measured with."""
+        return Encoder(self.method.embedder, self.preprocessing, self.device)
+
+    def untrained(self) -> Encoder:
+        """The network as it was before the first step: the same seed gives it again."""
+        method = build_method(self.recipe, self.train, self.device)
+        return Encoder(method.embedder, self.preprocessing, self.device)
+
+
+def prepare(recipe: Recipe) -> Experiment:
+    """Load and split the data, build the method; refuse what cannot work before anything is trained."""
+    device = pick_device(recipe.device)
+    records = recipe.data.load()
+    if records.source.kind != recipe.transform.kind:
+        raise ConfigError(
+            f"the recipe prepares {recipe.transform.kind}, but {records.name} holds {records.source.kind}. "
+            f"`vicinal recipes` lists a recipe for each."
+        )
+    if recipe.validation > 0:
+        records = hold_out(records, recipe.validation, recipe.seed)
+    train = records.part("train")
+    if len(np.unique(train.labels)) < 2:
+        raise DataError(f"{records.name} has {len(np.unique(train.labels))} training classes; learning needs at least 2.")
+    method = build_method(recipe, train, device)
+    shared = overlapping_classes(records)
+    notes = (f"{len(shared)} classes are in training and test: the test measures known classes.",) if shared else ()
+    return Experiment(recipe, records, train, method, device, pick_workers(recipe, records), notes)
+
+
+def build_method(recipe: Recipe, train: Records, device: torch.device) -> Method:
+    torch.manual_seed(recipe.seed)
+    with torch.device(device):
+        return recipe.build(train)
+
+
+def pick_device(wanted: str) -> torch.device:
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device=cuda was asked for, but torch sees no GPU. Use device=cpu, or check the driver.")
+    return torch.device("cuda" if wanted == "cuda" or (wanted == "auto" and torch.cuda.is_available()) else "cpu")
+
+
+def pick_workers(recipe: Recipe, records: Records) -> int:
+    """Reading files is worth a process per core; arrays in memory are faster without."""
+    if recipe.workers is not None:
+        return recipe.workers
+    source = records.source.source if isinstance(records.source, Taken) else records.source
+    return min(8, os.cpu_count() or 1) if isinstance(source, ImageFiles) else 0

@@ -1,0 +1,84 @@
+"""Where a run came from: recipe, data, command, commit, hardware and versions."""
+
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from vicinal.description import describe
+from vicinal.training.experiment import Experiment
+from vicinal.training.listing import listing, packaged_recipes
+from vicinal.training.recipe import settings
+
+
+def info(name: str, experiment: Experiment, run_name: str, command: str) -> dict[str, Any]:
+    """The content of ``run.json``."""
+    recipe, records = experiment.recipe, experiment.records
+    path = packaged_recipes().get(name, Path(name))
+    counts = {
+        split: {
+            "records": int((records.splits == split).sum()),
+            "classes": len(np.unique(records.labels[records.splits == split])),
+        }
+        for split in ("train", "validation", "test")
+    }
+    return {
+        "vicinal": package_version("vicinal"),
+        "name": run_name,
+        "command": command,
+        "commit": commit(),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "hardware": hardware(experiment.device),
+        "versions": {"python": platform.python_version(), **{p: package_version(p) for p in ("torch", "numpy")}},
+        "recipe": {"name": name, "title": listing(path).title, "settings": settings(recipe)},
+        "data": {
+            "description": describe(recipe.data),
+            "name": records.name,
+            "fingerprint": records.fingerprint(),
+            "counts": counts,
+            "notes": list(experiment.notes),
+        },
+    }
+
+
+def hardware(device: torch.device) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "machine": platform.machine(),
+        "system": platform.system(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "device": device.type,
+    }
+    if device.type == "cuda":
+        facts["gpu"] = torch.cuda.get_device_name(device)
+    return facts
+
+
+def commit() -> str | None:
+    """The commit of this source tree, marked when it had changes; None outside a checkout of vicinal."""
+    here = Path(__file__).resolve().parent
+    try:
+        head = _git(here, "rev-parse", "--short=12", "HEAD")
+        if Path(_git(here, "rev-parse", "--show-toplevel")) not in {here.parents[2], here.parents[1]}:
+            return None  # installed into some other project's repository
+        return head + ("+changes" if _git(here, "status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def package_version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:  # run from source, not installed
+        return "source"
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True, timeout=10)
+    return done.stdout.strip()

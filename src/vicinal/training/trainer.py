@@ -1,0 +1,244 @@
+"""The caller of the loop: logs, evaluates, selects, saves, and says what a person must know."""
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vicinal.data.loader import load
+from vicinal.data.records import Batch
+from vicinal.errors import ConfigError, DivergenceError
+from vicinal.evaluation.protocol import evaluate
+from vicinal.run_directory import Journal, RunDirectory
+from vicinal.training.checkpoint import latest_checkpoint, random_state, save_checkpoint, set_random_state
+from vicinal.training.console import Console, Follower
+from vicinal.training.experiment import Experiment
+from vicinal.training.finish import write_results
+from vicinal.training.interruption import Interruption
+from vicinal.training.loop import Step, train
+
+COLLAPSED_SPREAD = 1e-3  # embeddings this near their mean, relative to their length, are one point
+COLLAPSING_SPREAD = 0.1  # ... and this near they are on the way, if the loss stands at its collapsed value too
+STEPS_PER_TRANSFER = 20  # on a GPU: reading a scalar waits for all work before it
+TIMING_SECONDS = 2.0  # between two lines of timing.jsonl
+
+
+@dataclass
+class Position:
+    """How far a run has come: all of a checkpoint that is not the method's own state.
+
+    Attributes:
+        batch: batches of this epoch that are done.
+        best: validation score of the selected model, None before the first look.
+        metrics_length: bytes of ``metrics.jsonl`` that belong to the steps done.
+        seconds: training time of all processes that worked on this run.
+        skipped: names of files that could not be read.
+    """
+
+    epoch: int = 0
+    batch: int = 0
+    step: int = 0
+    best: float | None = None
+    best_step: int = 0
+    best_epoch: int = 0
+    metrics_length: int = 0
+    seconds: float = 0.0
+    skipped: list[str] = field(default_factory=list)
+
+
+class Trainer:
+    """Trains one experiment into one run directory."""
+
+    def __init__(self, experiment: Experiment, run: RunDirectory, console: Console) -> None:
+        self.experiment, self.run, self.console = experiment, run, console
+        self.recipe, self.method = experiment.recipe, experiment.method
+        self.position = Position()
+        self._plan: Sequence[Sequence[int]] | None = None
+        self._pending: list[Step] = []  # steps whose scalars are still on the device
+        self._rows = 0
+        self._began = self._saved_at = self._timed_at = time.monotonic()
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Stand where a checkpoint stood."""
+        self.position = Position(**state["position"])
+        self._plan = None if state["plan"] is None else _unpack(state["plan"])
+        self.method.load_state_dict(state["method"])
+        set_random_state(state["random"])
+
+    def go(self) -> None:
+        """Train to the end or to an interruption; whatever happens, leave a run that resumes."""
+        self.run.write_status("running", **self._where())
+        self.metrics = Journal(self.run.metrics_path, length=self.position.metrics_length)
+        self.timing = Journal(self.run.timing_path)
+        self._began, self._seconds_before = time.monotonic(), self.position.seconds
+        try:
+            with Interruption() as interruption:
+                while self.position.epoch < self.recipe.epochs:
+                    self._epoch(interruption)
+            if self.position.best is None:  # no validation classes: the last model is the selected one
+                self.position.best_step, self.position.best_epoch = self.position.step, self.position.epoch
+                self.experiment.encoder.save_weights(self.run)
+            self._checkpoint()
+            write_results(self.experiment, self.run, asdict(self.position), self.console)
+        except KeyboardInterrupt:
+            self.run.write_status("interrupted", **self._where(), message="stopped on request")
+            self.console.line(f"stopped. Go on with: vicinal train --resume {self.run.path}")
+            raise
+        except BaseException as error:
+            self.run.write_status("failed", **self._where(), message=str(error))
+            raise
+        finally:
+            self.metrics.close()
+            self.timing.close()
+        self.run.write_status("finished", **self._where())
+
+    # -- one epoch --------------------------------------------------------------------------------
+
+    def _epoch(self, interruption: Interruption) -> None:
+        experiment, recipe, epoch = self.experiment, self.recipe, self.position.epoch
+        if self._plan is None:  # asked once per epoch, also across a resume
+            self._plan = self.method.batches(epoch)
+            if not len(self._plan):
+                raise ConfigError(f"the method plans no batch for epoch {epoch + 1}. Lower the batch size or add data.")
+        batches = load(
+            experiment.train,
+            self._plan,
+            recipe.transform,
+            seed=recipe.seed,
+            epoch=epoch,
+            workers=experiment.workers,
+            skip_corrupt=recipe.skip_corrupt,
+            start=self.position.batch,
+        )
+        self.method.embedder.train()
+        steps = train(self.method, (b.to(experiment.device) for b in batches), start=self.position.step)
+        at_once = STEPS_PER_TRANSFER if experiment.device.type == "cuda" else 1
+        with self.console.following(len(self._plan), self.position.batch, f"epoch {epoch + 1}/{recipe.epochs}") as follower:
+            for step in steps:
+                self._pending.append(step)
+                self.position.step, self.position.batch = step.number + 1, self.position.batch + 1
+                last = self.position.batch == len(self._plan)
+                due = time.monotonic() - self._saved_at >= recipe.checkpoint_seconds
+                if last or due or interruption.requested or len(self._pending) >= at_once:
+                    scalars = self._write_steps(follower)
+                    if last:
+                        self._watch_collapse(step.batch, scalars)
+                if due or interruption.requested:
+                    self._checkpoint()
+                if interruption.requested:
+                    raise KeyboardInterrupt
+        if (epoch + 1) % recipe.evaluate_every == 0 or epoch + 1 == recipe.epochs:
+            self._select()
+        self.position.epoch, self.position.batch, self._plan = epoch + 1, 0, None
+
+    def _write_steps(self, follower: Follower) -> dict[str, float]:
+        """Bring the pending scalars to the host in one transfer, check them, write them; return the last step's."""
+        names = list(self._pending[0].scalars)
+        table = torch.stack([torch.stack([step.scalars[name].float() for name in names]) for step in self._pending])
+        scalars: dict[str, float] = {}
+        for step, values in zip(self._pending, table.tolist(), strict=True):
+            scalars = dict(zip(names, values, strict=True))
+            self._refuse_divergence(step, scalars)
+            self.metrics.append({"kind": "step", "step": step.number, "epoch": self.position.epoch, **scalars})
+            self._rows += len(step.batch.labels)
+            for index in step.batch.skipped:
+                self._note_skipped(self.experiment.train.source.name(index))
+        self._pending.clear()
+        rate = self._rows / (time.monotonic() - self._began)
+        if time.monotonic() - self._timed_at >= TIMING_SECONDS:
+            self._timed_at = time.monotonic()
+            self.timing.append({"step": self.position.step, "seconds": self._seconds(), "samples_per_second": rate})
+        follower.advance(self.position.batch, f"loss {scalars['loss']:.4f}  {rate:.0f} samples/s")
+        return scalars
+
+    def _select(self) -> None:
+        """Measure the validation classes; keep the model if it is the best so far."""
+        epoch, validation = self.position.epoch, self.experiment.records.part("validation")
+        if not len(validation):
+            return
+        embedded = self.experiment.encoder.embed(
+            validation,
+            batch_size=self.recipe.batch_size,
+            workers=self.experiment.workers,
+            skip_corrupt=self.recipe.skip_corrupt,
+        )
+        scores = evaluate(embedded.vectors, embedded.labels, recalls=(1,), clustering=False, seed=self.recipe.seed)
+        self.metrics.append(
+            {"kind": "evaluation", "step": self.position.step, "epoch": epoch, "split": "validation", "metrics": scores}
+        )
+        score = scores["recall@1"]
+        best = self.position.best is None or score > self.position.best
+        if best:
+            self.experiment.encoder.save_weights(self.run)
+            self.position.best, self.position.best_step, self.position.best_epoch = score, self.position.step, epoch
+        self.console.line(
+            f"epoch {epoch + 1}/{self.recipe.epochs}  validation R@1 {100 * score:.1f}{'  (best so far)' if best else ''}"
+        )
+
+    # -- saving -----------------------------------------------------------------------------------
+
+    def _checkpoint(self) -> None:
+        self.position.metrics_length = self.metrics.sync()
+        self.position.seconds = self._seconds()
+        state = {
+            "position": asdict(self.position),
+            "plan": None if self._plan is None else _pack(self._plan),
+            "method": self.method.state_dict(),
+            "random": random_state(),
+        }
+        save_checkpoint(self.run.checkpoints_path, self.position.step, state)
+        self._saved_at = time.monotonic()
+
+    def _seconds(self) -> float:
+        return round(self._seconds_before + time.monotonic() - self._began, 3)
+
+    def _where(self) -> dict[str, Any]:
+        return {"epoch": self.position.epoch, "step": self.position.step, "seconds": self.position.seconds}
+
+    # -- what a person must know ------------------------------------------------------------------
+
+    def _refuse_divergence(self, step: Step, scalars: dict[str, float]) -> None:
+        bad = ", ".join(f"{name} = {value}" for name, value in scalars.items() if not math.isfinite(value))
+        if not bad:
+            return
+        files = ", ".join(self.experiment.train.source.name(int(index)) for index in step.batch.indices[:8])
+        checkpoint = latest_checkpoint(self.run.checkpoints_path)
+        raise DivergenceError(
+            f"training diverged at step {step.number}: {bad}. Its batch of {len(step.batch.indices)} rows began with "
+            f"{files}. Last good checkpoint: {checkpoint or 'none yet'}. Lower the learning rate, or look at these "
+            f"inputs with `vicinal data check`."
+        )
+
+    def _watch_collapse(self, batch: Batch, scalars: dict[str, float]) -> None:
+        """Say so when all embeddings have become one point, or the loss stands where it would stand then."""
+        spread, collapsed = scalars.get("spread", 1.0), self.method.collapsed_loss(batch)
+        stuck = abs(scalars["loss"] - collapsed) <= 1e-2 * max(abs(collapsed), 1e-2)
+        if spread < COLLAPSED_SPREAD or (stuck and spread < COLLAPSING_SPREAD):
+            self._event(
+                f"collapse: the embeddings of a batch spread by {spread:.1e} of their length and the loss is "
+                f"{scalars['loss']:.4f} (equal embeddings give {collapsed:.4f}). Lower the learning rate, use an easier "
+                f"mining or a larger batch; check that the weights loaded."
+            )
+
+    def _note_skipped(self, name: str) -> None:
+        if name not in self.position.skipped:
+            self.position.skipped.append(name)
+            self._event(f"could not read {name}; another record of its class stood in for it")
+
+    def _event(self, message: str) -> None:
+        line = {"kind": "event", "step": self.position.step, "epoch": self.position.epoch, "message": message}
+        self.metrics.append(line)
+        self.console.line(message, warning=True)
+
+
+def _pack(plan: Sequence[Sequence[int]]) -> dict[str, Tensor]:
+    """An epoch's batches as two tensors, whatever their number."""
+    return {"rows": torch.tensor([row for batch in plan for row in batch]), "lengths": torch.tensor([len(b) for b in plan])}
+
+
+def _unpack(packed: dict[str, Tensor]) -> list[list[int]]:
+    return [rows.tolist() for rows in packed["rows"].split(packed["lengths"].tolist())]

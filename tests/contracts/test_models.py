@@ -1,0 +1,23 @@
+"""Every model that model.json may name can be described, rebuilt and loaded."""
+
+import pytest
+import torch
+
+from vicinal.description import build, describe
+from vicinal.models import MODELS, Embedder, Identity, SmallConvNet
+
+EXAMPLES = {
+    "Embedder": lambda: Embedder(SmallConvNet(3, (4, 8)), 5, pooling="max"),
+    "SmallConvNet": lambda: SmallConvNet(1, (4, 8)),
+    "Identity": lambda: Identity(7),
+}
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_a_description_rebuilds_the_same_network(name):
+    model = EXAMPLES[name]()
+    again = build(describe(model), MODELS)
+    assert type(again) is MODELS[name]
+    assert describe(again) == describe(model)
+    again.load_state_dict(model.state_dict())
+    assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), again.state_dict().values(), strict=True))

@@ -1,0 +1,37 @@
+"""The embedder's two outputs, its normalisation and its pooling."""
+
+import pytest
+import torch
+
+from vicinal.errors import ConfigError
+from vicinal.models import Embedder, Identity, SmallConvNet
+
+
+def test_normalisation_is_explicit(rng):
+    inputs = torch.randn(5, 8, generator=rng)
+    on, off = Embedder(Identity(8), 3), Embedder(Identity(8), 3, normalize=False)
+    torch.testing.assert_close(on(inputs).norm(dim=1), torch.ones(5))
+    off.load_state_dict(on.state_dict())
+    torch.testing.assert_close(off(inputs), off.embed(off.features(inputs)))
+    torch.testing.assert_close(torch.nn.functional.normalize(off(inputs), dim=1), on(inputs))
+
+
+def test_without_a_dimension_the_embedding_is_the_feature(rng):
+    inputs = torch.randn(5, 8, generator=rng)
+    assert torch.equal(Embedder(Identity(8), None, normalize=False)(inputs), inputs)
+
+
+def test_pooling_gives_average_maximum_or_their_sum(rng):
+    inputs = torch.rand(2, 1, 16, 16, generator=rng)
+    network = SmallConvNet(1, (4, 6)).eval()
+    maps = network(inputs)
+    average, maximum = maps.mean(dim=(2, 3)), maps.amax(dim=(2, 3))
+    for pooling, expected in (("average", average), ("max", maximum), ("both", average + maximum)):
+        torch.testing.assert_close(Embedder(network, pooling=pooling).features(inputs), expected)
+
+
+def test_settings_that_cannot_work_are_refused():
+    with pytest.raises(ConfigError, match="dim=0"):
+        Embedder(Identity(8), 0)
+    with pytest.raises(ConfigError, match="at least one block"):
+        SmallConvNet(1, ())

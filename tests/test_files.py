@@ -1,0 +1,57 @@
+"""Files are there whole or not there."""
+
+import numpy as np
+import pytest
+
+from vicinal.errors import DataError
+from vicinal.files import read_arrays, read_json, write_arrays, write_atomically, write_json
+
+
+def test_a_writer_that_fails_leaves_the_old_file_and_no_litter(tmp_path):
+    path = tmp_path / "value.json"
+    write_json(path, {"a": 1})
+
+    def half(file):
+        file.write(b"{")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        write_atomically(path, half)
+    assert read_json(path) == {"a": 1}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_folders_are_made_and_files_are_ordinary(tmp_path):
+    path = tmp_path / "a" / "b.json"
+    write_json(path, [1])
+    assert path.stat().st_mode & 0o400
+    (tmp_path / "c").write_text("")
+    assert path.stat().st_mode == (tmp_path / "c").stat().st_mode
+
+
+def test_json_without_nan(tmp_path):
+    with pytest.raises(ValueError, match="JSON"):
+        write_json(tmp_path / "x.json", float("nan"))
+
+
+def test_arrays_round_trip_and_refuse_objects(tmp_path):
+    path = tmp_path / "x.npz"
+    write_arrays(path, {"a": np.arange(3)})
+    assert read_arrays(path)["a"].tolist() == [0, 1, 2]
+    with pytest.raises(DataError, match="Python objects"):
+        write_arrays(path, {"a": np.array([{}])})
+
+
+def test_pickled_arrays_are_refused_not_executed(tmp_path):
+    path = tmp_path / "evil.npz"
+    np.savez(path, a=np.array([{"x": 1}], dtype=object))
+    with pytest.raises(DataError, match="plain arrays"):
+        read_arrays(path)
+
+
+@pytest.mark.parametrize("content", [b"{", b"\xff\xfe"])
+def test_damaged_json_names_the_file(tmp_path, content):
+    path = tmp_path / "x.json"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"x\.json"):
+        read_json(path)

@@ -1,0 +1,65 @@
+"""The run directory refuses early and survives a cut journal."""
+
+import os
+
+import pytest
+
+from vicinal.errors import RunError
+from vicinal.run_directory import Journal, RunDirectory
+
+
+def test_a_folder_with_content_is_not_overwritten(tmp_path):
+    (tmp_path / "precious").write_text("x")
+    with pytest.raises(RunError, match="not an empty folder"):
+        RunDirectory.create(tmp_path)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_an_unwritable_folder_is_refused(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(RunError, match="cannot be written"):
+        RunDirectory.create(tmp_path / "run")
+
+
+def test_a_path_below_a_file_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match="cannot be written"):
+        RunDirectory.create(tmp_path / "file" / "run")
+
+
+def test_a_full_disk_is_refused_at_the_start(tmp_path):
+    with pytest.raises(RunError, match="MiB are free"):
+        RunDirectory.create(tmp_path / "run", need_bytes=2**62)
+
+
+def test_another_format_is_refused_with_both_numbers(tmp_path):
+    run = RunDirectory.create(tmp_path / "run")
+    with pytest.raises(RunError, match=r"no run\.json"):
+        RunDirectory.open(run.path)
+    run.write_info({"format": 99, "vicinal": "9.9"})
+    with pytest.raises(RunError, match=r"format 99.*reads format 1"):
+        RunDirectory.open(run.path)
+
+
+def test_a_journal_is_cut_back_to_a_checkpoint(tmp_path):
+    run = RunDirectory(tmp_path)
+    journal = Journal(run.metrics_path)
+    journal.append({"step": 0})
+    length = journal.sync()
+    journal.append({"step": 1})
+    journal.close()
+    again = Journal(run.metrics_path, length=length)
+    again.append({"step": 1, "again": True})
+    again.close()
+    assert list(run.metrics()) == [{"step": 0}, {"step": 1, "again": True}]
+    with pytest.raises(RunError, match="it was cut"):
+        Journal(run.metrics_path, length=10**6)
+
+
+def test_a_half_written_last_line_is_left_out(tmp_path):
+    run = RunDirectory(tmp_path)
+    run.metrics_path.write_text('{"step": 0}\n{"ste')
+    assert list(run.metrics()) == [{"step": 0}]
+    run.metrics_path.write_text('{"step": 0\n{"step": 1}\n')
+    with pytest.raises(RunError, match="line 1"):
+        list(run.metrics())
