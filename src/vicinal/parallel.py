@@ -22,9 +22,7 @@ def rank() -> int:
     return dist.get_rank() if processes() > 1 else 0
 
 
-def gather(
-    embeddings: Float[Tensor, "n d"], labels: Int[Tensor, "n"]
-) -> tuple[Float[Tensor, "m d"], Int[Tensor, "m"]]:
+def gather(embeddings: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> tuple[Float[Tensor, "m d"], Int[Tensor, "m"]]:
     """The embeddings and labels of all processes, in the order of their ranks.
 
     The gradient of the gathered rows flows back to the process that made them, summed over the processes' equal
@@ -36,7 +34,8 @@ def gather(
 
     together = [torch.empty_like(labels) for _ in range(processes())]
     dist.all_gather(together, labels.contiguous())
-    return torch.cat(all_gather(embeddings.contiguous())), torch.cat(together)
+    rows: tuple[Tensor, ...] = all_gather(embeddings.contiguous())  # type: ignore[no-untyped-call]
+    return torch.cat(rows), torch.cat(together)
 
 
 def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
@@ -46,5 +45,5 @@ def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     flat = torch.cat([gradient.reshape(-1) for gradient in gradients]) / processes()
     dist.all_reduce(flat)
-    for gradient, mean in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+    for gradient, mean in zip(gradients, torch.split(flat, [g.numel() for g in gradients]), strict=True):
         gradient.copy_(mean.view_as(gradient))

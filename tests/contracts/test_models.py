@@ -4,12 +4,33 @@ import pytest
 import torch
 
 from vicinal.description import build, describe
-from vicinal.models import MODELS, Embedder, Identity, SmallConvNet
+from vicinal.models import (
+    MODELS,
+    BNInception,
+    EfficientNetLite,
+    Embedder,
+    GoogLeNet,
+    Identity,
+    ResNet,
+    SmallConvNet,
+    TimmBackbone,
+)
+
+
+def timm_backbone():
+    pytest.importorskip("timm", reason="timm is not installed")
+    return TimmBackbone("resnet18")
+
 
 EXAMPLES = {
     "Embedder": lambda: Embedder(SmallConvNet(3, (4, 8)), 5, pooling="max"),
     "SmallConvNet": lambda: SmallConvNet(1, (4, 8)),
     "Identity": lambda: Identity(7),
+    "GoogLeNet": lambda: GoogLeNet(freeze_norm=True),
+    "BNInception": BNInception,
+    "ResNet": lambda: ResNet(18, freeze_norm=True),
+    "EfficientNetLite": lambda: EfficientNetLite("lite1", drop_connect=0.2),
+    "TimmBackbone": timm_backbone,
 }
 
 

@@ -20,11 +20,10 @@ def check(
 ) -> None:
     """Read a whole set: counts, unreadable files, duplicates across train and test, sizes. Exit 1 if it has faults."""
     from vicinal.data import check as check_data
-    from vicinal.data import open_path
+    from vicinal.data import load_unchecked, open_path
     from vicinal.training.console import Console
 
-    dataset = open_path(path)
-    records = dataset.load()
+    records = load_unchecked(open_path(path))
     with Console(quiet=as_json).following(len(records), 0, "reading") as follower:
         found = check_data(records, progress=follower.advance)
     if as_json:

@@ -9,7 +9,9 @@ import typer
 
 def evaluate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
-    data: Annotated[str | None, typer.Option(help="Other data: folder, table or array file. Default: the run's own.")] = None,
+    data: Annotated[
+        str | None, typer.Option(help="Other data: folder, table or array file. Default: the run's own.")
+    ] = None,
     split: Annotated[str, typer.Option(help="train, validation, test, or all.")] = "test",
     recalls: Annotated[str, typer.Option(help="The K of Recall@K.")] = "1,2,4,8",
     clustering: Annotated[bool, typer.Option(help="Also NMI, AMI and F1 by k-means.")] = True,
@@ -28,7 +30,9 @@ def evaluate(
     try:
         wanted = tuple(int(k) for k in recalls.split(","))
     except ValueError:
-        raise ConfigError(f"--recalls takes whole numbers with commas, such as 1,2,4,8, but {recalls!r} came.") from None
+        raise ConfigError(
+            f"--recalls takes whole numbers with commas, such as 1,2,4,8, but {recalls!r} came."
+        ) from None
     results = measure_run(
         RunDirectory.open(run),
         data=data,

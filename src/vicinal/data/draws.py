@@ -28,14 +28,14 @@ def uniform(
     counters = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(_GAMMA)
     bits = _mix(states[:, None] + counters)
     bits >>= np.uint64(11)
-    return bits * 2.0**-53  # the 53 upper bits fill a double's mantissa
+    return np.asarray(bits * 2.0**-53)  # the 53 upper bits fill a double's mantissa
 
 
 def _mix(state: np.ndarray) -> np.ndarray:
     """SplitMix64's finaliser: a bijection of 64 bits in which every input bit reaches every output bit."""
     state = (state ^ (state >> np.uint64(30))) * np.uint64(_FIRST)
     state = (state ^ (state >> np.uint64(27))) * np.uint64(_SECOND)
-    return state ^ (state >> np.uint64(31))
+    return np.asarray(state ^ (state >> np.uint64(31)))
 
 
 def _mixed(state: int) -> int:

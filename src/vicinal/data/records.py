@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import torch
 from jaxtyping import Int
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from torch import Tensor
 
 from vicinal.errors import DataError, unknown
@@ -35,6 +35,10 @@ class Source(ABC):
     @abstractmethod
     def name(self, index: int) -> str:
         """A path or title that a person recognises; never used to find anything."""
+
+    def origin(self, positions: np.ndarray) -> tuple["Source", np.ndarray]:
+        """The source that really holds these positions, and where they are in it."""
+        return self, positions
 
 
 class ImageFiles(Source):
@@ -62,9 +66,7 @@ class ImageArray(Source):
 
     def __init__(self, pixels: np.ndarray, names: Sequence[str]) -> None:
         if pixels.dtype != np.uint8 or pixels.ndim not in (3, 4):
-            raise DataError(
-                f"images in memory are uint8 [n h w] or [n h w 3], but {pixels.dtype} {pixels.shape} came. Convert them."
-            )
+            raise DataError(f"images in memory are uint8 [n h w] or [n h w 3], but {pixels.dtype} {pixels.shape} came.")
         self.pixels, self.names = pixels, list(names)
 
     def __len__(self) -> int:
@@ -94,19 +96,21 @@ class FeatureArray(Source):
         return self.names[index]
 
     def read(self, index: int) -> np.ndarray:
-        return self.features[index].astype(np.float32)
+        return np.array(self.features[index], dtype=np.float32)
 
 
 class Taken(Source):
     """Some positions of another source, in a given order."""
 
     def __init__(self, source: Source, positions: np.ndarray) -> None:
-        if isinstance(source, Taken):  # stay one deep, however often a part is taken of a part
-            source, positions = source.source, source.positions[positions]
-        self.source, self.positions, self.kind = source, positions, source.kind
+        self.source, self.positions = source.origin(positions)  # one deep, however often a part is taken of a part
+        self.kind = source.kind
 
     def __len__(self) -> int:
         return len(self.positions)
+
+    def origin(self, positions: np.ndarray) -> tuple[Source, np.ndarray]:
+        return self.source, self.positions[positions]
 
     def name(self, index: int) -> str:
         return self.source.name(int(self.positions[index]))
@@ -212,8 +216,20 @@ def read_image(path: Path) -> Image.Image:
     try:
         with Image.open(path) as image:
             image.load()
-            return image if image.mode in ("L", "RGB") else image.convert("RGB")
+            return _eight_bit(image)
     except FileNotFoundError as error:
         raise DataError(f"image {path} is missing.") from error
-    except (OSError, UnidentifiedImageError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    except Exception as error:  # decoders raise whatever their parsing of a damaged file runs into
         raise DataError(f"image {path} cannot be read: {error}. `vicinal data check` lists all such files.") from error
+
+
+def _eight_bit(image: Image.Image) -> Image.Image:
+    if image.mode in ("L", "RGB"):
+        return image
+    if image.mode == "F":
+        raise DataError("its pixels are decimal numbers of unknown range; save it with 8 or 16 bits")
+    if image.mode == "I" or image.mode.startswith("I;16"):  # Pillow would clip 16 bits to 255, to white
+        return Image.fromarray((np.clip(np.asarray(image), 0, 65535) // 256).astype(np.uint8))
+    if "transparency" in image.info:  # Pillow warns when a palette loses it at once
+        image = image.convert("RGBA")
+    return image.convert("RGB")

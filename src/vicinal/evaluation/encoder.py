@@ -95,7 +95,13 @@ class Encoder:
         )
 
     def save_description(self, run: RunDirectory) -> None:
-        document = {"format": FORMAT, "embedder": describe(self.embedder), "preprocessing": describe(self.preprocessing)}
+        """Write ``model.json``; a network that could not be rebuilt from it is refused now, not after training."""
+        build(describe(self.embedder), MODELS)
+        document = {
+            "format": FORMAT,
+            "embedder": describe(self.embedder),
+            "preprocessing": describe(self.preprocessing),
+        }
         write_json(run.model_path, document)
 
     def save_weights(self, run: RunDirectory) -> None:
@@ -106,7 +112,9 @@ class Encoder:
     def load(cls, run: RunDirectory, device: torch.device | None = None) -> "Encoder":
         """The selected model of a run, rebuilt without executing anything from it."""
         if not run.weights_path.is_file():
-            raise RunError(f"{run.path} has no selected model yet (model.safetensors). Let it train to its first evaluation.")
+            raise RunError(
+                f"{run.path} has no selected model yet (model.safetensors). Let it train to its first evaluation."
+            )
         document = read_json(run.model_path)
         if not isinstance(document, dict) or document.get("format") != FORMAT:
             raise RunError(f"{run.model_path} is not a model of format {FORMAT}. Use the version that wrote it.")

@@ -31,7 +31,9 @@ class Optimisation:
     schedule: Literal["constant", "cosine"] = "cosine"
     warmup: int = 0
 
-    def build(self, embedder: Embedder, *, steps: int, others: Iterable[nn.Parameter] = ()) -> tuple[Optimizer, LambdaLR]:
+    def build(
+        self, embedder: Embedder, *, steps: int, others: Iterable[nn.Parameter] = ()
+    ) -> tuple[Optimizer, LambdaLR]:
         """Optimiser and schedule for ``steps`` updates; ``others`` (a loss's proxies) learn at the head's rate."""
         if self.learning_rate <= 0:
             raise ConfigError(f"learning_rate must be positive, but {self.learning_rate} came.")
@@ -62,5 +64,8 @@ class Optimisation:
 def _groups(parameters: Iterable[nn.Parameter], rate: float, decay: float) -> list[dict[str, object]]:
     learnt = [parameter for parameter in parameters if parameter.requires_grad]
     matrices, vectors = [p for p in learnt if p.ndim > 1], [p for p in learnt if p.ndim <= 1]
-    groups = [{"params": matrices, "lr": rate, "weight_decay": decay}, {"params": vectors, "lr": rate, "weight_decay": 0.0}]
+    groups = [
+        {"params": matrices, "lr": rate, "weight_decay": decay},
+        {"params": vectors, "lr": rate, "weight_decay": 0.0},
+    ]
     return [group for group in groups if group["params"]]

@@ -12,6 +12,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from vicinal.data.records import Batch
 from vicinal.losses.activity import active_share
+from vicinal.methods.optimisation import Optimisation
 from vicinal.models.embedder import Embedder
 from vicinal.parallel import average_gradients, gather
 
@@ -20,6 +21,10 @@ class Sampler(Protocol):
     """Index lists for an epoch, a function of the seed and the epoch alone."""
 
     def epoch(self, number: int) -> Sequence[Sequence[int]]: ...
+
+    def __len__(self) -> int:
+        """Batches in an epoch."""
+        ...
 
 
 @dataclass
@@ -34,6 +39,15 @@ class Plain:
     sampler: Sampler
     optimizer: Optimizer
     schedule: LRScheduler | None = None
+
+    @classmethod
+    def optimised(
+        cls, embedder: Embedder, loss: nn.Module, sampler: Sampler, optimisation: Optimisation, *, epochs: int
+    ) -> "Plain":
+        """With the optimiser and schedule that ``optimisation`` makes for ``epochs``; a loss's parameters learn too."""
+        steps = epochs * len(sampler)
+        optimizer, schedule = optimisation.build(embedder, steps=steps, others=loss.parameters())
+        return cls(embedder, loss, sampler, optimizer, schedule)
 
     def batches(self, epoch: int) -> Sequence[Sequence[int]]:
         return self.sampler.epoch(epoch)
@@ -76,14 +90,17 @@ class Plain:
 def describe_batch(embeddings: Tensor, labels: Tensor, loss: nn.Module) -> dict[str, Tensor]:
     """What every method reports of a batch besides its loss.
 
-    ``active`` is the share of the batch's triplets whose negative is nearer than the positive by less than the loss's
-    margin (0 where it has none), on the unit sphere; ``spread`` is the embeddings' distance from their common mean
+    ``active`` is the share of the batch's triplets whose negative is not farther than the positive by the loss's margin
+    (0 where it has none), in the loss's own distance; ``spread`` is the embeddings' distance from their common mean
     relative to their length, 0 when all have collapsed to one point.
     """
-    margin = getattr(loss, "margin", None)
-    squared = bool(getattr(loss, "squared", False))
+    margin = getattr(loss, "margin", 0.0)
     active = active_share(
-        embeddings, labels, margin=margin if isinstance(margin, float) else 0.0, squared=squared, normalize=True
+        embeddings,
+        labels,
+        margin=float(margin) if isinstance(margin, (int, float)) else 0.0,
+        squared=bool(getattr(loss, "squared", False)),
+        normalize=bool(getattr(loss, "normalize", True)),
     )
     centred = embeddings - embeddings.mean(dim=0)
     spread = centred.norm() / embeddings.norm().clamp(min=torch.finfo(embeddings.dtype).tiny)

@@ -1,10 +1,36 @@
 """Networks: backbones, the embedder over them, and their description as JSON."""
 
+from vicinal.models.backbone import Backbone
+from vicinal.models.bn_inception import BNInception
 from vicinal.models.convolutional import SmallConvNet
+from vicinal.models.efficientnet_lite import EfficientNetLite
 from vicinal.models.embedder import Embedder
+from vicinal.models.googlenet import GoogLeNet
 from vicinal.models.identity import Identity
+from vicinal.models.preprocessing import Preprocessing
+from vicinal.models.resnet import ResNet
+from vicinal.models.timm import TimmBackbone
+from vicinal.models.weights import LoadReport, load_pretrained, load_weights
 
 # The only constructors that model.json may name; a new model is added here.
-MODELS: dict[str, type] = {kind.__name__: kind for kind in (Embedder, SmallConvNet, Identity)}
+MODELS: dict[str, type] = {
+    kind.__name__: kind
+    for kind in (Embedder, SmallConvNet, Identity, GoogLeNet, BNInception, ResNet, EfficientNetLite, TimmBackbone)
+}
 
-__all__ = ["MODELS", "Embedder", "Identity", "SmallConvNet"]
+__all__ = [
+    "MODELS",
+    "BNInception",
+    "Backbone",
+    "EfficientNetLite",
+    "Embedder",
+    "GoogLeNet",
+    "Identity",
+    "LoadReport",
+    "Preprocessing",
+    "ResNet",
+    "SmallConvNet",
+    "TimmBackbone",
+    "load_pretrained",
+    "load_weights",
+]

@@ -37,5 +37,10 @@ class GlyphsMultiSimilarity(Recipe):
     def build(self, train: Records) -> Plain:
         embedder = Embedder(SmallConvNet(channels=1, widths=self.widths), self.dim)
         sampler = PKSampler(train.labels, classes=self.classes, per_class=self.per_class, seed=self.seed)
-        optimizer, schedule = self.optimisation.build(embedder, steps=self.epochs * len(sampler))
-        return Plain(embedder, MultiSimilarityLoss(self.alpha, self.beta, self.base), sampler, optimizer, schedule)
+        return Plain.optimised(
+            embedder,
+            MultiSimilarityLoss(self.alpha, self.beta, self.base),
+            sampler,
+            self.optimisation,
+            epochs=self.epochs,
+        )

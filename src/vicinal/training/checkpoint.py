@@ -59,7 +59,9 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     try:
         tensors = load_file(path / "state.safetensors")
     except (SafetensorError, OSError) as error:
-        raise RunError(f"{path}/state.safetensors cannot be read: {error}. Remove that folder to use an older one.") from error
+        raise RunError(
+            f"{path}/state.safetensors cannot be read: {error}. Remove that folder to use an older one."
+        ) from error
     state = _decode(document["state"], tensors)
     if not isinstance(state, dict):
         raise RunError(f"{path}/state.json holds no state.")

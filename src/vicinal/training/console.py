@@ -44,7 +44,13 @@ class Follower:
     """Progress through a known number of items."""
 
     def __init__(
-        self, console: Console, total: int, done: int, title: str, progress: Progress | None = None, task: TaskID | None = None
+        self,
+        console: Console,
+        total: int,
+        done: int,
+        title: str,
+        progress: Progress | None = None,
+        task: TaskID | None = None,
     ) -> None:
         self._console, self._total, self._done, self._title = console, total, done, title
         self._progress, self._task = progress, task

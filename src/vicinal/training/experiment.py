@@ -10,7 +10,7 @@ from vicinal.data.records import ImageFiles, Records, Taken
 from vicinal.data.splits import hold_out, overlapping_classes
 from vicinal.data.transforms import Transform
 from vicinal.errors import ConfigError, DataError
-from vicinal.evaluation.encoder import Encoder
+from vicinal.evaluation.encoder import Embedded, Encoder
 from vicinal.methods.method import Method
 from vicinal.training.recipe import Recipe
 
@@ -41,6 +41,16 @@ class Experiment:
         """The network in training, with the preprocessing it is measured with."""
         return Encoder(self.method.embedder, self.preprocessing, self.device)
 
+    def embed(self, encoder: Encoder, records: Records, *, features: bool = False) -> Embedded:
+        """Embed records as the recipe says that they are read."""
+        return encoder.embed(
+            records,
+            batch_size=self.recipe.batch_size,
+            workers=self.workers,
+            skip_corrupt=self.recipe.skip_corrupt,
+            features=features,
+        )
+
     def untrained(self) -> Encoder:
         """The network as it was before the first step: the same seed gives it again."""
         method = build_method(self.recipe, self.train, self.device)
@@ -60,7 +70,9 @@ def prepare(recipe: Recipe) -> Experiment:
         records = hold_out(records, recipe.validation, recipe.seed)
     train = records.part("train")
     if len(np.unique(train.labels)) < 2:
-        raise DataError(f"{records.name} has {len(np.unique(train.labels))} training classes; learning needs at least 2.")
+        raise DataError(
+            f"{records.name} has {len(np.unique(train.labels))} training classes; learning needs at least 2."
+        )
     method = build_method(recipe, train, device)
     shared = overlapping_classes(records)
     notes = (f"{len(shared)} classes are in training and test: the test measures known classes.",) if shared else ()

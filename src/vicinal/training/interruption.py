@@ -21,7 +21,9 @@ class Interruption:
                 self._before[number] = signal.signal(number, self._ask)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
 

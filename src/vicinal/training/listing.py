@@ -28,6 +28,9 @@ def packaged_recipes() -> dict[str, Path]:
 def listing(path: Path) -> Listing:
     """Title, cost and expected number from the docstring of a recipe file."""
     text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-    facts = {key.lower(): " ".join(value.split()) for key, value in re.findall(r"^(Cost|Expected): (.*(?:\n[ \t]+.*)*)", text, re.M)}
+    facts = {
+        key.lower(): " ".join(value.split())
+        for key, value in re.findall(r"^(Cost|Expected): (.*(?:\n[ \t]+.*)*)", text, re.M)
+    }
     title = text.strip().split("\n")[0]
     return Listing(path.stem, path, title, facts.get("cost", ""), facts.get("expected", ""))

@@ -80,5 +80,7 @@ def package_version(name: str) -> str:
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True, timeout=10)
+    done = subprocess.run(
+        ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True, timeout=10
+    )
     return done.stdout.strip()

@@ -61,7 +61,9 @@ class Recipe(ABC):
             if getattr(self, name) < least:
                 raise ConfigError(f"{name} must be at least {least}, but {getattr(self, name)} came.")
         if not 0 <= self.validation < 1:
-            raise ConfigError(f"validation is a share of the training classes, 0 <= share < 1, but {self.validation} came.")
+            raise ConfigError(
+                f"validation is a share of the training classes, 0 <= share < 1, but {self.validation} came."
+            )
         if not self.recalls or min(self.recalls) < 1:
             raise ConfigError(f"recalls are positive K, at least one, but {self.recalls} came.")
 
@@ -105,5 +107,6 @@ def from_settings(kind: type[Recipe], saved: dict[str, Any]) -> Recipe:
     for name in saved:
         if name not in known:
             raise ConfigError("the saved recipe: " + unknown("setting", name, known))
-    groups = {hint.__name__: hint for hint in get_type_hints(kind).values() if dataclasses.is_dataclass(hint)}
+    hints = [hint for hint in get_type_hints(kind).values() if isinstance(hint, type)]
+    groups = {hint.__name__: hint for hint in hints if dataclasses.is_dataclass(hint)}
     return kind(**{name: build(value, DATASETS | TRANSFORMS | groups) for name, value in saved.items()})

@@ -49,7 +49,9 @@ def resume(path: Path, *, recipe: str | None, console: Console) -> RunDirectory:
         experiment = prepare(from_settings(find_recipe(recipe or saved["name"]), saved["settings"]))
         before, now = run.info["data"]["fingerprint"], experiment.records.fingerprint()
         if before != now:
-            raise RunError(f"the data of {run.path} changed since it started (rows {before}, now {now}). Start a new run.")
+            raise RunError(
+                f"the data of {run.path} changed since it started (rows {before}, now {now}). Start a new run."
+            )
         trainer = Trainer(experiment, run, console)
         checkpoint = latest_checkpoint(run.checkpoints_path)
         if checkpoint is not None:

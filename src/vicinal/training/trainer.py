@@ -117,7 +117,9 @@ class Trainer:
         self.method.embedder.train()
         steps = train(self.method, (b.to(experiment.device) for b in batches), start=self.position.step)
         at_once = STEPS_PER_TRANSFER if experiment.device.type == "cuda" else 1
-        with self.console.following(len(self._plan), self.position.batch, f"epoch {epoch + 1}/{recipe.epochs}") as follower:
+        with self.console.following(
+            len(self._plan), self.position.batch, f"epoch {epoch + 1}/{recipe.epochs}"
+        ) as follower:
             for step in steps:
                 self._pending.append(step)
                 self.position.step, self.position.batch = step.number + 1, self.position.batch + 1
@@ -160,12 +162,7 @@ class Trainer:
         epoch, validation = self.position.epoch, self.experiment.records.part("validation")
         if not len(validation):
             return
-        embedded = self.experiment.encoder.embed(
-            validation,
-            batch_size=self.recipe.batch_size,
-            workers=self.experiment.workers,
-            skip_corrupt=self.recipe.skip_corrupt,
-        )
+        embedded = self.experiment.embed(self.experiment.encoder, validation)
         scores = evaluate(embedded.vectors, embedded.labels, recalls=(1,), clustering=False, seed=self.recipe.seed)
         self.metrics.append(
             {"kind": "evaluation", "step": self.position.step, "epoch": epoch, "split": "validation", "metrics": scores}
@@ -175,9 +172,8 @@ class Trainer:
         if best:
             self.experiment.encoder.save_weights(self.run)
             self.position.best, self.position.best_step, self.position.best_epoch = score, self.position.step, epoch
-        self.console.line(
-            f"epoch {epoch + 1}/{self.recipe.epochs}  validation R@1 {100 * score:.1f}{'  (best so far)' if best else ''}"
-        )
+        mark = "  (best so far)" if best else ""
+        self.console.line(f"epoch {epoch + 1}/{self.recipe.epochs}  validation R@1 {100 * score:.1f}{mark}")
 
     # -- saving -----------------------------------------------------------------------------------
 
@@ -220,8 +216,8 @@ class Trainer:
         if spread < COLLAPSED_SPREAD or (stuck and spread < COLLAPSING_SPREAD):
             self._event(
                 f"collapse: the embeddings of a batch spread by {spread:.1e} of their length and the loss is "
-                f"{scalars['loss']:.4f} (equal embeddings give {collapsed:.4f}). Lower the learning rate, use an easier "
-                f"mining or a larger batch; check that the weights loaded."
+                f"{scalars['loss']:.4f} (equal embeddings give {collapsed:.4f}). Lower the learning rate, use easier "
+                f"tuples or a larger batch, and check that the weights loaded."
             )
 
     def _note_skipped(self, name: str) -> None:
@@ -237,8 +233,11 @@ class Trainer:
 
 def _pack(plan: Sequence[Sequence[int]]) -> dict[str, Tensor]:
     """An epoch's batches as two tensors, whatever their number."""
-    return {"rows": torch.tensor([row for batch in plan for row in batch]), "lengths": torch.tensor([len(b) for b in plan])}
+    return {
+        "rows": torch.tensor([row for batch in plan for row in batch]),
+        "lengths": torch.tensor([len(b) for b in plan]),
+    }
 
 
 def _unpack(packed: dict[str, Tensor]) -> list[list[int]]:
-    return [rows.tolist() for rows in packed["rows"].split(packed["lengths"].tolist())]
+    return [rows.tolist() for rows in torch.split(packed["rows"], packed["lengths"].tolist())]

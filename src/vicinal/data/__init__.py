@@ -1,0 +1,99 @@
+"""Data: labelled records and where they come from, transforms, and the loader that makes batches of them."""
+
+from pathlib import Path
+
+from vicinal.data.arrays import Arrays
+from vicinal.data.check import CheckReport, check, load_unchecked
+from vicinal.data.columns import parquet_columns
+from vicinal.data.folder import Folder
+from vicinal.data.glyphs import Glyphs
+from vicinal.data.loader import load, load_all
+from vicinal.data.location import data_root, existing, expanded
+from vicinal.data.records import (
+    SPLITS,
+    Batch,
+    Dataset,
+    FeatureArray,
+    ImageArray,
+    ImageFiles,
+    Kind,
+    Records,
+    Source,
+    Split,
+    read_image,
+)
+from vicinal.data.splits import by_class, class_folds, hold_out, overlapping_classes
+from vicinal.data.table import Table
+from vicinal.data.transforms import TRANSFORMS, FeatureTransform, ImageTransform, Transform
+from vicinal.errors import DataError
+
+DATASETS: dict[str, type] = {kind.__name__: kind for kind in (Glyphs, Folder, Table, Arrays)}
+
+
+def open_path(path: str | Path) -> Dataset:
+    """The data set that lies at ``path``, with default settings; nothing is read but what tells its kind.
+
+    A folder is a folder of class folders; ``.csv`` and ``.tsv`` are tables of image paths; ``.npz`` holds feature
+    vectors; ``.parquet`` is a table where it has a column ``path``, else vectors. The word ``glyphs`` names the
+    embedded set.
+    """
+    path = str(path)
+    if path == "glyphs" and not expanded(path).exists():
+        return Glyphs()
+    found = existing(path)
+    ending = found.suffix.lower()
+    if found.is_dir():
+        return Folder(path)
+    if ending in (".csv", ".tsv"):
+        return Table(path)
+    if ending == ".npz":
+        return Arrays(path)
+    if ending == ".parquet":
+        columns = parquet_columns(found)
+        if "path" in columns:
+            return Table(path)
+        if "features" in columns:
+            return Arrays(path)
+        raise DataError(
+            f"{found} should have a column `path` (of images) or `features` (vectors), but has {', '.join(columns)}."
+        )
+    raise DataError(
+        f"{found} is no data set we know: a folder of class folders, .csv, .tsv or .parquet with `path,label[,split]`, "
+        f".npz or .parquet with `features` and `labels`."
+    )
+
+
+__all__ = [
+    "DATASETS",
+    "SPLITS",
+    "TRANSFORMS",
+    "Arrays",
+    "Batch",
+    "CheckReport",
+    "Dataset",
+    "FeatureArray",
+    "FeatureTransform",
+    "Folder",
+    "Glyphs",
+    "ImageArray",
+    "ImageFiles",
+    "ImageTransform",
+    "Kind",
+    "Records",
+    "Source",
+    "Split",
+    "Table",
+    "Transform",
+    "by_class",
+    "check",
+    "class_folds",
+    "data_root",
+    "expanded",
+    "hold_out",
+    "load",
+    "load_all",
+    "load_unchecked",
+    "open_path",
+    "overlapping_classes",
+    "read_image",
+]

@@ -1,0 +1,28 @@
+"""A map of an embedding in the plane (t-SNE, van der Maaten and Hinton 2008)."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from vicinal.index.exact import require_finite
+
+
+def tsne(embeddings: Float[Tensor, "n d"], *, seed: int, perplexity: float = 30.0) -> Float[Tensor, "n 2"]:
+    """Positions in the plane that keep neighbours near; the same for the same rows and seed.
+
+    The perplexity, about how many neighbours each row tries to keep, is lowered to a third of the rows where there
+    are few. Rows that are all equal, and a single row, lie at the origin.
+    """
+    require_finite(embeddings, "embeddings")
+    rows = embeddings.detach().float().cpu()
+    if len(rows) == 0 or bool((rows == rows[0]).all()):
+        return torch.zeros(len(rows), 2)
+    from sklearn.manifold import TSNE
+
+    model = TSNE(
+        perplexity=min(perplexity, (len(rows) - 1) / 3),
+        init="pca" if min(rows.shape) > 2 else "random",
+        learning_rate="auto",
+        random_state=seed,
+    )
+    return torch.from_numpy(model.fit_transform(rows.numpy())).float()

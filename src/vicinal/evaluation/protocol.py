@@ -1,0 +1,83 @@
+"""The evaluation of an embedding: neighbours searched once, retrieval scored as they arrive, clusters beside."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+from torch.nn.functional import normalize as to_unit_length
+
+from vicinal.errors import ConfigError, DataError
+from vicinal.evaluation.clustering import clustering_scores
+from vicinal.evaluation.k_means import Engine, kmeans
+from vicinal.evaluation.retrieval import Lone, ranks_needed, relevant_counts, retrieval_scores
+from vicinal.index.exact import Metric, neighbour_chunks, require_finite
+
+
+def evaluate(
+    embeddings: Float[Tensor, "q d"],
+    labels: Shaped[Tensor, "q"],
+    *,
+    recalls: Sequence[int] = (1, 2, 4, 8),
+    gallery: Float[Tensor, "g d"] | None = None,
+    gallery_labels: Shaped[Tensor, "g"] | None = None,
+    normalize: bool = False,
+    metric: Metric = "euclidean",
+    lone: Lone = "exclude",
+    clustering: bool = True,
+    restarts: int = 5,
+    engine: Engine = "auto",
+    seed: int = 0,
+    device: torch.device | str | None = None,
+    chunk_bytes: int | None = None,
+) -> dict[str, float]:
+    """Scores of an embedding as fractions: ``recall@K``, ``map@r``, ``r_precision``, and ``nmi``, ``ami``, ``f1``.
+
+    Each row is sought among the others, or, with a gallery, in that. Clustering takes the rows (queries) alone, into
+    as many clusters as they have classes; with ``normalize`` or ``"cosine"`` it takes them scaled to length 1.
+
+    Args:
+        embeddings: rows to evaluate; NaN and infinity are refused with their row numbers.
+        labels: their classes, integers.
+        recalls: the K of Recall@K (``vicinal.evaluation.retrieval`` has each data set's published ones).
+        gallery: rows to find neighbours among; None for leave-one-out.
+        gallery_labels: their classes.
+        normalize: scale all rows to length 1 first; a zero row stays zero.
+        metric: distance by which neighbours are near.
+        lone: whether queries that have nothing to find are left out (``"exclude"``) or wrong (``"count"``).
+        clustering: whether to run k-means.
+        restarts: of k-means.
+        engine: of k-means.
+        seed: of k-means.
+        device: where to compute; by default where the embeddings lie.
+        chunk_bytes: size of the largest temporary of the search; the default suits the device.
+    """
+    device = torch.device(device) if device is not None else embeddings.device
+    if (gallery is None) != (gallery_labels is None):
+        raise ConfigError("a gallery comes with its labels, but only one of the two was passed. Pass both or neither.")
+    rows, labels = _checked(embeddings, labels, "embeddings", device)
+    if gallery is not None and gallery_labels is not None:
+        gallery, gallery_labels = _checked(gallery, gallery_labels, "gallery", device)
+    if normalize:
+        rows = to_unit_length(rows, dim=1)
+        gallery = None if gallery is None else to_unit_length(gallery, dim=1)
+
+    ranks = ranks_needed(relevant_counts(labels, gallery_labels), recalls)
+    chunks = neighbour_chunks(rows, ranks, gallery=gallery, metric=metric, chunk_bytes=chunk_bytes)
+    scores = retrieval_scores(chunks, labels, gallery_labels, recalls=recalls, lone=lone)
+    if clustering:
+        if metric == "cosine":
+            rows = to_unit_length(rows, dim=1)
+        classes = len(torch.unique(labels))
+        scores |= clustering_scores(labels, kmeans(rows, classes, seed=seed, restarts=restarts, engine=engine))
+    return scores
+
+
+def _checked(rows: Tensor, labels: Tensor, name: str, device: torch.device) -> tuple[Tensor, Tensor]:
+    if len(rows) == 0 or len(rows) != len(labels):
+        raise DataError(f"each row has a label, but {len(rows)} rows of {name} and {len(labels)} labels came.")
+    if labels.is_floating_point() or labels.is_complex():
+        raise DataError(f"labels are integers, but those of {name} are {labels.dtype}. Number the classes.")
+    require_finite(rows, name)
+    exact = torch.promote_types(rows.dtype, torch.float32)  # half precision is computed as float32
+    return rows.detach().to(device, exact), labels.to(device, torch.long)

@@ -1,0 +1,85 @@
+"""Re-identification scores, mAP and CMC, with same-camera exclusion (Zheng et al. 2015, Market-1501)."""
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from vicinal.errors import DataError
+from vicinal.evaluation.retrieval import right
+from vicinal.index.exact import Metric, Neighbours, neighbour_chunks
+
+
+def reidentify(
+    embeddings: Float[Tensor, "q d"],
+    labels: Int[Tensor, "q"],
+    cameras: Int[Tensor, "q"],
+    *,
+    gallery: Float[Tensor, "g d"],
+    gallery_labels: Int[Tensor, "g"],
+    gallery_cameras: Int[Tensor, "g"],
+    ranks: Sequence[int] = (1, 5, 10),
+    metric: Metric = "euclidean",
+    chunk_bytes: int | None = None,
+) -> dict[str, float]:
+    """``map`` and ``cmc@rank`` of queries in a gallery, from the whole ranking of each query, chunk by chunk.
+
+    A gallery row of the query's identity seen by the query's own camera is junk: it is taken out of the query's
+    ranking, neither right nor wrong. Rows that no query may meet at all (Market-1501's identity -1) are to be left
+    out of the gallery beforehand.
+    """
+    chunks = neighbour_chunks(embeddings, len(gallery), gallery=gallery, metric=metric, chunk_bytes=chunk_bytes)
+    asked, seen_by, held, held_by = (
+        column.to(embeddings.device) for column in (labels, cameras, gallery_labels, gallery_cameras)
+    )
+    return reidentification_scores(chunks, asked, seen_by, held, held_by, ranks=ranks)
+
+
+def reidentification_scores(
+    rankings: Iterable[Neighbours],
+    labels: Int[Tensor, "q"],
+    cameras: Int[Tensor, "q"],
+    gallery_labels: Int[Tensor, "g"],
+    gallery_cameras: Int[Tensor, "g"],
+    *,
+    ranks: Sequence[int] = (1, 5, 10),
+) -> dict[str, float]:
+    """Mean scores from whole rankings (all gallery ids, nearest first).
+
+    Queries whose identity no other camera saw have nothing to find and are left out of the means, as in the
+    Market-1501 protocol.
+    """
+    totals = dict.fromkeys(("map", *(f"cmc@{rank}" for rank in ranks)), 0.0)
+    answerable = 0
+    for chunk in rankings:
+        part = slice(chunk.start, chunk.start + len(chunk.ids))
+        same = right(chunk.ids, labels[part], gallery_labels)
+        junk = same & (gallery_cameras[chunk.ids] == cameras[part].unsqueeze(1))
+        hits = same & ~junk
+        found = hits.any(dim=1)
+        place = (~junk).cumsum(dim=1)[found]
+        hits = hits[found]
+        totals["map"] += float(average_precision(hits, place).sum())
+        first = place.masked_fill(~hits, torch.iinfo(place.dtype).max).amin(dim=1)
+        for rank in ranks:
+            totals[f"cmc@{rank}"] += int((first <= rank).sum())
+        answerable += len(hits)
+    if not answerable:
+        raise DataError(
+            f"re-identification needs queries that another camera saw, but none of the {len(labels)} queries has a "
+            f"gallery row of its identity from another camera. Check the labels and cameras."
+        )
+    return {name: total / answerable for name, total in totals.items()}
+
+
+def average_precision(hits: Bool[Tensor, "q n"], place: Int[Tensor, "q n"]) -> Float[Tensor, "q"]:
+    """Mean over the hits of the precision at each, ``place`` being the rank with junk taken out.
+
+        AP = 1/R Σ_{i is a hit} (hits up to i) / place(i)
+
+    Differs: the Market-1501 MATLAB code averages the precisions just before and at each hit (a trapezoid), which
+    gives slightly other values; later evaluation codes use the sum above.
+    """
+    precision = hits.cumsum(dim=1) / place.clamp(min=1).double()
+    return (precision * hits).sum(dim=1) / hits.sum(dim=1)

@@ -1,0 +1,28 @@
+"""Pure functions of tensors: distances, smooth means and exact sums over tuples."""
+
+from vicinal.geometry.distances import (
+    at_least_float32,
+    cosine_similarity,
+    inner_products,
+    pairwise_distances,
+    row_distances,
+    squared_lengths,
+    unit_rows,
+)
+from vicinal.geometry.hinge_sums import hinge_sums
+from vicinal.geometry.log_exp_mean import log_exp_mean
+from vicinal.geometry.log_sum_exp import log_one_plus_sum_exp, log_sum_exp
+
+__all__ = [
+    "at_least_float32",
+    "cosine_similarity",
+    "hinge_sums",
+    "inner_products",
+    "log_exp_mean",
+    "log_one_plus_sum_exp",
+    "log_sum_exp",
+    "pairwise_distances",
+    "row_distances",
+    "squared_lengths",
+    "unit_rows",
+]

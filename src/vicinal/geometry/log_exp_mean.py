@@ -1,0 +1,39 @@
+"""The log-exp mean: one smooth dial from maximum through mean to minimum."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+
+def log_exp_mean(
+    values: Float[Tensor, "rows cols"],
+    keep: Bool[Tensor, "rows cols"],
+    gamma: float | Float[Tensor, "rows"],
+) -> Float[Tensor, "rows"]:
+    """Log-exp mean of the kept entries of each row; γ is one number, or one for each row.
+
+        b(γ) = -1/γ · log(1/n · Σ_i exp(-γ a_i))                     Song et al., Eq. (12)
+
+    It falls as γ grows: the maximum (γ → -∞), the arithmetic mean (γ → 0), the minimum (γ → ∞).
+    A row that keeps nothing yields 0 and passes no gradient.
+
+    >>> a = torch.tensor([[1.0, 3.0, 99.0]])
+    >>> keep = torch.tensor([[True, True, False]])
+    >>> [round(log_exp_mean(a, keep, gamma).item(), 2) for gamma in (-50.0, 0.0, 50.0)]
+    [2.99, 2.0, 1.01]
+    """
+    dial = torch.as_tensor(gamma, dtype=values.dtype, device=values.device).expand(len(values))
+    dial = torch.where(dial.abs() < torch.finfo(values.dtype).tiny, 0, dial)
+    count = keep.sum(dim=1).clamp(min=1).to(values.dtype)  # log of an int tensor would fall to float32
+    mean = values.masked_fill(~keep, 0).sum(dim=1) / count
+    if not values.shape[1]:
+        return mean
+    # About the mean, b(γ) = mean - 1/γ · log mean(exp(x)) with x = -γ (a - mean), so that what γ divides is small.
+    exponents = -dial[:, None] * (values - mean[:, None]).masked_fill(~keep, 0)
+    gentle = exponents.detach().abs().amax(dim=1) < 1
+    # Near γ = 0 the logarithm of a mean near 1 would lose all digits; expm1 and log1p keep them.
+    near = torch.log1p(torch.expm1(torch.where(gentle[:, None], exponents, 0)).sum(dim=1) / count)
+    # Elsewhere exp may overflow (in float32 from 88 on), so the sum is taken in log space.
+    low = torch.finfo(values.dtype).min / 4
+    far = exponents.masked_fill(~keep, low).logsumexp(dim=1) - count.log()
+    return mean - torch.where(gentle, near, far) / torch.where(dial == 0, 1, dial)

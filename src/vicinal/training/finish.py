@@ -1,0 +1,164 @@
+"""The end of a run: measure the selected model once on the test classes and write what the report shows."""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from vicinal.data import DATASETS, open_path
+from vicinal.data.records import Records, Split
+from vicinal.data.splits import hold_out
+from vicinal.data.transforms import ImageTransform
+from vicinal.description import build
+from vicinal.errors import ConfigError
+from vicinal.evaluation.artefacts import diagnosis, write_artefacts
+from vicinal.evaluation.encoder import Embedded, Encoder
+from vicinal.evaluation.protocol import evaluate
+from vicinal.models import Embedder, Identity
+from vicinal.run_directory import FORMAT, RunDirectory
+from vicinal.training.console import Console
+from vicinal.training.experiment import Experiment
+
+RAW_PIXELS = 64 * 64 * 3  # inputs up to this size are also measured as they are
+TRAIN_SAMPLE = 10_000  # training records behind the train-against-test diagnosis
+
+
+def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[str, Any], console: Console) -> None:
+    """Measure raw inputs, the untrained and the selected network on the test classes; write results and artefacts."""
+    recipe, records = experiment.recipe, experiment.records
+    split: Split = "test" if (records.splits == "test").any() else "validation"
+    part = records.part(split)
+    if not len(part):
+        console.line("no test or validation classes: nothing to measure.", warning=True)
+        return
+    console.line(f"measuring {len(part)} {split} records")
+    encoder = Encoder.load(run, experiment.device)
+    untrained = _unit(experiment.embed(experiment.untrained(), part, features=True))
+    trained = experiment.embed(encoder, part)
+    known = experiment.embed(encoder, _sample(experiment.train, recipe.seed))
+    raw = _raw(experiment, part)
+
+    def scores(embedded: Embedded, *, clustering: bool) -> dict[str, float]:
+        return evaluate(
+            embedded.vectors,
+            embedded.labels,
+            recalls=recipe.recalls,
+            clustering=clustering,
+            seed=recipe.seed,
+            restarts=recipe.restarts,
+        )
+
+    rows = {} if raw is None else {"raw pixels": scores(_unit(raw), clustering=False)}
+    rows |= {"untrained": scores(untrained, clustering=True), "trained": scores(trained, clustering=True)}
+    recall = scores(known, clustering=False)["recall@1"]
+    run.write_document(
+        "diagnostics",
+        {
+            "rows": [
+                diagnosis("train", known, recall),
+                diagnosis(split, trained, rows["trained"]["recall@1"]),
+                diagnosis(f"untrained {split}", untrained, rows["untrained"]["recall@1"]),
+            ]
+        },
+    )
+    write_artefacts(run, trained, untrained, seed=recipe.seed)
+    skipped = sorted({*position["skipped"], *trained.skipped})
+    run.write_results(
+        {
+            "format": FORMAT,
+            "split": split,
+            "protocol": "validation" if position["best"] is not None else "final",
+            "records": len(trained.vectors),
+            "classes": len(np.unique(trained.records.labels)),
+            "skipped": len(skipped),
+            "selected": _selected(position),
+            "rows": [{"name": name, "metrics": metrics} for name, metrics in rows.items()],
+            "notes": [*experiment.notes, *(f"could not be read: {name}" for name in skipped)],
+        }
+    )
+
+
+def measure_run(
+    run: RunDirectory,
+    *,
+    data: str | None,
+    split: str,
+    recalls: tuple[int, ...],
+    clustering: bool,
+    device: torch.device,
+    skip_corrupt: bool,
+    console: Console,
+) -> dict[str, Any]:
+    """Measure the selected model of a run on its own data or on other data, in the form of ``results.json``."""
+    encoder = Encoder.load(run, device)
+    settings = run.info["recipe"]["settings"]
+    if data is not None:
+        records = open_path(data).load()
+    else:
+        records = build(run.info["data"]["description"], DATASETS).load()
+        if settings["validation"] > 0:
+            records = hold_out(records, settings["validation"], settings["seed"])
+    part = records if split == "all" else records.part(cast(Split, split))
+    if not len(part):
+        raise ConfigError(f"{records.name} has no {split} records. Choose another --split, or `all`.")
+    with console.following(len(part), 0, "embedding") as follower:
+        embedded = encoder.embed(part, skip_corrupt=skip_corrupt, progress=follower.advance)
+    metrics = evaluate(
+        embedded.vectors,
+        embedded.labels,
+        recalls=recalls,
+        clustering=clustering,
+        seed=settings["seed"],
+        restarts=settings["restarts"],
+    )
+    return {
+        "format": FORMAT,
+        "split": split,
+        "records": len(embedded.vectors),
+        "classes": len(np.unique(embedded.records.labels)),
+        "skipped": len(embedded.skipped),
+        "rows": [{"name": "trained", "metrics": metrics}],
+        "notes": [f"could not be read: {name}" for name in embedded.skipped],
+    }
+
+
+def _selected(position: Mapping[str, Any]) -> dict[str, Any]:
+    chosen = {"step": position["best_step"], "epoch": position["best_epoch"]}
+    if position["best"] is None:
+        return chosen | {"by": "last step", "value": None}
+    return chosen | {"by": "validation recall@1", "value": position["best"]}
+
+
+def _raw(experiment: Experiment, part: Records) -> Embedded | None:
+    """The inputs themselves as vectors, where they are small pictures: what no network at all would give."""
+    transform = experiment.preprocessing
+    if not isinstance(transform, ImageTransform):
+        return None
+    width = transform.channels * transform.size**2
+    if width > RAW_PIXELS:
+        return None
+    flat = Embedder(Flat(width), None, normalize=False)
+    return experiment.embed(Encoder(flat, experiment.preprocessing, experiment.device), part)
+
+
+class Flat(Identity):
+    """Pictures as one long vector each."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs.flatten(1)
+
+
+def _unit(embedded: Embedded) -> Embedded:
+    """On the sphere, where Euclidean order is that of the cosine."""
+    return Embedded(torch.nn.functional.normalize(embedded.vectors, dim=1), embedded.records, embedded.skipped)
+
+
+def _sample(train: Records, seed: int) -> Records:
+    """Whole training classes, up to a bound, for a diagnosis at a cost that does not grow with the data."""
+    if len(train) <= TRAIN_SAMPLE:
+        return train
+    classes, sizes = np.unique(train.labels, return_counts=True)
+    order = np.random.default_rng(seed).permutation(len(classes))
+    chosen = classes[order[: max(2, int((np.cumsum(sizes[order]) <= TRAIN_SAMPLE).sum()))]]
+    return train.take(np.flatnonzero(np.isin(train.labels, chosen)))

@@ -1,0 +1,146 @@
+"""Labels to masks, neighbours, pairs and triplets: the only place where labels become indices.
+
+Rows are anchors, columns are what they are compared with: the batch itself, or *reference* rows (a gallery, a
+memory, the other processes). An anchor is never compared with itself: in the batch that is the diagonal; among
+reference rows ``own`` says where each anchor stands, and without ``own`` no anchor is among them.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Int, Integer
+from torch import Tensor
+
+from vicinal.errors import ConfigError
+
+MOST_TUPLES = 2**24  # three int64 columns of this length are 384 MiB; whoever needs more should not list tuples
+
+
+class Positives(NamedTuple):
+    """For each anchor the columns of its class, padded to the longest list; ``keep`` marks what is not padding."""
+
+    columns: Int[Tensor, "n p"]
+    keep: Bool[Tensor, "n p"]
+
+
+class Pairs(NamedTuple):
+    """Row numbers of explicit pairs."""
+
+    anchor: Int[Tensor, "t"]
+    other: Int[Tensor, "t"]
+
+
+class Triplets(NamedTuple):
+    """Row numbers of explicit triplets."""
+
+    anchor: Int[Tensor, "t"]
+    positive: Int[Tensor, "t"]
+    negative: Int[Tensor, "t"]
+
+
+def same_class(
+    labels: Integer[Tensor, "n"],
+    reference_labels: Integer[Tensor, "m"] | None = None,
+    own: Integer[Tensor, "n"] | None = None,
+) -> Bool[Tensor, "n m"]:
+    """Which column is of the anchor's class, the anchor itself left out.
+
+    >>> same_class(torch.tensor([0, 0, 1])).int().tolist()
+    [[0, 1, 0], [1, 0, 0], [0, 0, 0]]
+    >>> same_class(torch.tensor([0, 1]), torch.tensor([1, 0, 0])).int().tolist()
+    [[0, 1, 1], [1, 0, 0]]
+    """
+    if reference_labels is None:
+        return (labels[:, None] == labels).fill_diagonal_(False)
+    same = labels[:, None] == reference_labels
+    return same if own is None else same.scatter_(1, own.long()[:, None], False)
+
+
+def other_class(
+    labels: Integer[Tensor, "n"], reference_labels: Integer[Tensor, "m"] | None = None
+) -> Bool[Tensor, "n m"]:
+    """Which column is of another class than the anchor.
+
+    >>> other_class(torch.tensor([0, 0, 1])).int().tolist()
+    [[0, 0, 1], [0, 0, 1], [1, 1, 0]]
+    """
+    return labels[:, None] != (labels if reference_labels is None else reference_labels)
+
+
+def positives(
+    labels: Integer[Tensor, "n"],
+    reference_labels: Integer[Tensor, "m"] | None = None,
+    own: Integer[Tensor, "n"] | None = None,
+) -> Positives:
+    """The columns that ``same_class`` marks, as lists: with K samples a class K - 1 columns take the place of n.
+
+    The longest list sets the width, so a tensor on a device is waited for once.
+
+    >>> positives(torch.tensor([0, 1, 0, 0])).columns[0].tolist()
+    [2, 3]
+    """
+    columns = labels.long() if reference_labels is None else reference_labels.long()
+    if reference_labels is None:
+        own = torch.arange(len(labels), device=labels.device)
+    order = columns.argsort(stable=True)
+    grouped, wanted = columns[order], labels.long()
+    first = torch.searchsorted(grouped, wanted)
+    count = torch.searchsorted(grouped, wanted, right=True) - first
+    if own is not None:
+        place = torch.empty_like(order)
+        place[order] = torch.arange(len(order), device=order.device)
+        count = count - 1
+    width = int(count.max()) if len(count) and len(columns) else 0
+    step = torch.arange(width, device=labels.device)
+    keep = step < count[:, None]
+    if own is not None:
+        step = step + (step >= (place[own.long()] - first)[:, None])  # step over the anchor's own place in its class
+    return Positives(order[torch.where(keep, first[:, None] + step, 0)], keep)
+
+
+def pairs(labels: Integer[Tensor, "n"], *, same: bool, most: int = MOST_TUPLES) -> Pairs:
+    """Every ordered pair of rows of the same class, or of different classes.
+
+    >>> [part.tolist() for part in pairs(torch.tensor([0, 0, 1]), same=True)]
+    [[0, 1], [1, 0]]
+    """
+    mask = same_class(labels) if same else other_class(labels)
+    _refuse_too_many("pairs", int(mask.sum()), most)
+    return Pairs(*mask.nonzero().unbind(dim=1))
+
+
+def triplets(labels: Integer[Tensor, "n"], *, most: int = MOST_TUPLES) -> Triplets:
+    """Every (anchor, positive, negative) of the batch: PK(PK - K)(K - 1) of them in a batch of P classes x K.
+
+    For tests, explicit weights and peers that ask for lists; the losses that use all triplets never list them.
+
+    >>> [part.tolist() for part in triplets(torch.tensor([0, 0, 1]))]
+    [[0, 1], [1, 0], [2, 2]]
+    """
+    positive, negative = same_class(labels), other_class(labels)
+    _refuse_too_many("triplets", int((positive.sum(dim=1) * negative.sum(dim=1)).sum()), most)
+    anchor, first = positive.nonzero().unbind(dim=1)
+    pair, second = negative[anchor].nonzero().unbind(dim=1)
+    return Triplets(anchor[pair], first[pair], second)
+
+
+def block_triplets(labels: Integer[Tensor, "n"]) -> Triplets:
+    """Triplet t of a batch laid out ``[a; p; n]``, as ``TripletSampler`` lays it: rows t, T + t and 2T + t.
+
+    >>> [part.tolist() for part in block_triplets(torch.tensor([0, 1, 0, 1, 2, 3]))]
+    [[0, 1], [2, 3], [4, 5]]
+    """
+    if len(labels) % 3:
+        raise ConfigError(
+            f"a batch in blocks [a; p; n] has three rows for each triplet, but {len(labels)} rows came. "
+            f"Use TripletSampler, or a loss without `blocks`."
+        )
+    return Triplets(*torch.arange(len(labels), device=labels.device).view(3, -1))
+
+
+def _refuse_too_many(kind: str, count: int, most: int) -> None:
+    if count > most:
+        raise ConfigError(
+            f"all {kind} of the batch were asked for as a list, but there are {count:,} and the limit is {most:,}. "
+            f"Use a loss that sums over them without listing them, a smaller batch, or raise `most`."
+        )

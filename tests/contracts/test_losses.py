@@ -1,0 +1,299 @@
+"""What every loss must do. The suite walks the package: a new file is covered before its author writes a test.
+
+Each loss is tried as it comes and with each of its switches turned: every value of a ``Literal``, both of a ``bool``,
+None where it may be None.
+"""
+
+import copy
+import importlib
+import inspect
+import pkgutil
+import re
+import types
+import typing
+
+import pytest
+import torch
+from torch.autograd import gradcheck, gradgradcheck
+
+import vicinal.losses
+from vicinal.description import build, describe
+from vicinal.errors import DataError
+from vicinal.losses import Comparisons, Loss, reduce
+from vicinal.tuples import Triplets
+
+# What a loss may ask for without a default, by the name of the argument; batches here have 6 classes in 3 dimensions.
+ARGUMENTS = {"classes": 6, "dim": 3}
+
+# Forward mode makes torch load its own tables, which it compiles in a way that it has itself deprecated.
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
+
+
+def kinds():
+    """Every loss of every module, exported or not."""
+    for found in pkgutil.iter_modules(vicinal.losses.__path__, "vicinal.losses."):
+        module = importlib.import_module(found.name)
+        for kind in vars(module).values():
+            ours = inspect.isclass(kind) and issubclass(kind, Loss) and kind.__module__ == found.name
+            if ours and not inspect.isabstract(kind):
+                yield kind
+
+
+def switched(kind):
+    """Arguments that turn one switch each."""
+    hints = typing.get_type_hints(kind.__init__)
+    for name, parameter in inspect.signature(kind).parameters.items():
+        hint = hints[name]
+        if name == "reduction":
+            continue
+        if typing.get_origin(hint) is typing.Literal:
+            values = typing.get_args(hint)
+        elif hint is bool:
+            values = (False, True)
+        elif typing.get_origin(hint) in (typing.Union, types.UnionType) and type(None) in typing.get_args(hint):
+            values = (None,)
+        else:
+            continue
+        yield from ({name: value} for value in values if value != parameter.default)
+
+
+def required(kind):
+    missing = [n for n, p in inspect.signature(kind).parameters.items() if p.default is p.empty]
+    unknown = [name for name in missing if name not in ARGUMENTS]
+    assert not unknown, f"{kind.__name__} asks for {unknown}: give defaults, or name values in ARGUMENTS"
+    return {name: ARGUMENTS[name] for name in missing}
+
+
+KINDS = list(kinds())
+CASES = [(kind, {**required(kind), **extra}) for kind in KINDS for extra in ({}, *switched(kind))]
+
+
+def name_of(case):
+    kind, arguments = case
+    return kind.__name__ + "".join(f"-{name}={value}" for name, value in arguments.items())
+
+
+@pytest.fixture(params=CASES, ids=name_of)
+def make(request):
+    kind, arguments = request.param
+    return lambda **more: kind(**{**arguments, **more})
+
+
+@pytest.fixture
+def loss(make):
+    return make()
+
+
+# Blocks [a; p; n] of disjoint triplets, pairs of classes 0 to 5, and halves with pairs among them: fits any layout.
+LABELS = torch.tensor([0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 4, 5])
+
+
+@pytest.fixture
+def embeddings(rng):
+    return torch.randn(12, 3, generator=rng, dtype=torch.float64)
+
+
+def gradient_of(loss, embeddings, labels, *reference):
+    embeddings = embeddings.detach().clone().requires_grad_()
+    value = loss(embeddings, labels, *reference)
+    (gradient,) = torch.autograd.grad(value.sum(), embeddings)
+    return value.detach(), gradient
+
+
+def with_state_of(loss, other):
+    """The same learnt parameters, where a loss has any."""
+    loss.load_state_dict(other.state_dict())
+    return loss
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_is_exported_and_its_file_names_the_paper(kind):
+    assert getattr(vicinal.losses, kind.__name__, None) is kind and kind.__name__ in vicinal.losses.__all__
+    first_line = inspect.getmodule(kind).__doc__.splitlines()[0]
+    assert re.search(r"(19|20)\d\d", first_line), f"line 1 of {kind.__module__} names no year: {first_line}"
+    assert Loss in kind.__bases__, "one deep: a loss derives from Loss itself"
+
+
+def test_reductions_follow_torch(make, embeddings):
+    mean, total, each = (make(reduction=how) for how in ("mean", "sum", "none"))
+    with_state_of(total, mean), with_state_of(each, mean)
+    sums, counts = mean.core(mean.comparisons(embeddings, LABELS))
+    values = each(embeddings, LABELS)
+    assert mean(embeddings, LABELS).shape == total(embeddings, LABELS).shape == ()
+    assert values.shape == sums.shape and (getattr(mean, "blocks", False) or len(values) == len(LABELS))
+    torch.testing.assert_close(total(embeddings, LABELS), sums.sum())
+    torch.testing.assert_close(mean(embeddings, LABELS), (values * counts).sum() / counts.sum())
+    assert mean(embeddings, LABELS) > 0
+
+
+def test_front_equals_core(loss, embeddings):
+    by_core = reduce(loss.core(loss.comparisons(embeddings, LABELS)), loss.reduction)
+    assert torch.equal(loss(embeddings, LABELS), by_core)
+
+
+def test_order_of_rows_does_not_matter(make, embeddings):
+    each = make(reduction="none")
+    values = each(embeddings, LABELS)
+    blocks = len(LABELS) // len(values)  # rows of one tuple move together
+    within = torch.randperm(len(values), generator=torch.Generator().manual_seed(1))
+    order = torch.cat([within + block * len(values) for block in range(blocks)])
+    torch.testing.assert_close(each(embeddings[order], LABELS[order]), values[within])
+
+
+def test_names_of_classes_do_not_matter(loss, embeddings):
+    if any(parameter.requires_grad for parameter in loss.parameters()):
+        pytest.skip("learns something for each class")
+    renamed = torch.tensor([40, -3, 7, 1000, 12, 5])[LABELS]
+    torch.testing.assert_close(loss(embeddings, renamed), loss(embeddings, LABELS))
+
+
+def test_any_integer_is_a_label(loss, embeddings):
+    expected = loss(embeddings, LABELS)
+    for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32):
+        assert torch.equal(loss(embeddings, LABELS.to(dtype)), expected)
+
+
+def test_gradient_matches_finite_differences_in_both_modes(loss, embeddings):
+    embeddings.requires_grad_()
+    assert gradcheck(lambda e: loss(e, LABELS), (embeddings,), check_forward_ad=True, fast_mode=True)
+    assert gradgradcheck(lambda e: loss(e, LABELS), (embeddings,), fast_mode=True)
+    assert gradient_of(loss, embeddings, LABELS)[1].abs().sum() > 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_computed_in_float32(loss, embeddings, dtype):
+    for scale in (1, 1000):  # squares of the latter overflow float16
+        coarse = (scale * embeddings).to(dtype)
+        value, gradient = gradient_of(loss, coarse, LABELS)
+        exact, exact_gradient = gradient_of(loss, coarse.float(), LABELS)
+        assert value.dtype == torch.float32 and gradient.dtype == dtype
+        assert torch.equal(value, exact)
+        assert torch.equal(gradient, exact_gradient.to(dtype))
+        assert value.isfinite() and gradient.isfinite().all()
+
+
+def test_autocast_changes_nothing(loss, embeddings):
+    embeddings = embeddings.float()
+    expected = loss(embeddings, LABELS)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(loss(embeddings, LABELS), expected)
+
+
+DEGENERATE = {
+    "one class": lambda e, y: (e, y * 0),
+    "no two of a class": lambda e, y: (e, torch.arange(len(y))),
+    "all embeddings equal": lambda e, y: (e * 0 + 1, y),
+    "all embeddings 0": lambda e, y: (e * 0, y),
+    "a duplicate": lambda e, y: (e[[0, 1, 2, 3, 0, 1, 1, 3, 4, 5, 4, 5]], y),
+    "one triplet": lambda e, y: (e[:6], y[[0, 0, 0, 0, 1, 2]]),
+    "tiny": lambda e, y: (e * 1e-30, y),
+    "huge": lambda e, y: (e * 1e6, y),
+    "no rows": lambda e, y: (e[:0], y[:0]),
+}
+
+
+def test_degenerate_batches_have_a_finite_value_and_gradient(make, embeddings):
+    for reduction in ("mean", "none"):
+        for state, degenerate in DEGENERATE.items():
+            value, gradient = gradient_of(make(reduction=reduction), *degenerate(embeddings.float(), LABELS))
+            assert value.isfinite().all() and gradient.isfinite().all(), state
+
+
+def test_a_batch_without_terms_costs_0_and_passes_gradient_0(loss, embeddings):
+    c = loss.comparisons(embeddings.requires_grad_(), LABELS)
+    empty = Comparisons(c.positive, c.keep_positive & False, c.negative, c.keep_negative & False)
+    value = reduce(loss.core(empty), "sum")
+    assert value == 0
+    assert torch.autograd.grad(value, embeddings)[0].eq(0).all()
+
+
+def test_the_batch_is_its_own_reference(loss, embeddings):
+    if getattr(loss, "blocks", False):
+        pytest.skip("the batch in blocks is not all rows against all")
+    themselves = (embeddings, LABELS, torch.arange(len(LABELS)))
+    torch.testing.assert_close(loss(embeddings, LABELS, *themselves), loss(embeddings, LABELS))
+
+
+def test_reference_rows_count_as_if_they_stood_in_the_batch(make, embeddings):
+    """A memory or the other processes: the anchors' values are those of one large batch."""
+    if getattr(make(), "blocks", False):
+        pytest.skip("the batch in blocks is not all rows against all")
+    each, own = make(reduction="none"), torch.tensor([2, 7, 9])
+    expected = each(embeddings, LABELS)[own]
+    torch.testing.assert_close(each(embeddings[own], LABELS[own], embeddings, LABELS, own), expected)
+
+
+def test_a_gallery_has_no_own_rows(make, embeddings):
+    each, (anchors, gallery) = make(reduction="none"), embeddings.chunk(2)
+    labels, gallery_labels = torch.tensor([0, 0, 1, 1, 2, 2]), torch.tensor([0, 1, 2, 0, 1, 2])
+    value, gradient = gradient_of(each, anchors, labels, gallery, gallery_labels)
+    assert value.shape == (6,) and value.isfinite().all() and gradient.isfinite().all()
+    alone = each(anchors[:1], labels[:1], gallery, gallery_labels)
+    torch.testing.assert_close(alone, value[:1], msg="an anchor's value is its own")
+    assert gradient_of(each, anchors, labels, gallery[:0], gallery_labels[:0])[1].isfinite().all()
+
+
+def test_rows_of_its_own_are_compared_like_shared_rows(loss, embeddings):
+    """Synthetic negatives are made for one anchor each, and enter through ``compare`` and ``core``."""
+    anchors, others = embeddings[:5], embeddings[5:]
+    own = others.expand(5, 7, 3)
+    torch.testing.assert_close(loss.compare(anchors, own), loss.compare(anchors, others))
+    torch.testing.assert_close(loss.compare(anchors), loss.compare(anchors, anchors))
+
+
+def test_weights_of_1_change_nothing(loss, embeddings):
+    c = loss.comparisons(embeddings, LABELS)
+    plain = loss.core(c)
+    ones = Comparisons(
+        *(c.positive, c.keep_positive, c.negative, c.keep_negative),
+        *(torch.ones_like(c.positive), torch.ones_like(c.negative), c.penalty),
+    )
+    for found, expected in zip(loss.core(ones), plain, strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+def test_what_is_not_kept_has_no_influence(loss, embeddings):
+    c = loss.comparisons(embeddings, LABELS)
+    rubbish = Comparisons(
+        c.positive.masked_fill(~c.keep_positive, 1e9),
+        c.keep_positive,
+        c.negative.masked_fill(~c.keep_negative, -1e9),
+        c.keep_negative,
+        penalty=c.penalty,
+    )
+    for found, expected in zip(loss.core(rubbish), loss.core(c), strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+def test_explicit_triplets_give_one_value_each_and_take_weights(make, embeddings):
+    each = make(reduction="none")
+    triplets = Triplets(*torch.tensor([[0, 4, 1], [4, 0, 5], [1, 2, 8]]))
+    values = each.on_triplets(embeddings, triplets)
+    assert values.shape == (3,) and values.isfinite().all()
+    weighted = each.on_triplets(embeddings, triplets, torch.zeros(3, dtype=torch.float64))
+    assert (weighted <= values).all()
+    torch.testing.assert_close(each.on_triplets(embeddings, triplets, torch.ones(3, dtype=torch.float64)), values)
+
+
+def test_keeps_its_arguments_and_is_rebuilt_from_its_description(loss):
+    again = build(describe(loss), {kind.__name__: kind for kind in KINDS})
+    assert describe(again) == describe(loss)
+    assert all(f"{name}=" in repr(loss) for name in inspect.signature(type(loss)).parameters)
+
+
+def test_is_copied_with_its_state(loss, embeddings):
+    assert torch.equal(copy.deepcopy(loss)(embeddings, LABELS), loss(embeddings, LABELS))
+
+
+def test_mismatched_input_is_refused_with_both_shapes(loss, embeddings):
+    forward = inspect.unwrap(Loss.forward)  # without the shape checks of the tests, which would come first
+    with pytest.raises(DataError, match=r"\[12, 3\] and \[11\] came"):
+        forward(loss, embeddings, LABELS[:-1])
+    with pytest.raises(DataError, match="only `reference` was given"):
+        forward(loss, embeddings, LABELS, embeddings)
+    with pytest.raises(DataError, match=r"\[m 3\] with labels \[m\], but \[12, 2\] and \[12\]"):
+        forward(loss, embeddings, LABELS, embeddings[:, :2], LABELS)
+    with pytest.raises(DataError, match="no `reference` was given"):
+        forward(loss, embeddings, LABELS, None, None, LABELS)
+    with pytest.raises(DataError, match=r"each of 12 anchors, but \[2\] came"):
+        forward(loss, embeddings, LABELS, embeddings, LABELS, LABELS[:2])

@@ -1,0 +1,70 @@
+"""Every packaged recipe builds, trains, and goes on from its own saved state as if it had never stopped."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from vicinal.data.loader import load
+from vicinal.data.splits import hold_out
+from vicinal.training.checkpoint import load_checkpoint, random_state, save_checkpoint, set_random_state
+from vicinal.training.experiment import build_method
+from vicinal.training.listing import listing, packaged_recipes
+from vicinal.training.overrides import apply
+from vicinal.training.recipe import find_recipe, from_settings, settings
+
+REAL_DATA = ("cub_",)  # recipes named so need the shared data sets
+RECIPES = [
+    pytest.param(name, marks=pytest.mark.data if name.startswith(REAL_DATA) else ()) for name in packaged_recipes()
+]
+
+
+@pytest.fixture
+def own_data(tmp_path):
+    """A small set of the user's own for the recipes that ask for one."""
+    rng = np.random.default_rng(0)
+    for label in range(12):
+        (tmp_path / "pictures" / f"c{label}").mkdir(parents=True)
+        for number in range(6):
+            pixels = rng.integers(0, 255, (40, 40, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "pictures" / f"c{label}" / f"{number}.png")
+    labels = np.repeat(np.arange(40), 6)
+    np.savez(tmp_path / "vectors.npz", features=rng.normal(size=(len(labels), 16)).astype(np.float32), labels=labels)
+    return {
+        "images": [f"data={tmp_path / 'pictures'}", "classes=4", "per_class=3"],
+        "features": [f"data={tmp_path / 'vectors.npz'}", "classes=4", "per_class=3"],
+    }
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_goes_on_from_its_saved_state(name, own_data, tmp_path):
+    recipe = apply(find_recipe(name), own_data.get(name, []))
+    records = hold_out(recipe.data.load(), recipe.validation, recipe.seed)
+    train, cpu = records.part("train"), torch.device("cpu")
+
+    def steps(method, first, last):
+        plan = method.batches(0)[first:last]
+        batches = load(train, plan, recipe.transform, seed=recipe.seed, epoch=0)
+        return [{k: float(v) for k, v in method.step(batch).items()} for batch in batches]
+
+    method = build_method(recipe, train, cpu)
+    steps(method, 0, 2)
+    path = save_checkpoint(tmp_path, 2, {"method": method.state_dict(), "random": random_state()})
+    went_on = steps(method, 2, 3)
+
+    again = build_method(from_settings(type(recipe), settings(recipe)), train, cpu)
+    state = load_checkpoint(path)
+    again.load_state_dict(state["method"])
+    set_random_state(state["random"])
+    assert steps(again, 2, 3) == went_on
+    for a, b in zip(method.embedder.state_dict().values(), again.embedder.state_dict().values(), strict=True):
+        assert torch.equal(a, b)
+    assert {"loss", "active", "spread"} <= went_on[0].keys()
+
+
+@pytest.mark.parametrize("name", packaged_recipes())
+def test_a_recipe_says_what_it_costs_and_what_to_expect(name):
+    found = listing(packaged_recipes()[name])
+    assert found.title and found.cost and found.expected
+    assert "TODO" not in found.cost + found.expected
+    assert f"vicinal train {name}" in packaged_recipes()[name].read_text()

@@ -1,0 +1,121 @@
+"""Reading a whole set: everything that is wrong is named, and nothing else."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from vicinal.data.arrays import Arrays
+from vicinal.data.check import check
+from vicinal.data.folder import Folder
+from vicinal.data.records import ImageArray, Records
+from vicinal.data.table import Table
+
+
+@pytest.fixture
+def split_folders(write_pictures):
+    """Classes a and b to train on, c and d to test on, two pictures each."""
+    parts = {"train": "ab", "test": "cd"}
+    names = [f"{split}/{name}/{number}.jpg" for split, pair in parts.items() for name in pair for number in range(2)]
+    return write_pictures(*names, size=(20, 14))
+
+
+def test_a_sound_set_is_found_sound(split_folders):
+    seen = []
+    report = check(Folder(str(split_folders)), progress=seen.append)
+    assert report.ok and report.rows == 8 and report.classes == 4 and report.kind == "images"
+    assert report.splits == {"train": {"rows": 4, "classes": 2}, "test": {"rows": 4, "classes": 2}}
+    assert report.sizes == {"width": (20, 20, 20), "height": (14, 14, 14)}
+    assert seen[-1] == 8
+    assert report.lines()[-1] == "nothing wrong found"
+    assert json.loads(json.dumps(report.as_json()))["ok"] is True
+
+
+def test_every_unreadable_image_is_named_with_its_reason(split_folders):
+    whole = (split_folders / "train/a/0.jpg").read_bytes()
+    (split_folders / "train/a/0.jpg").write_bytes(whole[: len(whole) // 2])  # truncated
+    (split_folders / "test/c/1.jpg").write_text("not an image")
+    (split_folders / "test/d/1.jpg").write_bytes(b"")
+    report = check(Folder(str(split_folders)), workers=1)
+    assert not report.ok
+    reasons = dict(report.unreadable)
+    assert set(reasons) == {"train/a/0.jpg", "test/c/1.jpg", "test/d/1.jpg"}
+    assert "truncated" in reasons["train/a/0.jpg"].lower()
+    assert report.rows == 8 and report.sizes["width"] == (20, 20, 20)
+    assert any("test/c/1.jpg" in line for line in report.lines())
+
+
+def test_equal_files_in_train_and_test_are_leaks(split_folders):
+    shutil.copy(split_folders / "train/a/0.jpg", split_folders / "test/c/copy.jpg")
+    report = check(Folder(str(split_folders)))
+    assert not report.ok
+    assert report.leaks == (("test/c/copy.jpg", "train/a/0.jpg"),)
+    assert report.conflicts == report.leaks  # and they are called a here, c there
+    assert report.duplicates == ()
+
+
+def test_equal_files_within_a_part_are_a_note(split_folders):
+    shutil.copy(split_folders / "train/a/0.jpg", split_folders / "train/a/copy.jpg")
+    report = check(Folder(str(split_folders)))
+    assert report.ok and report.duplicates == (("train/a/0.jpg", "train/a/copy.jpg"),) and report.leaks == ()
+
+
+def test_equal_files_of_two_classes_are_a_fault_even_within_a_part(split_folders):
+    shutil.copy(split_folders / "train/a/0.jpg", split_folders / "train/b/copy.jpg")
+    report = check(Folder(str(split_folders)))
+    assert not report.ok and report.conflicts == (("train/a/0.jpg", "train/b/copy.jpg"),)
+
+
+def test_small_and_shared_classes_are_notes(write_pictures):
+    root = write_pictures(
+        "train/a/0.png", "train/a/1.png", "train/b/0.png", "test/a/2.png", "test/a/3.png", "test/b/1.png"
+    )
+    report = check(Folder(str(root)))
+    assert report.ok
+    assert report.small_classes == (("b", "test", 1), ("b", "train", 1))
+    assert report.overlapping_classes == ("a", "b")
+
+
+def test_missing_images_of_a_table_are_all_named(write_pictures):
+    root = write_pictures("0.png", "1.png")
+    rows = [f"{number}.png,{number % 2},{'train' if number < 3 else 'test'}" for number in range(6)]
+    (root / "list.csv").write_text("path,label,split\n" + "\n".join(rows))
+    report = check(Table(str(root / "list.csv")))
+    assert [name for name, _ in report.unreadable] == ["2.png", "3.png", "4.png", "5.png"]
+    assert "No such file" in report.unreadable[0][1]
+
+
+def test_long_lists_are_cut_in_words_but_not_in_json(write_pictures):
+    root = write_pictures("0.png")
+    (root / "list.csv").write_text("path,label\n0.png,0\n" + "".join(f"lost {n}.png,{n}\n" for n in range(50)))
+    report = check(Table(str(root / "list.csv")))
+    assert "    ... and 30 more" in report.lines()
+    assert len(report.as_json()["unreadable"]) == 50
+
+
+def test_features_that_cannot_be_compared_are_named(tmp_path):
+    features = np.random.default_rng(0).normal(size=(8, 3))
+    features[1, 0], features[2], features[6] = np.nan, 0, features[0]
+    np.savez(tmp_path / "x.npz", features=features, labels=np.repeat([1, 2, 3, 4], 2))
+    report = check(Arrays(str(tmp_path / "x.npz")))
+    assert not report.ok
+    assert report.unreadable == (("row 1", "holds NaN or infinite numbers"),)
+    assert report.zero_vectors == ("row 2",)
+    assert report.leaks == (("row 0", "row 6"),)
+    assert report.sizes == {"dimension": (3, 3, 3)}
+
+
+def test_images_in_memory_are_compared_by_their_pixels():
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 8, 8), dtype=np.uint8)
+    pixels[3] = pixels[0]
+    splits = np.array(["train", "train", "test", "test"])
+    records = Records("m", ImageArray(pixels, list("wxyz")), np.array([0, 0, 1, 1]), ("a", "b"), splits)
+    assert check(records).leaks == (("w", "z"),)
+    assert check(records.take(np.array([1, 2, 3]))).ok
+
+
+@pytest.mark.data
+def test_the_bird_features_are_sound(data_root):
+    report = check(Arrays("$VICINAL_DATA/features/cub_efficientnet_lite0.npz"))
+    assert report.rows == 11788 and report.classes == 200 and not report.unreadable and not report.small_classes

@@ -1,0 +1,54 @@
+"""Uniform numbers as a pure function of (seed, epoch, index)."""
+
+import numpy as np
+import pytest
+
+from vicinal.data.draws import uniform
+
+
+def test_numbers_are_even_on_the_unit_interval():
+    drawn = uniform(0, 0, np.arange(2000), 50)
+    assert drawn.shape == (2000, 50) and drawn.dtype == np.float64
+    assert drawn.min() >= 0 and drawn.max() < 1
+    # 100 cells of 1000 expected numbers: chi-squared has mean 99, standard deviation 14
+    cells = np.histogram(drawn, bins=100, range=(0, 1))[0]
+    assert ((cells - 1000) ** 2 / 1000).sum() < 99 + 5 * 14
+
+
+def test_neighbouring_streams_are_not_correlated():
+    drawn = uniform(0, 0, np.arange(5000), 4)
+    others = {
+        "next index": uniform(0, 0, np.arange(1, 5001), 4),
+        "next epoch": uniform(0, 1, np.arange(5000), 4),
+        "next seed": uniform(1, 0, np.arange(5000), 4),
+        "next number": np.roll(drawn, 1, axis=1),
+    }
+    for name, other in others.items():
+        assert abs(np.corrcoef(drawn.ravel(), other.ravel())[0, 1]) < 5 / np.sqrt(drawn.size), name
+
+
+def test_a_row_does_not_depend_on_the_batch_around_it():
+    rows = np.array([3, 999_999_999_999, 17, 3])
+    drawn = uniform(5, 2, rows, 6)
+    for row, index in enumerate(rows):
+        np.testing.assert_array_equal(drawn[row], uniform(5, 2, [index], 6)[0])
+    np.testing.assert_array_equal(uniform(5, 2, rows, 2), drawn[:, :2])  # asking for more changes nothing
+
+
+def test_seed_epoch_and_index_are_not_interchangeable():
+    drawn = [uniform(*key, 1).item() for key in ((1, 2, [3]), (2, 1, [3]), (3, 2, [1]), (1, 3, [2]), (0, 0, [0]))]
+    assert len(set(drawn)) == len(drawn)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63, 2**64 + 1, 10**30])
+def test_any_whole_number_is_a_seed(seed):
+    assert np.isfinite(uniform(seed, 10**12, [0, 2**62], 3)).all()
+
+
+def test_values_stay_the_same_from_version_to_version():
+    np.testing.assert_allclose(
+        uniform(0, 0, [0, 1], 2),
+        [[0.7682768830978309, 0.5392618014680707], [0.1296456182997474, 0.049920065672091285]],
+        rtol=0,
+        atol=1e-15,
+    )

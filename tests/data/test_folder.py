@@ -1,0 +1,116 @@
+"""Folders of class folders."""
+
+import os
+
+import numpy as np
+import pytest
+
+from vicinal.data import DATASETS
+from vicinal.data.folder import Folder
+from vicinal.data.splits import overlapping_classes
+from vicinal.description import build, describe
+from vicinal.errors import DataError
+
+
+def test_classes_are_folders_and_rows_are_sorted(write_pictures):
+    root = write_pictures("b/2.png", "b/10.PNG".lower(), "a/deep/er/1.jpg", "a/x.jpg", "c/1.png")
+    records = Folder(str(root)).load()
+    assert records.classes == ("a", "b", "c")
+    assert records.source.paths == ["a/deep/er/1.jpg", "a/x.jpg", "b/10.png", "b/2.png", "c/1.png"]
+    assert records.labels.tolist() == [0, 0, 1, 1, 2]
+    assert records.source.read(0).size == (12, 10)
+    assert records.name == root.name
+
+
+def test_numbered_classes_sort_as_numbers(write_pictures):
+    assert Folder(str(write_pictures("10/a.png", "9/a.png", "100/a.png"))).load().classes == ("9", "10", "100")
+
+
+def test_hidden_and_other_files_are_left_out(write_pictures):
+    root = write_pictures("a/1.png", "b/1.png", "a/.hidden.png", ".trash/1.png", "a/.cache/1.png")
+    (root / "a" / "notes.txt").write_text("not an image")
+    (root / "readme.md").write_text("beside the classes")
+    (root / "a" / "upper.JPG").write_bytes((root / "a" / "1.png").read_bytes())
+    assert Folder(str(root)).load().source.paths == ["a/1.png", "a/upper.JPG", "b/1.png"]
+
+
+@pytest.mark.parametrize("middle", [None, "val", "validation"])
+def test_split_folders_are_the_splits(middle, write_pictures):
+    paths = ["train/a/1.png", "train/b/1.png", "test/c/1.png", "test/a/1.png"] + (
+        [f"{middle}/d/1.png"] if middle else []
+    )
+    records = Folder(str(write_pictures(*paths))).load()
+    found = dict(zip(records.source.paths, records.splits, strict=True))
+    for path in paths:
+        assert found[path] == {"val": "validation"}.get(path.split("/")[0], path.split("/")[0])
+    assert overlapping_classes(records) == ("a",)
+    assert records.classes == tuple("abcd" if middle else "abc")
+
+
+def test_a_class_may_be_named_like_a_split(write_pictures):
+    """Vehicles: a train is a class here."""
+    assert Folder(str(write_pictures("train/1.png", "bus/1.png", "car/1.png"))).load().classes == (
+        "bus",
+        "car",
+        "train",
+    )
+
+
+@pytest.mark.parametrize("tops", [("train", "val"), ("train",), ("train", "test", "val", "validation")])
+def test_half_a_split_layout_is_refused(tops, write_pictures):
+    with pytest.raises(DataError, match=r"holds only .*Splits are `train` and `test`"):
+        Folder(str(write_pictures(*(f"{top}/a/1.png" for top in tops)))).load()
+
+
+def test_otherwise_classes_are_split_by_a_seeded_draw(class_folders):
+    first, again = (Folder(str(class_folders), seed=1).load() for _ in range(2))
+    assert first.fingerprint() == again.fingerprint()
+    assert not overlapping_classes(first) and set(first.splits) == {"train", "test"}
+    in_order = Folder(str(class_folders), test=0.25, order="sorted").load()
+    assert set(in_order.labels[in_order.splits == "test"]) == {3}
+    assert len({tuple(Folder(str(class_folders), seed=seed).load().splits) for seed in range(8)}) > 1
+
+
+def test_the_order_of_the_disk_does_not_matter(class_folders, monkeypatch):
+    expected = Folder(str(class_folders)).load().fingerprint()
+    walk = os.walk
+    monkeypatch.setattr(os, "walk", lambda top: ((here, dirs[::-1], files[::-1]) for here, dirs, files in walk(top)))
+    assert Folder(str(class_folders)).load().fingerprint() == expected
+
+
+def test_empty_class_folders_are_refused_by_name(class_folders):
+    (class_folders / "e").mkdir()
+    (class_folders / "f").mkdir()
+    with pytest.raises(DataError, match=r"2 of the 6 class folders .*: e, f. Fill or remove"):
+        Folder(str(class_folders)).load()
+
+
+def test_a_folder_without_classes_is_refused(write_pictures, tmp_path):
+    with pytest.raises(DataError, match=r"one folder per class, but has none\. Put"):
+        Folder(str(tmp_path)).load()
+    write_pictures("1.png", "2.png")
+    with pytest.raises(DataError, match="has none; 2 images lie in it directly"):
+        Folder(str(tmp_path)).load()
+    with pytest.raises(DataError, match="is a file"):
+        Folder(str(tmp_path / "1.png")).load()
+    with pytest.raises(DataError, match="does not exist"):
+        Folder(str(tmp_path / "nowhere")).load()
+
+
+def test_strange_names_are_kept(write_pictures):
+    name = "<script>alert(1)</script> ü"
+    records = Folder(str(write_pictures(f"{name.replace('/', '_')}/1.png", "b/1.png"))).load()
+    assert "<script>alert(1)<_script> ü" in records.classes
+
+
+def test_the_set_is_rebuilt_from_its_description():
+    folder = Folder("$VICINAL_DATA/birds", test=0.3, order="sorted", seed=4)
+    assert build(describe(folder), DATASETS) == folder
+
+
+@pytest.mark.data
+def test_the_birds_are_a_folder_of_class_folders(data_root):
+    records = Folder("$VICINAL_DATA/CUB_200_2011/images", order="sorted").load()
+    assert len(records) == 11788 and len(records.classes) == 200
+    assert np.bincount(records.labels).min() >= 41
+    assert (records.splits == "test").sum() == 5924

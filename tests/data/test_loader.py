@@ -1,0 +1,182 @@
+"""Batches: in the plan's order, the same for any number of workers, honest about what cannot be read."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from vicinal.data.folder import Folder
+from vicinal.data.loader import load, load_all
+from vicinal.data.records import FeatureArray, ImageArray, Records
+from vicinal.data.transforms import FeatureTransform, ImageTransform
+from vicinal.errors import ConfigError, DataError
+
+RANDOM = ImageTransform(size=8, pad=1, crop="random", mirror=True)
+PLAN = [[0, 5, 3], [11, 7], [1, 2, 3, 4]]
+
+
+@pytest.fixture
+def images(class_folders):
+    """Classes a, b, c, d hold rows 0-2, 3-5, 6-8, 9-11."""
+    return Folder(str(class_folders), test=0).load()
+
+
+@pytest.fixture
+def features():
+    values = np.random.default_rng(0).normal(size=(20, 5)).astype(np.float16)
+    columns = {"angle": np.linspace(0, 1, 20), "camera": np.arange(20)}
+    splits = np.array(["train", "test"] * 10)
+    return Records(
+        "f", FeatureArray(values, [str(i) for i in range(20)]), np.arange(20) % 4, tuple("abcd"), splits, columns
+    )
+
+
+def same(first, second):
+    assert len(first) == len(second)
+    for one, other in zip(first, second, strict=True):
+        torch.testing.assert_close(one.inputs, other.inputs, rtol=0, atol=0)
+        assert one.labels.tolist() == other.labels.tolist() and one.indices.tolist() == other.indices.tolist()
+        assert one.skipped == other.skipped
+
+
+def break_file(records, row):
+    path = records.source.root / records.source.paths[row]
+    path.write_bytes(path.read_bytes()[:100])
+    return records.source.paths[row]
+
+
+def test_batches_hold_the_rows_of_the_plan(images):
+    batches = list(load(images, PLAN, RANDOM, seed=0, epoch=0))
+    for batch, rows in zip(batches, PLAN, strict=True):
+        assert batch.inputs.shape == (len(rows), 3, 8, 8) and batch.inputs.dtype == torch.float32
+        assert batch.indices.tolist() == rows and batch.labels.tolist() == [row // 3 for row in rows]
+
+
+def test_augmentation_depends_on_seed_epoch_and_index_alone(images):
+    def batch(rows, seed=0, epoch=0):
+        return next(load(images, [rows], RANDOM, seed=seed, epoch=epoch)).inputs
+
+    torch.testing.assert_close(batch([4, 7])[1], batch([7, 1, 2])[0], rtol=0, atol=0)
+    assert not batch(range(12)).equal(batch(range(12), epoch=1))
+    assert not batch(range(12)).equal(batch(range(12), seed=1))
+
+
+def test_start_leaves_out_the_first_batches_unread(images):
+    whole = list(load(images, PLAN, RANDOM, seed=0, epoch=2))
+    break_file(images, 0)
+    same(list(load(images, PLAN, RANDOM, seed=0, epoch=2, start=1)), whole[1:])
+    assert list(load(images, PLAN, RANDOM, seed=0, epoch=2, start=3)) == []
+
+
+def test_a_plan_may_be_endless(images):
+    batches = load(images, ([row % 12] for row in itertools.count()), RANDOM, seed=0, epoch=0, start=5)
+    assert next(batches).indices.tolist() == [5]
+
+
+def test_an_unreadable_image_is_refused_by_name(images):
+    name = break_file(images, 4)
+    with pytest.raises(DataError, match=f"{name} cannot be read"):
+        list(load(images, PLAN, RANDOM, seed=0, epoch=0))
+
+
+def test_or_replaced_by_another_of_its_class_and_reported(images):
+    break_file(images, 4)
+    batches = list(load(images, PLAN, RANDOM, seed=0, epoch=0, skip_corrupt=True))
+    assert [batch.skipped for batch in batches] == [(), (), (4,)]
+    assert batches[2].indices.tolist() == [1, 2, 3, 5]  # 5 comes next, and 3 is there already
+    assert batches[2].labels.tolist() == [0, 0, 1, 1]
+
+
+def test_a_replacement_already_in_the_batch_is_taken_only_in_need(images):
+    break_file(images, 3)
+    (batch,) = load(images, [[3, 4]], RANDOM, seed=0, epoch=0, skip_corrupt=True)
+    assert batch.indices.tolist() == [5, 4]
+    break_file(images, 5)
+    (batch,) = load(images, [[3, 4, 5]], RANDOM, seed=0, epoch=0, skip_corrupt=True)
+    assert batch.indices.tolist() == [4, 4, 4] and batch.skipped == (3, 5)
+
+
+def test_a_class_without_a_readable_image_is_refused(images):
+    for row in (3, 4, 5):
+        break_file(images, row)
+    with pytest.raises(DataError, match=r"b/0.jpg cannot be read, and no other image of its class 'b' .* \(2 tried\)"):
+        list(load(images, [[3]], RANDOM, seed=0, epoch=0, skip_corrupt=True))
+
+
+def test_an_image_that_the_transform_refuses_is_named(images):
+    with pytest.raises(DataError, match=r"a/0.jpg: a square of 99 pixels"):
+        list(load(images, [[0]], ImageTransform(size=99), seed=0, epoch=0, skip_corrupt=True))
+
+
+def test_workers_change_nothing_and_pass_on_the_refusal(images):
+    """One test for all, since starting the processes takes seconds."""
+    alone = list(load(images, PLAN, RANDOM, seed=3, epoch=1))
+    state = torch.get_rng_state()
+    same(list(load(images.take(np.arange(12)), iter(PLAN), RANDOM, seed=3, epoch=1, workers=2)), alone)
+    assert torch.get_rng_state().equal(state)
+    name = break_file(images, 4)
+    batches = load(images, PLAN, RANDOM, seed=3, epoch=1, workers=1, start=1)
+    same([next(batches)], alone[1:2])
+    with pytest.raises(DataError, match=rf"^image .*/{name} cannot be read: .* lists all such files\.$"):
+        next(batches)
+    same(
+        list(load_all(images, RANDOM, batch_size=5, workers=1, skip_corrupt=True)),
+        list(load_all(images, RANDOM, batch_size=5, skip_corrupt=True)),
+    )
+
+
+def test_all_rows_come_in_order_and_not_augmented(images):
+    batches = list(load_all(images, RANDOM, batch_size=5))
+    assert [batch.indices.tolist() for batch in batches] == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11]]
+    expected = torch.stack([RANDOM(images.source.read(row)) for row in range(12)])
+    torch.testing.assert_close(torch.cat([batch.inputs for batch in batches]), expected, rtol=0, atol=0)
+
+
+def test_unreadable_rows_are_left_out_of_an_evaluation_and_reported(images):
+    name = break_file(images, 6)
+    break_file(images, 7)
+    with pytest.raises(DataError, match=name):
+        list(load_all(images, RANDOM))
+    batches = list(load_all(images, RANDOM, batch_size=2, skip_corrupt=True))
+    assert [batch.skipped for batch in batches] == [(), (), (), (6, 7), (), ()]
+    assert batches[3].inputs.shape == (0, 3, 8, 8) and batches[3].labels.dtype == torch.int64
+    assert torch.cat([batch.indices for batch in batches]).tolist() == [0, 1, 2, 3, 4, 5, 8, 9, 10, 11]
+
+
+def test_features_come_by_one_indexing_with_their_extras(features):
+    part = features.part("test")  # odd rows
+    (batch,) = load(part, [[0, 9, 4]], FeatureTransform(), seed=0, epoch=0, workers=2)
+    np.testing.assert_array_equal(batch.inputs, features.source.features[[1, 19, 9]].astype(np.float32))
+    assert batch.labels.tolist() == [1, 3, 1] and batch.indices.tolist() == [0, 9, 4]
+    assert batch.extras["camera"].tolist() == [1, 19, 9] and batch.extras["angle"].dtype == torch.float32
+    (whole,) = load_all(features, FeatureTransform(normalize=True))
+    torch.testing.assert_close(whole.inputs.norm(dim=1), torch.ones(20))
+
+
+def test_features_are_not_read_row_by_row(features, monkeypatch):
+    monkeypatch.setattr(FeatureArray, "read", lambda self, index: pytest.fail("read one row"))
+    assert len(list(load(features.part("train"), [[0], [1]], FeatureTransform(), seed=0, epoch=0))) == 2
+
+
+def test_images_in_memory_need_no_workers(monkeypatch):
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 8, 8), dtype=np.uint8)
+    records = Records("m", ImageArray(pixels, list("abcd")), np.arange(4), tuple("wxyz"), np.array(["train"] * 4))
+    monkeypatch.setattr("vicinal.data.loader._ahead", lambda *_: pytest.fail("started processes"))
+    (batch,) = load(records, [[2, 0]], ImageTransform(size=8, channels=1), seed=0, epoch=0, workers=4)
+    assert batch.inputs.shape == (2, 1, 8, 8)
+
+
+def test_what_does_not_fit_is_refused_at_once(images, features):
+    with pytest.raises(ConfigError, match=r"holds images, which FeatureTransform does not take\. Use ImageTransform"):
+        load(images, PLAN, FeatureTransform(), seed=0, epoch=0)
+    with pytest.raises(ConfigError, match=r"holds features, which ImageTransform does not take\. Use FeatureT"):
+        load_all(features, RANDOM)
+    with pytest.raises(ConfigError, match="-1 came"):
+        load(images, PLAN, RANDOM, seed=0, epoch=0, workers=-1)
+    with pytest.raises(ConfigError, match="batch_size = 0"):
+        load_all(images, RANDOM, batch_size=0)
+    with pytest.raises(ConfigError, match=r"rows 0 to 12 of .*, which has 12"):
+        next(load(images, [[0, 12]], RANDOM, seed=0, epoch=0))
+    with pytest.raises(ConfigError, match="rows -1 to 3"):
+        next(load(features, [[-1, 3]], FeatureTransform(), seed=0, epoch=0))

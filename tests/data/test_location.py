@@ -1,0 +1,57 @@
+"""Where data lies."""
+
+from pathlib import Path
+
+import pytest
+
+from vicinal.data.location import cache_folder, data_root, existing, expanded
+from vicinal.errors import DataError
+
+
+def test_the_variable_names_the_root(monkeypatch, tmp_path):
+    monkeypatch.setenv("VICINAL_DATA", str(tmp_path))
+    assert data_root() == tmp_path
+
+
+def test_without_it_the_root_lies_beside_the_repository(monkeypatch):
+    monkeypatch.delenv("VICINAL_DATA", raising=False)
+    assert data_root() == Path(__file__).parents[3] / "shared" / "data"
+
+
+@pytest.mark.parametrize("path", ["$VICINAL_DATA/features/x.npz", "${VICINAL_DATA}/features/x.npz"])
+def test_a_path_may_start_from_the_root(path, monkeypatch, tmp_path):
+    monkeypatch.setenv("VICINAL_DATA", str(tmp_path))
+    assert expanded(path) == tmp_path / "features" / "x.npz"
+
+
+def test_other_paths_stay_as_they_are(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert expanded("a/$VICINAL_DATA") == Path("a/$VICINAL_DATA")
+    assert expanded("$VICINAL_DATABASE/x") == Path("$VICINAL_DATABASE/x")
+    assert expanded("~/x") == tmp_path / "x"
+
+
+def test_what_is_not_there_is_refused_with_the_place_that_was_meant(monkeypatch, tmp_path):
+    monkeypatch.setenv("VICINAL_DATA", str(tmp_path))
+    with pytest.raises(DataError, match=rf"\$VICINAL_DATA/x, but {tmp_path}/x does not exist. Check the path"):
+        existing("$VICINAL_DATA/x")
+    monkeypatch.delenv("VICINAL_DATA")
+    with pytest.raises(DataError, match="Set VICINAL_DATA to the folder of data sets"):
+        existing("$VICINAL_DATA/no such thing")
+
+
+def test_the_cache_follows_the_desktop_convention(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / "vicinal"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / ".cache" / "vicinal"
+
+
+def test_a_user_without_a_home_has_no_cache(monkeypatch):
+    def homeless():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    assert cache_folder() is None

@@ -1,0 +1,53 @@
+"""The package's front: which data set lies at a path."""
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from vicinal.data import DATASETS, Arrays, Folder, Glyphs, Table, open_path
+from vicinal.errors import DataError
+
+
+def test_a_path_tells_what_lies_there(tmp_path):
+    (tmp_path / "list.csv").write_text("path,label\n")
+    (tmp_path / "list.TSV").write_text("path\tlabel\n")
+    np.savez(tmp_path / "x.npz", features=np.zeros((1, 1)))
+    pyarrow.parquet.write_table(pyarrow.table({"path": ["a"], "label": [1]}), tmp_path / "list.parquet")
+    pyarrow.parquet.write_table(pyarrow.table({"features": [[1.0]], "label": [1]}), tmp_path / "x.parquet")
+    for name, kind in {
+        "": Folder,
+        "list.csv": Table,
+        "list.TSV": Table,
+        "x.npz": Arrays,
+        "list.parquet": Table,
+    }.items():
+        assert open_path(tmp_path / name) == kind(str(tmp_path / name))
+    assert open_path(tmp_path / "x.parquet") == Arrays(str(tmp_path / "x.parquet"))
+
+
+def test_the_embedded_set_has_a_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert open_path("glyphs") == Glyphs()
+    (tmp_path / "glyphs").mkdir()
+    assert open_path("glyphs") == Folder("glyphs")  # what lies there comes first
+
+
+def test_the_short_form_of_a_path_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("VICINAL_DATA", str(tmp_path))
+    assert open_path("$VICINAL_DATA") == Folder("$VICINAL_DATA")
+
+
+def test_what_is_no_data_set_is_refused(tmp_path):
+    (tmp_path / "notes.txt").write_text("hm")
+    pyarrow.parquet.write_table(pyarrow.table({"x": [1]}), tmp_path / "x.parquet")
+    with pytest.raises(DataError, match=r"notes\.txt is no data set we know"):
+        open_path(tmp_path / "notes.txt")
+    with pytest.raises(DataError, match=r"should have a column `path` .* but has x"):
+        open_path(tmp_path / "x.parquet")
+    with pytest.raises(DataError, match="does not exist"):
+        open_path(tmp_path / "nowhere")
+
+
+def test_the_allowed_list_has_every_data_set_by_its_name():
+    assert {"Glyphs": Glyphs, "Folder": Folder, "Table": Table, "Arrays": Arrays} == DATASETS

@@ -1,0 +1,40 @@
+"""Recall by class and confused pairs, counted by hand on a small retrieval."""
+
+import torch
+
+from vicinal.evaluation.confusion import ClassRecall, Confusion, confused_pairs, recall_by_class
+
+# Class 0 = rows 0-3, class 1 = rows 4-5, class 2 = rows 6-7, class 3 = row 8 alone.
+LABELS = torch.tensor([0, 0, 0, 0, 1, 1, 2, 2, 3])
+FIRST = torch.tensor([1, 4, 5, 6, 5, 0, 4, 5, 0])
+
+
+def test_recall_by_class_lists_the_worst_first_and_leaves_lone_classes_out():
+    assert recall_by_class(FIRST, LABELS) == [
+        ClassRecall(label=2, queries=2, recall=0.0),
+        ClassRecall(label=0, queries=4, recall=0.25),
+        ClassRecall(label=1, queries=2, recall=0.5),
+    ]
+
+
+def test_confused_pairs_by_share_then_by_queries():
+    pairs = confused_pairs(FIRST, LABELS)
+    assert pairs == [
+        Confusion(label=2, taken_for=1, share=1.0, queries=2, example=(6, 4)),
+        Confusion(label=0, taken_for=1, share=0.5, queries=4, example=(1, 4)),
+        Confusion(label=1, taken_for=0, share=0.5, queries=2, example=(5, 0)),
+        Confusion(label=0, taken_for=2, share=0.25, queries=4, example=(3, 6)),
+    ]
+    assert confused_pairs(FIRST, LABELS, limit=2) == pairs[:2]
+
+
+def test_a_gallery_has_labels_of_its_own():
+    first, labels, held = torch.tensor([0, 1, 1]), torch.tensor([5, 5, 6]), torch.tensor([5, 7])
+    assert recall_by_class(first, labels, held) == [ClassRecall(label=5, queries=2, recall=0.5)]
+    assert confused_pairs(first, labels, held) == [Confusion(5, 7, 0.5, 2, (1, 1))]
+
+
+def test_absent_neighbours_are_wrong_but_no_confusion():
+    first, labels = torch.tensor([-1, 0]), torch.tensor([3, 3])
+    assert recall_by_class(first, labels) == [ClassRecall(label=3, queries=2, recall=0.5)]
+    assert confused_pairs(first, labels) == []

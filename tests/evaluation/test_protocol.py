@@ -1,0 +1,103 @@
+"""The whole evaluation: one search, the parts' own scores, refusals at the border."""
+
+import pytest
+import torch
+
+from vicinal.errors import ConfigError, DataError
+from vicinal.evaluation import clustering_scores, evaluate, kmeans, protocol, retrieval_scores
+from vicinal.index import neighbour_chunks
+
+
+@pytest.fixture
+def labelled(rng):
+    labels = torch.arange(8).repeat_interleave(6)
+    return torch.randn(8, 5, generator=rng)[labels] + 0.7 * torch.randn(48, 5, generator=rng), labels
+
+
+def test_scores_are_those_of_the_parts(labelled):
+    rows, labels = labelled
+    expected = retrieval_scores(neighbour_chunks(rows, 8), labels, recalls=(1, 8))
+    expected |= clustering_scores(labels, kmeans(rows, 8, seed=5))
+    found = evaluate(rows, labels, recalls=(1, 8), seed=5)
+    assert found == pytest.approx(expected, abs=1e-14)
+    assert list(found) == ["recall@1", "recall@8", "map@r", "r_precision", "nmi", "ami", "f1"]
+
+
+def test_neighbours_are_searched_once(labelled, monkeypatch):
+    searches = []
+
+    def counted(*arguments, **options):
+        searches.append(arguments[1])
+        return neighbour_chunks(*arguments, **options)
+
+    monkeypatch.setattr(protocol, "neighbour_chunks", counted)
+    evaluate(*labelled, recalls=(1, 2), clustering=False)
+    assert searches == [5]  # R, the largest rank that is looked at
+
+
+def test_query_and_gallery(labelled):
+    rows, labels = labelled
+    found = evaluate(rows[::2], labels[::2], gallery=rows[1::2], gallery_labels=labels[1::2], clustering=False)
+    chunks = neighbour_chunks(rows[::2], 8, gallery=rows[1::2])
+    assert found == pytest.approx(retrieval_scores(chunks, labels[::2], labels[1::2]), abs=1e-14)
+
+
+def test_normalised_rows_and_cosine_rank_alike(labelled):
+    rows, labels = labelled
+    unit = evaluate(torch.nn.functional.normalize(rows, dim=1), labels)
+    assert evaluate(3 * rows, labels, normalize=True) == unit
+    assert evaluate(rows, labels, metric="cosine") == pytest.approx(unit)
+    assert evaluate(rows, labels) != unit
+
+
+def test_a_collapsed_embedding_is_scored_not_refused():
+    scores = evaluate(torch.ones(60, 3), torch.arange(60) // 2)
+    assert scores["recall@1"] == pytest.approx(1 / 30)  # ties go to row 0, or row 1 for row 0: right for rows 0 and 1
+    assert scores["ami"] == 0.0
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_other_precisions_are_computed_from_their_values(labelled, dtype):
+    rows, labels = labelled
+    rows = rows.to(dtype)
+    assert evaluate(rows, labels) == pytest.approx(evaluate(rows.float(), labels))
+
+
+@pytest.mark.parametrize("dtype", [torch.int16, torch.int32, torch.uint8])
+def test_any_integer_labels_do(labelled, dtype):
+    rows, labels = labelled
+    assert evaluate(rows, labels.to(dtype)) == evaluate(rows, labels)
+
+
+def test_gradients_are_not_in_the_way(labelled):
+    rows, labels = labelled
+    assert evaluate(rows.clone().requires_grad_(), labels) == evaluate(rows, labels)
+    with torch.inference_mode():
+        assert evaluate(rows.clone(), labels) == evaluate(rows, labels)
+
+
+def test_rows_that_are_not_finite_are_named(labelled):
+    rows, labels = labelled
+    rows[[2, 40], 0] = torch.tensor([torch.nan, torch.inf])
+    with pytest.raises(DataError, match=r"embeddings must be finite, but 2 of 48 .* rows 2, 40\."):
+        evaluate(rows, labels)
+    with pytest.raises(DataError, match="gallery must be finite"):
+        evaluate(rows[:2], labels[:2], gallery=rows, gallery_labels=labels)
+
+
+def test_labels_that_do_not_fit_are_refused(labelled):
+    rows, labels = labelled
+    with pytest.raises(DataError, match=r"labels are integers, but those of embeddings are torch\.float32"):
+        evaluate(rows, labels.float())
+    with pytest.raises(DataError, match="48 rows of embeddings and 47 labels"):
+        protocol._checked(rows, labels[1:], "embeddings", rows.device)
+    with pytest.raises(ConfigError, match="Pass both or neither"):
+        evaluate(rows, labels, gallery=rows)
+
+
+@pytest.mark.gpu
+def test_a_gpu_gives_the_same_retrieval(labelled):
+    rows, labels = labelled
+    here, there = evaluate(rows, labels, clustering=False), evaluate(rows, labels, clustering=False, device="cuda")
+    assert here == pytest.approx(there, abs=1e-12)
+    assert 0 <= evaluate(rows, labels, device="cuda")["nmi"] <= 1

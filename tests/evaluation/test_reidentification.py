@@ -1,0 +1,56 @@
+"""mAP and CMC with same-camera exclusion against the protocol in loops."""
+
+import math
+
+import pytest
+import torch
+
+from vicinal.errors import DataError
+from vicinal.evaluation.reidentification import reidentification_scores, reidentify
+from vicinal.index.exact import Neighbours
+
+
+def by_hand(rows, labels, cameras, gallery, gallery_labels, gallery_cameras, ranks):
+    """Sort the gallery for one query after the other, drop its junk, walk down the list."""
+    sums, answered = dict.fromkeys(["map", *(f"cmc@{rank}" for rank in ranks)], 0.0), 0
+    for query, label, camera in zip(rows.tolist(), labels.tolist(), cameras.tolist(), strict=True):
+        others = zip(gallery.tolist(), gallery_labels.tolist(), gallery_cameras.tolist(), strict=True)
+        listed = sorted((math.dist(query, row), j, other, seen) for j, (row, other, seen) in enumerate(others))
+        right = [other == label for _, _, other, seen in listed if not (other == label and seen == camera)]
+        if not any(right):
+            continue
+        answered += 1
+        places = [place for place, hit in enumerate(right, start=1) if hit]
+        sums["map"] += sum(count / place for count, place in enumerate(places, start=1)) / len(places)
+        for rank in ranks:
+            sums[f"cmc@{rank}"] += places[0] <= rank
+    return {name: total / answered for name, total in sums.items()}
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, None])
+def test_equals_the_protocol_in_loops(rng, chunk_bytes):
+    centres = torch.randn(12, 4, generator=rng)
+    labels, held = torch.randint(12, (25,), generator=rng), torch.randint(10, (80,), generator=rng)
+    cameras, seen = torch.randint(3, (25,), generator=rng), torch.randint(3, (80,), generator=rng)
+    rows = centres[labels] + torch.randn(25, 4, generator=rng)
+    gallery = centres[held] + torch.randn(80, 4, generator=rng)
+    found = reidentify(
+        rows, labels, cameras, gallery=gallery, gallery_labels=held, gallery_cameras=seen, chunk_bytes=chunk_bytes
+    )
+    assert found == pytest.approx(by_hand(rows, labels, cameras, gallery, held, seen, ranks=(1, 5, 10)), abs=1e-12)
+
+
+def test_the_same_camera_is_neither_right_nor_wrong():
+    ranking = Neighbours(0, torch.tensor([[0, 1, 2, 3]]), torch.arange(4.0).unsqueeze(0))
+    held, seen = torch.tensor([7, 5, 7, 7]), torch.tensor([1, 1, 1, 2])  # junk, wrong, junk, right at rank 2
+    found = reidentification_scores([ranking], torch.tensor([7]), torch.tensor([1]), held, seen, ranks=(1, 2))
+    assert found == {"map": 0.5, "cmc@1": 0.0, "cmc@2": 1.0}
+
+
+def test_queries_that_only_their_own_camera_saw_are_left_out():
+    ranking = Neighbours(0, torch.tensor([[0, 1], [1, 0]]), torch.zeros(2, 2))
+    labels, cameras = torch.tensor([7, 5]), torch.tensor([1, 1])
+    held, seen = torch.tensor([7, 5]), torch.tensor([1, 2])
+    assert reidentification_scores([ranking], labels, cameras, held, seen, ranks=(1,)) == {"map": 1.0, "cmc@1": 1.0}
+    with pytest.raises(DataError, match="none of the 2 queries"):
+        reidentification_scores([ranking], labels, cameras, held, torch.tensor([1, 1]))

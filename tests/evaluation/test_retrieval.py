@@ -1,0 +1,138 @@
+"""Retrieval scores against the definitions in loops, and beside pytorch-metric-learning."""
+
+import pytest
+import torch
+
+from vicinal.errors import ConfigError, DataError
+from vicinal.evaluation import retrieval
+from vicinal.evaluation.retrieval import precision_at, ranks_needed, relevant_counts, retrieval_scores
+from vicinal.index.exact import Neighbours, neighbour_chunks, neighbours
+
+
+def by_hand(ids, labels, gallery_labels=None, recalls=(1, 2, 4), lone="exclude"):
+    """The definitions as printed, one query and one rank at a time."""
+    names = labels if gallery_labels is None else gallery_labels
+    sums, queries = dict.fromkeys([*(f"recall@{k}" for k in recalls), "map@r", "r_precision"], 0.0), 0
+    for i, row in enumerate(ids.tolist()):
+        relevant = sum(int(name == labels[i]) for name in names) - (gallery_labels is None)
+        if relevant == 0 and lone == "exclude":
+            continue
+        queries += 1
+        right = [j >= 0 and int(names[j]) == int(labels[i]) for j in row]
+        for k in recalls:
+            sums[f"recall@{k}"] += any(right[:k])
+        if relevant:
+            sums["r_precision"] += sum(right[:relevant]) / relevant
+            sums["map@r"] += sum(sum(right[: r + 1]) / (r + 1) for r in range(relevant) if right[r]) / relevant
+    return {name: total / queries for name, total in sums.items()}
+
+
+def score(rows, labels, gallery=None, gallery_labels=None, *, recalls=(1, 2, 4), lone="exclude", chunk_bytes=2000):
+    ranks = ranks_needed(relevant_counts(labels, gallery_labels), recalls)
+    chunks = neighbour_chunks(rows, ranks, gallery=gallery, chunk_bytes=chunk_bytes)
+    return retrieval_scores(chunks, labels, gallery_labels, recalls=recalls, lone=lone)
+
+
+def labelled(rng, n, classes, dim=5):
+    """Rows around class centres, near enough for some and not all neighbours to be right."""
+    labels = torch.randint(classes, (n,), generator=rng)
+    return torch.randn(classes, dim, generator=rng)[labels] + torch.randn(n, dim, generator=rng), labels
+
+
+@pytest.mark.parametrize("lone", ["exclude", "count"])
+def test_leave_one_out_equals_the_definitions_in_loops(rng, lone):
+    rows, labels = labelled(rng, 60, classes=25)  # some classes have one row
+    assert (relevant_counts(labels) == 0).any()
+    found = neighbours(rows, 20).ids
+    assert score(rows, labels, lone=lone) == pytest.approx(by_hand(found, labels, lone=lone), abs=1e-12)
+
+
+def test_query_and_gallery_equals_the_definitions_in_loops(rng):
+    rows, labels = labelled(rng, 80, classes=12)
+    queries, gallery, asked, held = rows[:30], rows[30:], labels[:30].clone(), labels[30:]
+    asked[3] = 99  # a class the gallery lacks, above all of its labels
+    asked[4] = -1  # and one below
+    found = neighbours(queries, 30, gallery=gallery).ids
+    assert score(queries, asked, gallery, held) == pytest.approx(by_hand(found, asked, held), abs=1e-12)
+
+
+def test_more_ranks_than_the_gallery_has_change_nothing(rng):
+    rows, labels = labelled(rng, 9, classes=3)
+    few, many = score(rows, labels, recalls=(1, 8)), score(rows, labels, recalls=(1, 8, 1000))
+    assert many["recall@1000"] == many["recall@8"]
+    assert few.items() <= many.items()
+
+
+def test_ties_go_to_the_lower_id():
+    rows, labels = torch.zeros(4, 2), torch.tensor([0, 1, 1, 0])  # all distances equal: neighbours in order of ids
+    assert neighbours(rows, 3).ids.tolist() == [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]]
+    assert score(rows, labels, recalls=(1, 2, 3)) == pytest.approx(
+        {"recall@1": 1 / 4, "recall@2": 3 / 4, "recall@3": 1.0, "map@r": 1 / 4, "r_precision": 1 / 4}
+    )
+
+
+@pytest.mark.parametrize("gallery", [False, True])
+@pytest.mark.parametrize("classes", [6, 90])  # large classes; many classes of one row
+def test_equals_pytorch_metric_learning(rng, classes, gallery):
+    from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
+
+    names = {"precision_at_1": "recall@1", "mean_average_precision_at_r": "map@r", "r_precision": "r_precision"}
+    calculator = AccuracyCalculator(include=tuple(names), k="max_bin_count", device=torch.device("cpu"))
+    rows, labels = labelled(rng, 200, classes)
+    if gallery:
+        theirs = calculator.get_accuracy(rows[:80], labels[:80], rows[80:], labels[80:])
+        ours = score(rows[:80], labels[:80], rows[80:], labels[80:])
+    else:
+        theirs, ours = calculator.get_accuracy(rows, labels), score(rows, labels)
+    assert {name: theirs[name] for name in names} == pytest.approx({n: ours[o] for n, o in names.items()}, abs=1e-6)
+
+
+def test_labels_beyond_float32_stay_apart(rng):
+    rows, labels = labelled(rng, 40, classes=4)
+    assert score(rows, labels + 2**53) == score(rows, labels)
+    assert relevant_counts(torch.tensor([2**53, 2**53 + 1])).tolist() == [0, 0]
+
+
+def test_small_label_types_meet_large_ones():
+    assert relevant_counts(torch.tensor([300, 44]), torch.tensor([44, 44], dtype=torch.int16)).tolist() == [0, 2]
+
+
+def test_chunks_of_any_size_give_the_same_scores(rng):
+    rows, labels = labelled(rng, 70, classes=8)
+    assert score(rows, labels, chunk_bytes=1) == pytest.approx(score(rows, labels, chunk_bytes=10**6), abs=1e-14)
+
+
+def test_precision_at_one_is_recall_at_one(rng):
+    hits = torch.rand(50, 6, generator=rng) < 0.4
+    assert torch.equal(precision_at(hits, 1), retrieval.recall_at(hits, 1))
+    assert precision_at(hits, 4)[0].item() == hits[0, :4].sum().item() / 4
+
+
+def test_published_recalls():
+    assert retrieval.CUB_RECALLS == retrieval.CARS_RECALLS == (1, 2, 4, 8, 16, 32)
+    assert retrieval.SOP_RECALLS == (1, 10, 100, 1000)
+    assert retrieval.INSHOP_RECALLS == (1, 10, 20, 30, 40, 50)
+
+
+def test_queries_with_nothing_to_find_are_refused_where_there_are_no_others(rng):
+    rows = torch.randn(5, 3, generator=rng)
+    with pytest.raises(DataError, match="none of the 5 queries"):
+        score(rows, torch.arange(5))
+    assert score(rows, torch.arange(5), lone="count")["recall@4"] == 0
+
+
+def test_too_few_neighbours_for_r_are_refused(rng):
+    rows, labels = labelled(rng, 30, classes=2)
+    with pytest.raises(ConfigError, match="Search for `ranks_needed`"):
+        retrieval_scores(neighbour_chunks(rows, 3), labels)
+
+
+def test_missing_queries_are_refused():
+    chunk = Neighbours(0, torch.tensor([[1], [0]]), torch.ones(2, 1))
+    with pytest.raises(DataError, match="neighbours of 2 queries came, but there are 4 labels"):
+        retrieval_scores([chunk], torch.tensor([0, 0, 1, 1]), recalls=(1,))
+
+
+def test_recall_at_zero_is_refused():
+    with pytest.raises(ConfigError, match=r"\[1, 0\]"):
+        ranks_needed(torch.tensor([1]), (1, 0))

@@ -1,0 +1,103 @@
+"""TAR at FAR and equal error rate against thresholds tried one by one, and against scikit-learn's ROC curve."""
+
+import numpy as np
+import pytest
+import torch
+
+from vicinal.errors import ConfigError, DataError
+from vicinal.evaluation import verification
+from vicinal.evaluation.verification import verification_scores, verify
+
+
+def by_hand(distances, same, far):
+    """The largest TAR of all thresholds whose FAR is allowed."""
+    distances, same = distances.tolist(), same.tolist()
+    near = [d for d, s in zip(distances, same, strict=True) if s]
+    apart = [d for d, s in zip(distances, same, strict=True) if not s]
+    allowed = [t for t in [-1.0, *distances] if sum(d <= t for d in apart) <= far * len(apart) + 1e-9]
+    return max(sum(d <= t for d in near) / len(near) for t in allowed)
+
+
+def error_rate_by_sklearn(distances, same):
+    from sklearn.metrics import roc_curve
+
+    far, tar, _ = roc_curve(same.numpy(), -distances.double().numpy(), drop_intermediate=False)
+    gap = far - (1 - tar)  # rises along the curve
+    last = int(np.searchsorted(gap, 0.0))
+    share = -gap[last - 1] / (gap[last] - gap[last - 1])
+    return far[last - 1] + share * (far[last] - far[last - 1])
+
+
+def pairs(rng, n, decimals):
+    same = torch.rand(n, generator=rng) < 0.3
+    same[:2] = torch.tensor([True, False])
+    distances = torch.rand(n, generator=rng) + 0.3 * ~same
+    return distances.round(decimals=decimals), same  # few decimals: many ties within and across the kinds
+
+
+@pytest.mark.parametrize("decimals", [1, 6])
+@pytest.mark.parametrize("far", [0.01, 0.1, 0.29, 0.9])
+def test_tar_equals_the_best_of_all_thresholds(rng, decimals, far):
+    distances, same = pairs(rng, 300, decimals)
+    assert verification_scores(distances, same, fars=[far])[f"tar@far={far:g}"] == by_hand(distances, same, far)
+
+
+@pytest.mark.parametrize("decimals", [1, 2, 6])
+def test_equal_error_rate_is_where_the_roc_curve_meets_the_diagonal(rng, decimals):
+    distances, same = pairs(rng, 300, decimals)
+    found = verification_scores(distances, same, fars=[])["eer"]
+    assert found == pytest.approx(error_rate_by_sklearn(distances, same), abs=1e-12)
+
+
+def test_values_of_one_bin_are_told_apart():
+    distances = torch.tensor([1.0, 1.0 + 2**-23, 1.0 + 2**-22])  # neighbours among float32 numbers
+    same = torch.tensor([True, False, True])
+    assert verification_scores(distances, same, fars=[]) == {"eer": 0.5}
+    assert verification_scores(distances.flip(0), same, fars=[]) == {"eer": 0.5}
+    assert verification_scores(distances, torch.tensor([True, True, False]), fars=[]) == {"eer": 0.0}
+
+
+def test_no_errors_and_only_errors():
+    distances, same = torch.tensor([0.0, 1.0, 2.0, 3.0]), torch.tensor([True, True, False, False])
+    assert verification_scores(distances, same, fars=[0.5]) == {"tar@far=0.5": 1.0, "eer": 0.0}
+    assert verification_scores(distances, ~same, fars=[0.5]) == {"tar@far=0.5": 0.0, "eer": 1.0}
+
+
+def test_negative_zero_is_zero():
+    distances = torch.tensor([-0.0, 0.0, 1.0])
+    assert verification_scores(distances, torch.tensor([True, True, False]), fars=[])["eer"] == 0.0
+
+
+@pytest.mark.parametrize("tile", [7, 2048])
+def test_all_pairs_of_rows_equal_the_explicit_pairs(rng, tile, monkeypatch):
+    monkeypatch.setattr(verification, "_TILE", tile)
+    rows, labels = torch.randn(60, 4, generator=rng), torch.randint(6, (60,), generator=rng)
+    left, right = torch.triu_indices(60, 60, offset=1)
+    distances = (rows[left].double() - rows[right].double()).norm(dim=1).float()
+    expected = verification_scores(distances, labels[left] == labels[right], fars=[0.01, 0.2])
+    assert verify(rows, labels, fars=[0.01, 0.2]) == pytest.approx(expected, abs=1e-12)
+
+
+def test_query_and_gallery_equal_the_explicit_pairs(rng):
+    rows, labels = torch.randn(60, 4, generator=rng), torch.randint(6, (60,), generator=rng)
+    distances = torch.cdist(rows[:20].double(), rows[20:].double()).flatten().float()
+    same = (labels[:20].unsqueeze(1) == labels[20:]).flatten()
+    found = verify(rows[:20], labels[:20], gallery=rows[20:], gallery_labels=labels[20:], fars=[0.1])
+    assert found == pytest.approx(verification_scores(distances, same, fars=[0.1]), abs=1e-12)
+
+
+def test_a_far_below_one_different_pair_is_refused(rng):
+    distances, same = torch.rand(10, generator=rng), torch.arange(10) < 5
+    with pytest.raises(ConfigError, match=r"FAR 0\.1, but with 5 different pairs a FAR is at least 1/5 = 0\.2"):
+        verification_scores(distances, same, fars=[0.1])
+    with pytest.raises(ConfigError, match="below 1"):
+        verification_scores(distances, same, fars=[1.0])
+
+
+def test_pairs_of_one_kind_and_similarities_are_refused():
+    with pytest.raises(DataError, match="0 same and 3 different"):
+        verification_scores(torch.ones(3), torch.zeros(3, dtype=torch.bool))
+    with pytest.raises(DataError, match="pass 1 - similarity"):
+        verification_scores(torch.tensor([0.9, -0.2]), torch.tensor([True, False]))
+    with pytest.raises(DataError, match="finite"):
+        verification_scores(torch.tensor([0.9, torch.nan]), torch.tensor([True, False]))

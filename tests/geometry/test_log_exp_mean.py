@@ -1,0 +1,86 @@
+"""The log-exp mean: its limits, its monotone fall, and its digits near gamma = 0."""
+
+import math
+
+import pytest
+import torch
+from torch.autograd import gradcheck
+
+from vicinal.geometry import log_exp_mean
+
+# Forward mode makes torch load its own tables, which it compiles in a way that it has itself deprecated.
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
+
+
+@pytest.fixture
+def values(rng):
+    return torch.randn(4, 6, generator=rng, dtype=torch.float64)
+
+
+@pytest.fixture
+def keep(rng):
+    mask = torch.rand(4, 6, generator=rng) < 0.6
+    mask[:, :2] = True
+    return mask
+
+
+def by_hand(row, gamma):
+    return -math.log(sum(math.exp(-gamma * float(a)) for a in row) / len(row)) / gamma
+
+
+@pytest.mark.parametrize("gamma", [-3.0, -0.4, 0.2, 5.0])
+def test_equals_the_printed_formula(values, keep, gamma):
+    expected = [by_hand(row[kept], gamma) for row, kept in zip(values, keep, strict=True)]
+    torch.testing.assert_close(log_exp_mean(values, keep, gamma), torch.tensor(expected, dtype=torch.float64))
+
+
+def test_limits_are_maximum_mean_and_minimum(values, keep):
+    kept = [row[mask] for row, mask in zip(values, keep, strict=True)]
+    for gamma, limit in ((-1e6, torch.amax), (0.0, torch.mean), (1e6, torch.amin)):
+        expected = torch.stack([limit(row, dim=0) for row in kept])
+        torch.testing.assert_close(log_exp_mean(values, keep, gamma), expected, atol=1e-5, rtol=0)
+
+
+def test_falls_as_gamma_grows_between_maximum_and_minimum(values, keep):
+    dials = [-100.0, -10.0, -1.0, -1e-3, 0.0, 1e-3, 1.0, 10.0, 100.0]
+    found = torch.stack([log_exp_mean(values, keep, gamma) for gamma in dials])
+    assert (found.diff(dim=0) < 0).all()
+
+
+def test_shifts_with_the_values_and_mirrors_with_gamma(values, keep):
+    torch.testing.assert_close(log_exp_mean(values + 7, keep, 0.3), log_exp_mean(values, keep, 0.3) + 7)
+    torch.testing.assert_close(log_exp_mean(-values, keep, -0.3), -log_exp_mean(values, keep, 0.3))
+
+
+@pytest.mark.parametrize("gamma", [1e-300, 1e-12, 1e-6, -1e-4, 1e-2])
+def test_keeps_its_digits_near_0(values, keep, gamma):
+    """Mean - gamma/2 variance + gamma²/6 third cumulant; the plain formula is off by 1e-4 at gamma = 1e-12."""
+    for row, kept, found in zip(values, keep, log_exp_mean(values, keep, gamma), strict=True):
+        offsets = row[kept] - row[kept].mean()
+        series = row[kept].mean() - gamma / 2 * offsets.square().mean() + gamma**2 / 6 * offsets.pow(3).mean()
+        torch.testing.assert_close(found, series, rtol=0, atol=1e-14 + abs(gamma) ** 3)
+
+
+@pytest.mark.parametrize("gamma", [-30.0, -0.5, 0.0, 1e-9, 1e-3, 2.0])
+def test_gradient_matches_finite_differences(values, keep, gamma):
+    assert gradcheck(lambda v: log_exp_mean(v, keep, gamma), (values.requires_grad_(),), check_forward_ad=True)
+
+
+def test_one_gamma_for_each_row(values, keep):
+    dials = torch.tensor([-2.0, 0.0, 1e-8, 40.0], dtype=torch.float64)
+    expected = [log_exp_mean(values[i : i + 1], keep[i : i + 1], float(dials[i])) for i in range(4)]
+    torch.testing.assert_close(log_exp_mean(values, keep, dials), torch.cat(expected))
+
+
+def test_a_row_that_keeps_nothing_is_0_and_passes_no_gradient(values):
+    values.requires_grad_()
+    for gamma in (0.0, 0.1, 100.0):
+        for given in (values, values[:, :0]):
+            found = log_exp_mean(given, torch.zeros_like(given, dtype=torch.bool), gamma)
+            assert found.eq(0).all()
+            assert torch.autograd.grad(found.sum(), values)[0].eq(0).all()
+
+
+def test_stays_finite_where_a_plain_exponential_overflows(values, keep):
+    found = log_exp_mean(values.float(), keep, 5000.0)
+    torch.testing.assert_close(found, values.float().masked_fill(~keep, torch.inf).amin(dim=1), atol=1e-3, rtol=0)

@@ -1,0 +1,53 @@
+"""Sums of exponentials in log space: masks, weights, emptiness, overflow."""
+
+import pytest
+import torch
+from torch.autograd import gradcheck
+
+from vicinal.geometry import log_one_plus_sum_exp, log_sum_exp
+
+# Forward mode makes torch load its own tables, which it compiles in a way that it has itself deprecated.
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
+
+
+@pytest.fixture
+def case(rng):
+    logits = torch.randn(4, 6, generator=rng, dtype=torch.float64)
+    keep, weights = torch.rand(4, 6, generator=rng) < 0.6, torch.rand(4, 6, generator=rng, dtype=torch.float64)
+    keep[:, 0] = True
+    return logits, keep, weights
+
+
+def test_equals_the_sum_it_stands_for(case):
+    logits, keep, weights = case
+    torch.testing.assert_close(log_sum_exp(logits, keep), (logits.exp() * keep).sum(dim=1).log())
+    torch.testing.assert_close(log_sum_exp(logits, keep, weights), (weights * logits.exp() * keep).sum(dim=1).log())
+    torch.testing.assert_close(log_one_plus_sum_exp(logits, keep), (1 + (logits.exp() * keep).sum(dim=1)).log())
+
+
+def test_gradient_matches_finite_differences(case):
+    logits, keep, weights = case
+    given = (logits.requires_grad_(), weights.requires_grad_())
+    assert gradcheck(lambda a, w: log_one_plus_sum_exp(a, keep, w), given, check_forward_ad=True)
+
+
+@pytest.mark.parametrize("columns", [0, 6])
+def test_a_row_that_keeps_nothing_adds_nothing_and_passes_no_gradient(case, columns):
+    logits = case[0][:, :columns].requires_grad_()
+    found = log_one_plus_sum_exp(logits, torch.zeros_like(logits, dtype=torch.bool))
+    assert found.eq(0).all()
+    assert torch.autograd.grad(found.sum(), logits)[0].eq(0).all()
+
+
+def test_a_weight_of_0_takes_a_term_out(case):
+    logits, keep, weights = case
+    gone = keep & (torch.arange(6) != 3)
+    weights = torch.ones_like(weights).index_fill_(1, torch.tensor(3), 0.0)
+    torch.testing.assert_close(log_one_plus_sum_exp(logits, keep, weights), log_one_plus_sum_exp(logits, gone))
+
+
+def test_stays_finite_where_a_plain_exponential_overflows():
+    logits = torch.tensor([[1e4, -1e4]], requires_grad=True)
+    found = log_one_plus_sum_exp(logits, torch.tensor([[True, True]]))
+    assert found.item() == 1e4
+    assert torch.autograd.grad(found.sum(), logits)[0].tolist() == [[1, 0]]

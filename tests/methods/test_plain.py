@@ -1,0 +1,74 @@
+"""The plain method against the three lines it stands for."""
+
+import copy
+
+import pytest
+import torch
+
+from vicinal.data.records import Batch
+from vicinal.losses import BatchAllTripletLoss, MultiSimilarityLoss
+from vicinal.methods.optimisation import Optimisation
+from vicinal.methods.plain import Plain, collapsed_loss, describe_batch
+from vicinal.models import Embedder, Identity
+
+
+class OneBatch:
+    def epoch(self, number):
+        return [[0, 1, 2, 3]]
+
+    def __len__(self):
+        return 1
+
+
+@pytest.fixture
+def batch(rng):
+    return Batch(torch.randn(4, 5, generator=rng), torch.tensor([0, 0, 1, 1]), torch.arange(4))
+
+
+def test_a_step_is_embed_score_step(batch):
+    embedder = Embedder(Identity(5), 3)
+    twin, loss = copy.deepcopy(embedder), MultiSimilarityLoss()
+    method = Plain(embedder, loss, OneBatch(), torch.optim.SGD(embedder.parameters(), lr=0.1))
+    scalars = method.step(batch)
+    value = loss(twin.embed(twin.features(batch.inputs)), batch.labels)
+    value.backward()
+    torch.testing.assert_close(scalars["loss"], value.detach())
+    for after, before in zip(embedder.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(after, before - 0.1 * before.grad)
+
+
+def test_spread_is_zero_for_one_point_and_one_around_the_origin():
+    loss, labels = MultiSimilarityLoss(), torch.tensor([0, 0, 1, 1])
+    assert describe_batch(torch.ones(4, 3), labels, loss)["spread"] == 0
+    around = torch.tensor([[1.0, 0], [-1, 0], [0, 1], [0, -1]])
+    assert describe_batch(around, labels, loss)["spread"] == 1
+
+
+def test_active_share_uses_the_losss_margin():
+    embeddings = torch.tensor([[1.0, 0], [1, 0], [0, 1], [0, 1]])  # distances 0 and sqrt 2
+    labels = torch.tensor([0, 0, 1, 1])
+    for margin, share in ((1.0, 0.0), (1.5, 1.0)):
+        loss = BatchAllTripletLoss(margin=margin, squared=False)
+        assert describe_batch(embeddings, labels, loss)["active"] == share
+
+
+def test_a_collapsed_triplet_loss_is_its_margin():
+    labels = torch.tensor([0, 0, 1, 1])
+    assert collapsed_loss(BatchAllTripletLoss(margin=0.3), labels, 4) == pytest.approx(0.3, abs=1e-3)
+
+
+def test_new_layers_learn_faster_and_vectors_do_not_decay():
+    embedder = _with_backbone()
+    optimizer, _ = Optimisation(learning_rate=1e-4, head_factor=10, weight_decay=0.1, schedule="constant").build(
+        embedder, steps=10
+    )
+    rates = {id(p): (group["lr"], group["weight_decay"]) for group in optimizer.param_groups for p in group["params"]}
+    assert rates[id(embedder.backbone.layer.weight)] == (1e-4, 0.1)
+    assert rates[id(embedder.backbone.layer.bias)] == (1e-4, 0.0)
+    assert rates[id(embedder.head.weight)] == pytest.approx((1e-3, 0.1))
+
+
+def _with_backbone():
+    backbone = Identity(5)
+    backbone.layer = torch.nn.Linear(5, 5)
+    return Embedder(backbone, 3)

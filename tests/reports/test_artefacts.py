@@ -1,0 +1,109 @@
+"""Artefacts as the report sees them: judged neighbours, absent files, and refusals of what contradicts the format."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vicinal.errors import RunError
+from vicinal.reports.artefacts import Artefacts, read_artefacts
+from vicinal.run_directory import RunDirectory
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Three records of two classes, on a sheet of two columns."""
+    run = RunDirectory.create(tmp_path / "run")
+    run.write_info({})
+    records = [{"id": 5 + i, "name": f"{i}.png", "class": c, "tile": i} for i, c in enumerate("AAB")]
+    run.write_document("records", {"tile": 4, "columns": 2, "records": records})
+    Image.new("L", (8, 8)).save(run.thumbnails_path)
+    return run
+
+
+def test_a_run_without_artefacts_has_nothing_to_show(tmp_path):
+    assert read_artefacts(RunDirectory(tmp_path)) == Artefacts(None, [], None, [], [], [])
+
+
+def test_neighbours_are_right_when_they_share_the_query_class(run):
+    run.write_arrays(
+        "retrieval",
+        query=np.array([5]),
+        neighbours=np.array([[6, 7]]),
+        distances=np.array([[0.25, 0.5]], dtype=np.float32),
+        untrained_neighbours=np.array([[7, -1]]),
+    )
+    [query] = read_artefacts(run).gallery
+    assert query.record.name == "0.png"
+    assert [(n.record.label, n.right, n.distance) for n in query.trained] == [("A", True, 0.25), ("B", False, 0.5)]
+    assert [(n.record.label, n.right) for n in query.untrained] == [("B", False)]
+
+
+def test_tiles_are_counted_row_by_row(run):
+    thumbnails = read_artefacts(run).thumbnails
+    assert [thumbnails.corner(tile) for tile in range(3)] == [(0, 0), (4, 0), (0, 4)]
+
+
+def test_transparent_thumbnails_lie_on_white(run):
+    Image.new("RGBA", (8, 8), (0, 0, 0, 0)).save(run.thumbnails_path)
+    assert read_artefacts(run).thumbnails.image().getpixel((0, 0)) == (255, 255, 255)
+
+
+def test_without_a_sheet_records_have_names_and_no_tiles(run):
+    run.thumbnails_path.unlink()
+    run.write_arrays("map", record=np.array([5, 7]), position=np.zeros((2, 2), dtype=np.float32))
+    artefacts = read_artefacts(run)
+    assert artefacts.thumbnails is None
+    assert [(r.name, r.tile) for r in artefacts.map.records] == [("0.png", None), ("2.png", None)]
+
+
+def test_without_records_what_needs_them_is_left_out(run):
+    run.write_arrays("map", record=np.array([5]), position=np.zeros((1, 2), dtype=np.float32))
+    run.write_document(
+        "classes", {"confused": [{"class": "A", "taken_for": "B", "share": 0.5, "queries": 2, "example": [5, 7]}]}
+    )
+    (run.artefacts_path / "records.json").unlink()
+    artefacts = read_artefacts(run)
+    assert artefacts.map is None
+    assert artefacts.confused[0].example is None
+
+
+def test_an_empty_map_is_no_map(run):
+    run.write_arrays("map", record=np.zeros(0, dtype=np.int64), position=np.zeros((0, 2), dtype=np.float32))
+    assert read_artefacts(run).map is None
+
+
+def test_a_class_is_shown_by_some_of_its_records(run):
+    run.write_document("classes", {"worst": [{"class": "A", "records": 2, "recall@1": 0.5}]})
+    [worst] = read_artefacts(run).worst
+    assert [record.name for record in worst.examples] == ["0.png", "1.png"]
+
+
+def test_an_id_without_a_record_is_refused_by_name(run):
+    run.write_arrays("map", record=np.array([99]), position=np.zeros((1, 2), dtype=np.float32))
+    with pytest.raises(RunError, match=r"map\.npz.* 99"):
+        read_artefacts(run)
+
+
+def test_a_map_that_is_not_finite_is_refused(run):
+    run.write_arrays("map", record=np.array([5]), position=np.array([[np.nan, 0]], dtype=np.float32))
+    with pytest.raises(RunError, match=r"map\.npz.* 1 not finite"):
+        read_artefacts(run)
+
+
+def test_a_tile_beyond_the_sheet_is_refused(run):
+    Image.new("L", (8, 4)).save(run.thumbnails_path)
+    with pytest.raises(RunError, match=r"tile 2.* 8 x 4 pixels"):
+        read_artefacts(run)
+
+
+def test_a_damaged_sheet_is_refused(run):
+    run.thumbnails_path.write_bytes(b"not a picture")
+    with pytest.raises(RunError, match=r"thumbnails\.png cannot be read"):
+        read_artefacts(run)
+
+
+@pytest.mark.parametrize("document", [{}, {"rows": 3}])
+def test_a_document_of_another_shape_is_refused_by_name(run, document):
+    run.write_document("diagnostics", document)
+    with pytest.raises(RunError, match=r"artefacts/diagnostics\.json"):
+        read_artefacts(run)

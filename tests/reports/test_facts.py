@@ -1,0 +1,52 @@
+"""Facts of a run as text, whatever JSON a run or its successor holds there."""
+
+import pytest
+
+from vicinal.reports import facts
+
+
+def test_settings_that_are_objects_read_as_calls():
+    settings = {"loss": {"class": "TripletLoss", "margin": 0.2}, "sizes": [3, 4], "seed": 0, "mirror": False}
+    assert facts.settings({"recipe": {"settings": settings}}) == [
+        ("loss", "TripletLoss(margin=0.2)"),
+        ("sizes", "3, 4"),
+        ("seed", "0"),
+        ("mirror", "no"),
+    ]
+
+
+def test_data_counts_have_a_line_per_part():
+    data = {"name": "glyphs", "description": None, "counts": {"train": {"records": 5200, "classes": 260}, "test": 2600}}
+    assert facts.data({"data": data}) == [
+        ("name", "glyphs"),
+        ("train", "5,200 records, 260 classes"),
+        ("test", "2,600"),
+    ]
+
+
+def test_hardware_may_be_a_table_or_a_sentence():
+    assert facts.environment({"hardware": "2 cores", "commit": None}) == [("hardware", "2 cores")]
+    assert facts.environment({"hardware": {"processor": "x", "accelerator": None}}) == [("processor", "x")]
+
+
+def test_an_empty_run_has_no_facts():
+    assert facts.settings({}) == facts.data({}) == facts.environment({}) == []
+
+
+def test_notes_on_the_data_are_shown_until_there_are_results():
+    info = {"data": {"notes": ["a class of one was left out"]}}
+    assert facts.notes(info, {}) == ["a class of one was left out"]
+    assert facts.notes(info, {"notes": ["a class of one was left out", "more"]})[1] == "more"
+
+
+@pytest.mark.parametrize(
+    ("status", "sentence"),
+    [
+        ({}, "The run has not said how far it came; what follows is what it has written so far."),
+        ({"state": "running"}, "Running; what follows is what it had written by then."),
+        ({"state": "failed", "epoch": 2, "step": 1200}, "Failed in epoch 2 after 1,200 steps; what follows"),
+        ({"state": "finished", "seconds": 3700}, "Finished after 1 h 1 min."),
+    ],
+)
+def test_the_state_is_a_sentence(status, sentence):
+    assert facts.state(status).startswith(sentence)

@@ -1,0 +1,153 @@
+"""The page as text: whole, small, escaped, and made from whatever the run has written so far."""
+
+import json
+import re
+from html.parser import HTMLParser
+from importlib import resources
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vicinal.errors import RunError
+from vicinal.reports import page, write_report
+from vicinal.reports.artefacts import Artefacts, Thumbnails
+from vicinal.reports.series import read_progress
+
+
+class Outline(HTMLParser):
+    """Elements, ids and addresses of a page, as a browser without scripts would find them."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.ids, self.links, self.handlers, self.headings = [], set(), [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        attributes = dict(attrs)
+        self.tags.append(tag)
+        self.ids |= {attributes["id"]} if "id" in attributes else set()
+        self.links += [attributes[name] for name in ("href", "src", "srcset", "action") if name in attributes]
+        self.handlers += [name for name in attributes if name.startswith("on")]
+
+
+@pytest.fixture(scope="module")
+def outline(reported):
+    return Outline(reported.text)
+
+
+def embedded(text, id):
+    return json.loads(re.search(rf'<script type="application/json" id="{id}">(.*?)</script>', text, re.S)[1])
+
+
+def test_the_report_and_one_picture_of_each_figure_are_written(reported):
+    assert reported.page == reported.run.report_path
+    names = {path.name for path in reported.run.figures_path.iterdir()}
+    assert names == {"curves.png", "map.png", "spectrum.png", "retrieval.png", "confused.png"}
+    for path in reported.run.figures_path.iterdir():
+        with Image.open(path) as image:
+            image.verify()
+
+
+def test_every_section_is_there_and_in_the_contents(outline):
+    sections = {"result", "training", "retrieval", "map", "classes", "generalisation", "events", "setup"}
+    assert sections <= outline.ids
+    assert {f"#{section}" for section in sections} <= set(outline.links)
+
+
+def test_the_page_refers_to_nothing_outside_itself(outline):
+    assert all(link.startswith(("#", "data:")) for link in outline.links)
+
+
+def test_names_like_script_tags_make_no_elements(reported, outline):
+    assert outline.tags.count("script") == 4  # two of data, two of ours
+    assert "img" not in outline.tags
+    assert outline.handlers == []
+    assert "&lt;script&gt;window.injected" in reported.text
+    assert "49" not in re.findall(r"<bdi>(.*?)</bdi>", reported.text)
+
+
+def test_scripts_run_only_by_their_hash(reported):
+    policy = re.search(r'Content-Security-Policy" content="(.*?)"', reported.text)[1]
+    assert policy.startswith("default-src 'none'")
+    assert policy.count("sha256-") == 2
+    assert "unsafe-inline" not in policy.partition("script-src")[2]
+
+
+def test_embedded_data_cannot_leave_its_element(reported):
+    for id in ("charts-data", "map-data"):
+        raw = re.search(rf'id="{id}">(.*?)</script>', reported.text, re.S)[1]
+        assert not set("<>&\u2028") & set(raw)
+    assert "<script>window.injected = true</script>" in embedded(reported.text, "map-data")["classes"]
+
+
+def test_the_thumbnails_stand_in_the_page_once(reported):
+    assert reported.text.count("data:image/png;base64,") == 1
+
+
+def test_the_page_says_what_was_trained(reported):
+    for text in (
+        "Characters never seen before",
+        "vicinal train glyphs epochs=10",
+        "e2038b8",
+        "2 cores, x86_64",
+        "2.13.0",
+        "5,200 records, 260 classes",
+        "MultiSimilarityLoss(alpha=2, beta=50, base=0.5)",
+        "Finished after 600 steps and 1 min 37 s.",
+        "+44.3",
+        "validation recall@1",
+        "One class had a single record &amp; was left out.",
+        "3 files could not be read: &lt;b&gt;a.png&lt;/b&gt;",
+    ):
+        assert text in reported.text, text
+
+
+def test_a_run_that_has_not_finished_gets_a_useful_report(reported_interrupted):
+    outline = Outline(reported_interrupted.text)
+    assert {"training", "generalisation", "events", "setup"} <= outline.ids
+    assert not {"result", "retrieval", "map", "classes"} & outline.ids
+    assert "Interrupted in epoch 9 after 130 steps" in reported_interrupted.text
+
+
+def test_a_run_that_has_only_begun_still_says_what_it_is(make_run, tmp_path):
+    run = make_run(tmp_path / "run", state="running", steps=1)
+    run.metrics_path.unlink()
+    run.status_path.unlink()
+    text = write_report(str(run.path)).read_text(encoding="utf-8")
+    assert "has not said how far it came" in text
+    assert Outline(text).ids & {"training", "events"} == set()
+
+
+def test_feature_arrays_are_shown_by_name(reported_features):
+    assert "data:image/png" not in reported_features.text
+    assert "<bdi>&lt;i&gt;gull&lt;/i&gt;</bdi>" in reported_features.text
+    names = {path.name for path in reported_features.run.figures_path.iterdir()}
+    assert names == {"curves.png", "map.png", "spectrum.png"}
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path):
+    with pytest.raises(RunError, match=r"no run\.json"):
+        write_report(tmp_path)
+
+
+def test_a_hundred_thousand_steps_make_a_small_page():
+    rng = np.random.default_rng(0)
+    lines = ({"kind": "step", "step": i, "epoch": 0, "loss": v} for i, v in enumerate(rng.random(100_000).tolist()))
+    text = page.render({}, {}, {}, read_progress(lines), Artefacts(None, [], None, [], [], []))
+    assert len(text) < 150_000
+    assert max(line["high"][0] for chart in embedded(text, "charts-data") for line in chart["lines"]) > 0.9
+
+
+def test_a_large_sheet_of_photographs_is_embedded_smaller(tmp_path):
+    photographs = Image.fromarray(np.random.default_rng(0).integers(0, 256, (960, 960, 3), dtype=np.uint8))
+    photographs.save(tmp_path / "sheet.png")
+    png = (tmp_path / "sheet.png").read_bytes()
+    sheet = page._sheet(Thumbnails(png, 48, 20, photographs.size))
+    assert sheet.startswith("data:image/jpeg")
+    assert len(sheet) < len(png) / 2
+
+
+@pytest.mark.parametrize("name", ["page.html.j2", "page.css", "charts.js", "map.js"])
+def test_the_parts_of_the_page_are_shipped(name):
+    assert resources.files("vicinal.reports").joinpath(name).is_file()

@@ -1,0 +1,189 @@
+"""The page in a real browser: it renders, it answers, it asks nobody, and no name of a folder runs."""
+
+import json
+import re
+
+import pytest
+
+pytestmark = pytest.mark.browser
+
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@pytest.fixture(scope="module")
+def tab():
+    """One browser and one tab for all tests here; closed before another module could want an event loop."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=ARGUMENTS)
+        yield browser.new_page()
+        browser.close()
+
+
+@pytest.fixture
+def visit(tab):
+    """``visit(path, width=..., scheme=...)`` opens a report; at the end of the test nothing may have gone wrong."""
+    said, asked, visited = [], [], []
+    listeners = {
+        "console": lambda message: said.append(message.text),
+        "pageerror": lambda error: said.append(str(error)),
+        "request": lambda request: asked.append(request.url),
+    }
+    for event, listener in listeners.items():
+        tab.on(event, listener)
+
+    def visit(path, width=1280, scheme="light"):
+        tab.set_viewport_size({"width": width, "height": 900})
+        tab.emulate_media(color_scheme=scheme)
+        visited.append(path.as_uri())
+        tab.goto(path.as_uri())
+        return tab
+
+    yield visit
+    assert tab.evaluate("window.injected") is None
+    for event, listener in listeners.items():
+        tab.remove_listener(event, listener)
+    assert said == []
+    assert [url for url in asked if not url.startswith("data:")] == visited
+
+
+def until(page, expression, wanted=True):
+    """Wait for what a script should answer; the page's policy forbids the eval that playwright's own wait uses."""
+    for _ in range(100):
+        if page.evaluate(expression) == wanted:
+            return
+        page.wait_for_timeout(30)
+    raise AssertionError(f"{expression} stayed {page.evaluate(expression)!r}, not {wanted!r}")
+
+
+def point_of_map(page, place):
+    """Where on the screen a point of the unzoomed map lies, and the point's class."""
+    data = json.loads(page.locator("#map-data").text_content())
+    canvas = page.locator("#map-canvas")
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    scale = 0.92 * min(box["width"], box["height"])
+    x = box["x"] + box["width"] / 2 + (data["x"][place] - 0.5) * scale
+    y = box["y"] + box["height"] / 2 + (data["y"][place] - 0.5) * scale
+    return x, y, data["classes"][data["class"][place]]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_page_fits_every_width_in_both_colour_schemes(visit, reported, width, scheme):
+    page = visit(reported.page, width=width, scheme=scheme)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    bright = sum(map(int, re.findall(r"\d+", background))) > 3 * 128
+    assert bright == (scheme == "light")
+    assert page.locator("figure.chart svg polyline").count() >= 10
+
+
+def test_names_run_nothing_even_without_the_content_policy(visit, reported, tmp_path):
+    unguarded = tmp_path / "report.html"
+    unguarded.write_text(re.sub(r"<meta http-equiv.*?>", "", reported.text), encoding="utf-8")
+    page = visit(unguarded)
+    for place in (0, 6, 12):  # one of each name that is a piece of a page
+        x, y, _ = point_of_map(page, place)
+        page.mouse.move(x, y)
+    page.wait_for_timeout(100)
+
+
+def test_the_map_tells_what_lies_under_the_pointer(visit, reported):
+    page = visit(reported.page)
+    x, y, name = point_of_map(page, 3)
+    page.mouse.move(x, y)
+    tip = page.locator("#map-tip")
+    tip.wait_for(state="visible")
+    assert tip.locator("bdi").text_content() == name
+    assert name.startswith("<script>")
+    assert "data:image/png" in tip.locator(".thumb").evaluate("e => getComputedStyle(e).backgroundImage")
+    page.mouse.move(0, 0)
+    tip.wait_for(state="hidden")
+
+
+def test_the_map_zooms_moves_and_resets(visit, reported):
+    page = visit(reported.page)
+    canvas, zoom = page.locator("#map-canvas"), "document.getElementById('map-zoom').textContent"
+    picture = "document.getElementById('map-canvas').toDataURL()"
+    x, y, _ = point_of_map(page, 0)
+    page.mouse.move(x - 5, y)
+    page.mouse.move(x, y)
+    for _ in range(8):
+        page.mouse.wheel(0, -200)
+    until(page, f"parseFloat({zoom}) > 8")
+    zoomed = page.evaluate(picture)
+    page.mouse.down()
+    page.mouse.move(x + 80, y + 40, steps=3)
+    page.mouse.up()
+    until(page, f"{picture} === '{zoomed}'", wanted=False)
+    canvas.press("0")
+    until(page, zoom, "1.0×")
+    canvas.press("+")
+    until(page, zoom, "1.4×")
+    page.locator("#map-reset").click()
+    until(page, zoom, "1.0×")
+
+
+def test_a_click_keeps_one_class_in_sight_and_escape_lets_it_go(visit, reported):
+    page = visit(reported.page)
+    x, y, name = point_of_map(page, 9)
+    page.mouse.click(x, y)
+    chosen = "() => document.getElementById('map-class').selectedOptions[0].textContent"
+    assert page.evaluate(chosen) == name
+    page.locator("#map-canvas").press("Escape")
+    assert page.evaluate(chosen) == "all 12"
+
+
+def test_who_scrolls_past_the_map_is_not_caught_by_it(visit, reported):
+    page = visit(reported.page)
+    box = page.locator("#map-canvas").bounding_box()
+    page.mouse.move(640, 450)
+    page.mouse.wheel(0, box["y"])
+    until(page, f"window.scrollY > {box['y'] - 400}")
+    page.wait_for_timeout(100)
+    before = page.evaluate("window.scrollY")
+    page.mouse.wheel(0, -150)
+    until(page, f"window.scrollY < {before}")
+    assert page.locator("#map-zoom").text_content() == "1.0×"
+
+
+def test_charts_are_read_by_pointer_and_by_keyboard(visit, reported):
+    page = visit(reported.page)
+    chart = page.locator("[data-chart='evaluation-validation']")
+    chart.locator("svg").first.hover()
+    assert "Recall@1" in chart.locator(".tip").text_content()
+    page.mouse.move(0, 0)
+    chart.locator("svg").first.press("ArrowLeft")
+    assert chart.locator(".tip").is_visible()
+    assert "step 599" in chart.locator(".tip").text_content()
+    chart.locator("svg").first.press("ArrowLeft")
+    assert "step 539" in chart.locator(".tip").text_content()
+
+
+def test_a_legend_hides_and_shows_its_line(visit, reported):
+    page = visit(reported.page)
+    chart = page.locator("[data-chart='scalar-hardness']")
+    button = chart.get_by_role("button", name="pull")
+    assert chart.locator("polyline").count() == 2
+    button.click()
+    assert chart.locator("polyline").count() == 1
+    assert button.get_attribute("aria-pressed") == "false"
+    button.click()
+    assert chart.locator("polyline").count() == 2
+
+
+def test_reports_of_unfinished_runs_and_of_feature_arrays_open_cleanly(visit, reported_interrupted, reported_features):
+    for report in (reported_interrupted, reported_features):
+        page = visit(report.page, width=390)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        assert page.locator("h1").text_content() == "Characters never seen before"

@@ -1,0 +1,43 @@
+"""Curves and map: any name can be written, everything is drawn, nothing warns."""
+
+import numpy as np
+
+from vicinal.reports.artefacts import EmbeddingMap, Record
+from vicinal.reports.plots import apart, draw_curves, draw_map, unit_square
+from vicinal.reports.series import Chart, Curve
+
+
+def test_any_name_can_be_written_on_a_figure(pixels):
+    curve = Curve([0, 1], [1.0, 2.0], [1.0, 2.0], [1.0, 2.0])
+    names = ["漢字", "$x", "$\\nonsense{$", "_hidden", "a\nb", "\udcff", "\U0001f9ff", "\u202eabc", ""]
+    figure = draw_curves([Chart("key", "$\\nonsense{$", "number", {name: curve for name in names})], selected_step=1)
+    assert len(figure.axes[0].get_legend().get_texts()) == len(names)
+    assert pixels(figure).min() < 128
+
+
+def test_a_share_a_band_and_a_single_point_can_be_drawn(pixels):
+    band = Curve([0, 10], [0.5, 0.6], [0.4, 0.5], [0.6, 0.7])
+    point = Curve([3], [0.5], [0.5], [0.5])
+    charts = [Chart("a", "a", "share", {"x": band}), Chart("b", "b", "falling", {"x": point})]
+    assert pixels(draw_curves(charts, selected_step=None)).min() < 128
+
+
+def test_a_map_of_names_has_points_and_no_pictures(pixels):
+    records = [Record(str(i), "AB"[i % 2], None) for i in range(6)]
+    figure = draw_map(EmbeddingMap(records, np.random.default_rng(0).normal(size=(6, 2))), None)
+    assert not figure.axes[0].images
+    assert pixels(figure).min() < 128
+
+
+def test_the_unit_square_keeps_the_aspect_and_survives_a_single_point():
+    square = unit_square(np.array([[0.0, 0.0], [10.0, 5.0]]))
+    np.testing.assert_allclose(square, [[0, 0.25], [1, 0.75]])
+    np.testing.assert_allclose(unit_square(np.array([[3.0, 4.0]])), [[0.5, 0.5]])
+
+
+def test_chosen_points_are_apart():
+    points = np.random.default_rng(0).random((300, 2))
+    chosen = points[apart(points, 0.1)]
+    gaps = np.abs(chosen[:, None] - chosen[None]).max(axis=2)
+    assert gaps[~np.eye(len(chosen), dtype=bool)].min() >= 0.1
+    assert len(chosen) > 20

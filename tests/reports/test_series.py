@@ -1,0 +1,90 @@
+"""Curves thinned in one pass, against bucketing the whole series at once."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from vicinal.reports.series import EVENTS, POINTS, Thinner, charts, read_progress
+
+
+@pytest.mark.parametrize("count", [1, 2, 199, 200, 201, 5000])
+def test_thinning_on_the_way_equals_bucketing_the_whole_series(count):
+    values = np.random.default_rng(0).normal(size=count)
+    thinner = Thinner(limit=200)
+    for step, value in enumerate(values):
+        thinner.add(step, float(value))
+    curve = thinner.curve()
+    buckets = [values[at : at + thinner.width] for at in range(0, count, thinner.width)]
+    assert len(buckets) <= 200
+    np.testing.assert_allclose(curve.mean, [b.mean() for b in buckets])
+    np.testing.assert_array_equal(curve.low, [b.min() for b in buckets])
+    np.testing.assert_array_equal(curve.high, [b.max() for b in buckets])
+    np.testing.assert_allclose(curve.steps[0], min(thinner.width - 1, count - 1) / 2)
+
+
+def test_a_short_series_is_kept_as_it_is():
+    thinner = Thinner()
+    for step in (60, 120, 180):
+        thinner.add(step, step / 100)
+    curve = thinner.curve()
+    assert curve.steps == [60, 120, 180]
+    assert curve.mean == curve.low == curve.high == [0.6, 1.2, 1.8]
+
+
+def test_a_spike_survives_any_thinning():
+    thinner = Thinner(limit=10)
+    for step in range(10_000):
+        thinner.add(step, 100.0 if step == 7777 else 0.0)
+    assert max(thinner.curve().high) == 100.0
+
+
+def test_a_hundred_thousand_steps_are_read_from_a_stream_into_a_bounded_series():
+    lines = ({"kind": "step", "step": i, "epoch": i // 1000, "loss": 1 / (1 + i)} for i in itertools.count())
+    progress = read_progress(itertools.islice(lines, 100_000))
+    assert POINTS // 2 <= len(progress.scalars["loss"].steps) <= POINTS
+    assert progress.scalars.keys() == {"loss"}
+
+
+def test_evaluations_are_sorted_by_split_and_metric():
+    lines = [
+        {"kind": "evaluation", "step": s, "epoch": 0, "split": split, "metrics": {"recall@1": 0.5, "nmi": 0.25}}
+        for s in (10, 20)
+        for split in ("validation", "train")
+    ]
+    progress = read_progress(lines)
+    assert progress.evaluations.keys() == {"validation", "train"}
+    assert progress.evaluations["train"]["nmi"].mean == [0.25, 0.25]
+
+
+def test_events_are_kept_up_to_a_limit_and_the_others_counted():
+    lines = [{"kind": "event", "step": i, "epoch": 0, "message": f"event {i}"} for i in range(EVENTS + 7)]
+    progress = read_progress(lines)
+    assert len(progress.events) == EVENTS and progress.events[0].message == "event 0"
+    assert progress.events_left_out == 7
+
+
+def test_values_that_are_no_numbers_have_no_place_on_an_axis():
+    line = {"kind": "step", "step": 1, "epoch": 0, "loss": math.nan, "name": "x", "active": None, "fine": 1}
+    assert read_progress([line]).scalars.keys() == {"fine"}
+
+
+def test_an_unknown_kind_of_line_is_left_to_its_readers():
+    assert read_progress([{"kind": "later", "step": 1}]).scalars == {}
+
+
+def test_each_group_is_one_chart_and_the_losses_come_first():
+    names = ("active", "hardness/pull", "learning_rate", "loss", "hardness/push", "metric_loss")
+    lines = [{"kind": "step", "step": s, "epoch": 0, **dict.fromkeys(names, 0.5)} for s in range(3)]
+    lines.append({"kind": "evaluation", "step": 2, "epoch": 0, "split": "validation", "metrics": {"recall@1": 0.5}})
+    found = charts(read_progress(lines))
+    assert [(chart.title, list(chart.lines)) for chart in found] == [
+        ("Loss", ["loss", "metric_loss"]),
+        ("Validation metrics", ["Recall@1"]),
+        ("Share of active tuples", ["active"]),
+        ("Hardness", ["pull", "push"]),
+        ("Learning rate", ["learning_rate"]),
+    ]
+    assert [chart.unit for chart in found] == ["number", "share", "share", "number", "number"]
+    assert len({chart.key for chart in found}) == len(found)

@@ -1,0 +1,1 @@
+"""Tests, as a package: modules of different parts may have the same name."""

@@ -1,0 +1,88 @@
+"""Masks, lists, pairs and triplets against plain loops over labels."""
+
+import pytest
+import torch
+
+from vicinal.errors import ConfigError
+from vicinal.tuples import block_triplets, other_class, pairs, positives, same_class, triplets
+
+LABELS = [
+    [0, 0, 1, 1, 2],
+    [5, -1, 5, 5, -1, 5],
+    [0, 0, 0],
+    [0, 1, 2],
+    [7],
+    [],
+]
+
+
+@pytest.mark.parametrize("labels", LABELS)
+def test_masks_follow_the_labels_and_leave_the_anchor_out(labels):
+    given, n = torch.tensor(labels, dtype=torch.long), len(labels)
+    assert same_class(given).tolist() == [[i != j and labels[i] == labels[j] for j in range(n)] for i in range(n)]
+    assert other_class(given).tolist() == [[labels[i] != labels[j] for j in range(n)] for i in range(n)]
+
+
+@pytest.mark.parametrize("labels", LABELS)
+def test_positives_list_what_same_class_marks(labels):
+    given = torch.tensor(labels, dtype=torch.long)
+    columns, keep = positives(given)
+    listed = [row[kept].tolist() for row, kept in zip(columns, keep, strict=True)]
+    assert listed == [row.nonzero().flatten().tolist() for row in same_class(given)]
+    assert columns.shape[1] == max((len(row) for row in listed), default=0)
+
+
+def test_positives_among_reference_rows_leave_out_each_anchors_own_place():
+    labels, reference = torch.tensor([3, 8, 3]), torch.tensor([8, 3, 3, 3, 1])
+    own = torch.tensor([2, 0, 1])
+    for given in (None, own):
+        columns, keep = positives(labels, reference, given)
+        listed = [row[kept].tolist() for row, kept in zip(columns, keep, strict=True)]
+        assert listed == [row.nonzero().flatten().tolist() for row in same_class(labels, reference, given)]
+    assert same_class(labels, reference, own).int().tolist() == [[0, 1, 0, 1, 0], [0, 0, 0, 0, 0], [0, 0, 1, 1, 0]]
+
+
+def test_classes_that_the_reference_lacks_have_no_positives():
+    columns, keep = positives(torch.tensor([9, 0, -5]), torch.tensor([0, 0, 4]))
+    assert keep.tolist() == [[False, False], [True, True], [False, False]]
+    assert columns[1].tolist() == [0, 1]
+
+
+def test_an_empty_reference_has_no_columns():
+    labels, none = torch.tensor([1, 1, 2]), torch.tensor([], dtype=torch.long)
+    assert positives(labels, none).columns.shape == same_class(labels, none).shape == (3, 0)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64])
+def test_any_integer_is_a_label(dtype):
+    labels = torch.tensor([2, 0, 2, 2], dtype=dtype)
+    assert positives(labels).columns[0].tolist() == [2, 3]
+    assert other_class(labels, labels.long())[1].tolist() == [True, False, True, True]
+
+
+@pytest.mark.parametrize("labels", LABELS)
+def test_triplets_and_pairs_are_complete(labels):
+    given, n = torch.tensor(labels, dtype=torch.long), range(len(labels))
+    every = [(a, p, k) for a in n for p in n for k in n if a != p and labels[a] == labels[p] and labels[a] != labels[k]]
+    assert list(zip(*(part.tolist() for part in triplets(given)), strict=True)) == every
+    for same in (True, False):
+        every_pair = [(i, j) for i in n for j in n if i != j and (labels[i] == labels[j]) == same]
+        assert list(zip(*(part.tolist() for part in pairs(given, same=same)), strict=True)) == every_pair
+
+
+def test_triplets_of_a_pk_batch_number_pk_times_pk_less_k_times_k_less_1():
+    classes, per_class = 5, 4
+    n = classes * per_class
+    assert len(triplets(torch.arange(n) // per_class).anchor) == n * (n - per_class) * (per_class - 1)
+
+
+def test_a_list_too_long_is_refused_with_both_numbers():
+    with pytest.raises(ConfigError, match=r"there are 24 and the limit is 23"):
+        triplets(torch.tensor([0, 0, 1, 1, 2, 2]), most=23)
+    with pytest.raises(ConfigError, match=r"there are 2 and the limit is 1"):
+        pairs(torch.tensor([0, 0]), same=True, most=1)
+
+
+def test_blocks_of_a_length_that_three_does_not_divide_are_refused():
+    with pytest.raises(ConfigError, match="4 rows came"):
+        block_triplets(torch.tensor([0, 0, 1, 2]))

@@ -1,0 +1,200 @@
+"""Runs: what they write, how they stop, and that a killed one goes on as if nothing had happened."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from vicinal.errors import ConfigError, DivergenceError, RunError
+from vicinal.evaluation.encoder import Encoder
+from vicinal.run_directory import RunDirectory
+from vicinal.training.checkpoint import latest_checkpoint, load_checkpoint
+from vicinal.training.overrides import apply
+from vicinal.training.recipe import find_recipe
+from vicinal.training.run import resume, start
+
+
+def begin(tiny, path, console, *overrides):
+    file, data = tiny
+    return start(file, apply(find_recipe(file), [data, *overrides]), path, command="test", console=console)
+
+
+def test_a_run_writes_what_the_format_promises(tiny, tmp_path, console):
+    run = RunDirectory.open(begin(tiny, tmp_path / "run", console).path)
+    assert run.status["state"] == "finished"
+    assert run.info["recipe"]["title"] == "A tiny recipe for tests."
+    assert run.info["recipe"]["settings"]["epochs"] == 3
+    assert run.info["data"]["counts"]["test"] == {"records": 96, "classes": 8}
+    lines = list(run.metrics())
+    steps = [line for line in lines if line["kind"] == "step"]
+    assert [line["step"] for line in steps] == list(range(len(steps)))
+    assert {"loss", "active", "spread"} <= steps[0].keys()
+    assert sum(line["kind"] == "evaluation" for line in lines) == 3
+    rows = {row["name"]: row["metrics"] for row in run.results["rows"]}
+    assert {"recall@1", "map@r", "nmi", "ami", "f1"} <= rows["trained"].keys()
+    assert rows["untrained"]["recall@1"] > 0
+    assert run.arrays("map")["position"].shape[1] == 2
+    assert not list(run.path.rglob("*.part"))
+
+
+def test_the_selected_model_is_the_best_on_validation_not_the_last(tiny, tmp_path, console):
+    run = begin(tiny, tmp_path / "run", console, "epochs=4")
+    scores = [line["metrics"]["recall@1"] for line in run.metrics() if line["kind"] == "evaluation"]
+    assert run.results["selected"]["value"] == max(scores)
+    assert run.results["selected"]["epoch"] == scores.index(max(scores))
+
+
+def test_the_test_classes_choose_nothing(tiny, tmp_path, console):
+    run = begin(tiny, tmp_path / "run", console)
+    assert {line["split"] for line in run.metrics() if line["kind"] == "evaluation"} == {"validation"}
+
+
+def test_without_validation_classes_the_last_model_is_selected(tiny, tmp_path, console):
+    run = begin(tiny, tmp_path / "run", console, "validation=0")
+    last = load_checkpoint(latest_checkpoint(run.checkpoints_path))["method"]["embedder"]
+    weights = load_file(run.weights_path)
+    assert all(torch.equal(weights[name], last[name]) for name in weights)
+
+
+def test_equal_settings_give_equal_bytes(tiny, tmp_path, console):
+    first, second = (begin(tiny, tmp_path / name, console) for name in "ab")
+    assert first.metrics_path.read_bytes() == second.metrics_path.read_bytes()
+    assert first.weights_path.read_bytes() == second.weights_path.read_bytes()
+
+
+def test_kill_minus_nine_in_mid_epoch_changes_nothing(tiny, tmp_path, console):
+    """A real process, killed at an arbitrary moment, twice; parameters and metrics must be the unbroken run's."""
+    whole = begin(tiny, tmp_path / "whole", console, "noisy=true", "epochs=4")
+    path = tmp_path / "killed"
+    file, data = tiny
+    command = ["train", file, data, "noisy=true", "epochs=4", "slow=0.05", "--run", str(path), "--quiet", "--no-report"]
+    for words in (command, ["train", file, "--resume", str(path), "--quiet", "--no-report"]):
+        process = subprocess.Popen([sys.executable, "-m", "vicinal", *words])
+        before = _steps(path)
+        while _steps(path) < before + 3 and process.poll() is None:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+    assert _steps(path) < len(_metrics(whole.path)), "the process was to be killed before its end"
+    resume(path, recipe=file, console=console)
+    killed = RunDirectory.open(path)
+    assert killed.metrics_path.read_bytes() == whole.metrics_path.read_bytes()
+    assert killed.weights_path.read_bytes() == whole.weights_path.read_bytes()
+    a, b = (load_checkpoint(latest_checkpoint(run.checkpoints_path))["method"] for run in (killed, whole))
+    assert _equal(a, b)
+    assert killed.results["rows"] == whole.results["rows"]
+
+
+def test_ctrl_c_stops_between_steps_and_says_how_to_go_on(tiny, tmp_path, console):
+    file, data = tiny
+    path = tmp_path / "run"
+    words = ["train", file, data, "slow=0.05", "checkpoint_seconds=1000", "--run", str(path), "--no-report"]
+    process = subprocess.Popen([sys.executable, "-m", "vicinal", *words], stderr=subprocess.PIPE, text=True)
+    while _steps(path) < 2 and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"vicinal train --resume {path}" in said
+    assert RunDirectory.open(path).status["state"] == "interrupted"
+    done = load_checkpoint(latest_checkpoint(path / "checkpoints"))["position"]["step"]
+    assert done == _steps(path) > 0
+    resume(path, recipe=file, console=console)
+    whole = begin(tiny, tmp_path / "whole", console)
+    assert (path / "metrics.jsonl").read_bytes() == whole.metrics_path.read_bytes()
+
+
+def test_a_run_killed_before_its_first_checkpoint_starts_over(tiny, tmp_path, console):
+    run = begin(tiny, tmp_path / "run", console)
+    whole = run.metrics_path.read_bytes()
+    for path in run.checkpoints_path.iterdir():
+        for file in path.iterdir():
+            file.unlink()
+        path.rmdir()
+    resume(run.path, recipe=tiny[0], console=console)
+    assert run.metrics_path.read_bytes() == whole
+
+
+def test_a_nan_stops_with_step_files_and_checkpoint_named(tiny, tmp_path, console):
+    with pytest.raises(DivergenceError, match=r"step 4: loss = nan.*row 24.*step-00000004") as caught:
+        begin(tiny, tmp_path / "run", console, "explode_at=4")
+    assert "learning rate" in str(caught.value)
+    assert RunDirectory.open(tmp_path / "run").status["state"] == "failed"
+
+
+def test_collapse_is_said(tiny, tmp_path, console):
+    """A head of zeros gives every input its bias; the rate is too small to leave that point."""
+    run = begin(tiny, tmp_path / "run", console, "flat=true", "optimisation.learning_rate=1e-9")
+    events = [line["message"] for line in run.metrics() if line["kind"] == "event"]
+    assert len(events) == 3 and all(message.startswith("collapse:") for message in events)
+    fine = begin(tiny, tmp_path / "fine", console)
+    assert not [line for line in fine.metrics() if line["kind"] == "event"]
+
+
+def test_a_users_recipe_file_is_only_run_when_the_user_names_it(tiny, tmp_path, console):
+    run = begin(tiny, tmp_path / "run", console)
+    with pytest.raises(RunError, match="Name it to go on"):
+        resume(run.path, recipe=None, console=console)
+
+
+def test_changed_data_is_refused_on_resume(tiny, tmp_path, console):
+    run = begin(tiny, tmp_path / "run", console)
+    info = json.loads(run.info_path.read_text())
+    info["data"]["fingerprint"] = "0" * 16
+    run.info_path.write_text(json.dumps(info))
+    with pytest.raises(RunError, match="changed since it started"):
+        resume(run.path, recipe=tiny[0], console=console)
+
+
+def test_two_processes_cannot_train_one_run(tiny, tmp_path, console):
+    import fcntl
+
+    run = begin(tiny, tmp_path / "run", console)
+    with (run.path / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(RunError, match="another process"):
+            resume(run.path, recipe=tiny[0], console=console)
+
+
+def test_loading_a_model_executes_nothing_from_the_run(tiny, tmp_path, console):
+    run = begin(tiny, tmp_path / "run", console)
+    Encoder.load(run)
+    document = json.loads(run.model_path.read_text())
+    document["embedder"]["backbone"] = {"class": "os.system", "command": "touch hacked"}
+    run.model_path.write_text(json.dumps(document))
+    with pytest.raises(ConfigError, match=r"unknown class 'os\.system'"):
+        Encoder.load(run)
+
+
+def test_weights_that_do_not_fit_are_refused(tiny, tmp_path, console):
+    run = begin(tiny, tmp_path / "run", console)
+    document = json.loads(run.model_path.read_text())
+    document["embedder"]["dim"] = 5
+    run.model_path.write_text(json.dumps(document))
+    with pytest.raises(RunError, match="does not fit"):
+        Encoder.load(run)
+
+
+def _metrics(path: Path) -> list[str]:
+    file = path / "metrics.jsonl"
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def _steps(path: Path) -> int:
+    return sum('"kind": "step"' in line for line in _metrics(path))
+
+
+def _equal(a, b) -> bool:
+    if isinstance(a, torch.Tensor):
+        return torch.equal(a, b)
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(_equal(a[key], b[key]) for key in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(_equal, a, b))
+    return a == b
