@@ -5,7 +5,7 @@ import pytest
 
 from vicinal.data.distortion import Distortion, distorted
 
-STILL = Distortion(angle=0, scale=0, shear=0, shift=0, elastic=0, stroke=0, noise=0)
+STILL = Distortion(angle=0.0, scale=0.0, shear=0.0, shift=0.0, elastic=0.0, stroke=0.0, noise=0.0)
 COUNT = 200
 
 

@@ -19,7 +19,7 @@ PLAN = [[0, 5, 3], [11, 7], [1, 2, 3, 4]]
 @pytest.fixture
 def images(class_folders):
     """Classes a, b, c, d hold rows 0-2, 3-5, 6-8, 9-11."""
-    return Folder(str(class_folders), test=0).load()
+    return Folder(str(class_folders), test=0.0).load()
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ def test_drawn_classes_depend_on_the_seed_alone_and_stay_whole():
         assert len(tested) == 5 and not tested & set(LABELS[splits == "train"])
 
 
-@pytest.mark.parametrize(("share", "tested"), [(0, 0), (0.01, 1), (0.25, 3), (0.99, 9), (1, 10)])
+@pytest.mark.parametrize(("share", "tested"), [(0.0, 0), (0.01, 1), (0.25, 3), (0.99, 9), (1.0, 10)])
 def test_the_share_is_of_classes_and_leaves_neither_side_empty_unless_asked(share, tested):
     assert len(np.unique(LABELS[by_class(LABELS, CLASSES, share, "random", 0) == "test"])) == tested
 

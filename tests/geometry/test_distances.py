@@ -71,6 +71,16 @@ def test_rows_that_meet_have_distance_0_and_pass_no_gradient(rows):
     assert torch.autograd.grad(pairwise_distances(x * 0, squared=False).sum(), x)[0].eq(0).all()
 
 
+def test_rows_that_agree_up_to_rounding_meet(rows):
+    """Else 1/d, some 1e7, would multiply their rounding: ten such rows pulled with 30 where 18 is the most."""
+    x = unit_rows(rows(20, 64, dtype=torch.float32))
+    x[:10] = x[0] + 6e-9 * rows(10, 64, dtype=torch.float32).sign()
+    x.requires_grad_()
+    found = pairwise_distances(x, squared=False)[:10, :10]
+    assert len(x[:10].unique(dim=0)) == 10 and found.eq(0).all()
+    assert torch.autograd.grad(found.sum(), x)[0].abs().max() < 1e-4
+
+
 def test_second_derivatives_stay_finite_where_rows_meet(rows):
     x = rows(2, 3)[[0, 0, 1]].requires_grad_()
     (gradient,) = torch.autograd.grad(pairwise_distances(x, squared=False).sum(), x, create_graph=True)
@@ -87,8 +97,14 @@ def test_near_rows_keep_their_digits(rows, distance):
 
 
 def test_collapsed_rows_far_from_the_origin_keep_their_digits(rows):
-    x = 100 + 1e-3 * rows(30, 16, dtype=torch.float32)
+    x, weights = 100 + 1e-3 * rows(30, 16, dtype=torch.float32), rows(30, 30)
     torch.testing.assert_close(pairwise_distances(x, squared=False).double(), by_hand(x, x, False), rtol=1e-5, atol=0)
+    gradients = []
+    for given in (x, x.double()):
+        given.requires_grad_()
+        (gradient,) = torch.autograd.grad((pairwise_distances(given, squared=False) * weights).sum(), given)
+        gradients.append(gradient.double())
+    torch.testing.assert_close(*gradients, rtol=0, atol=1e-5)
 
 
 def test_gradient_of_near_rows_is_a_unit_vector(rows):

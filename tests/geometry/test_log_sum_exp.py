@@ -44,6 +44,10 @@ def test_a_weight_of_0_takes_a_term_out(case):
     gone = keep & (torch.arange(6) != 3)
     weights = torch.ones_like(weights).index_fill_(1, torch.tensor(3), 0.0)
     torch.testing.assert_close(log_one_plus_sum_exp(logits, keep, weights), log_one_plus_sum_exp(logits, gone))
+    given = logits.requires_grad_(), torch.zeros_like(weights, requires_grad=True)
+    nothing = log_one_plus_sum_exp(given[0], keep, given[1])
+    assert nothing.eq(0).all()
+    assert all(gradient.eq(0).all() for gradient in torch.autograd.grad(nothing.sum(), given))
 
 
 def test_stays_finite_where_a_plain_exponential_overflows():

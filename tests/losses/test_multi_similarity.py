@@ -69,12 +69,13 @@ def test_duplicates_stay_positives():
 
 
 def test_an_anchor_mined_empty_counts_in_the_mean():
-    embeddings = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
-    labels = torch.tensor([0, 0, 1, 1])
-    assert MultiSimilarityLoss()(embeddings, labels) == 0  # parted already
-    mixed = torch.cat([embeddings, torch.tensor([[1.0, 0.1]])]), torch.tensor([0, 0, 1, 1, 1])
-    each = MultiSimilarityLoss(reduction="none")(*mixed)
-    torch.testing.assert_close(MultiSimilarityLoss()(*mixed), each.sum() / 5)
+    right, up = [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]
+    parted, torn = [right, right, up, up], [[0.0, 0.0, 1.0], [0.0, 0.0, -1.0]]
+    assert MultiSimilarityLoss()(torch.tensor(parted), torch.tensor([0, 0, 1, 1])) == 0
+    embeddings, labels = torch.tensor(parted + torn), torch.tensor([0, 0, 1, 1, 2, 2])
+    each = MultiSimilarityLoss(reduction="none")(embeddings, labels)
+    assert each[:4].eq(0).all() and each[4:].gt(0).all()
+    torch.testing.assert_close(MultiSimilarityLoss()(embeddings, labels), each.sum() / 6)
 
 
 def test_a_wide_epsilon_keeps_every_pair_of_anchors_that_have_both_kinds(unit_vectors):

@@ -202,8 +202,8 @@ def test_blocks_take_the_disjoint_triplets_and_skip_rows_that_do_not_fit(embeddi
     given = embeddings(12)
     labels = torch.tensor([0, 1, 2, 3, 0, 1, 2, 9, 4, 5, 2, 6])  # row 2 has no negative, row 3 no positive
     fitting = Triplets(torch.tensor([0, 1]), torch.tensor([4, 5]), torch.tensor([8, 9]))
-    expected = TripletLoss().on_triplets(given, fitting)
-    torch.testing.assert_close(TripletLoss(blocks=True)(given, labels), expected)
+    expected = TripletLoss(5.0).on_triplets(given, fitting)
+    torch.testing.assert_close(TripletLoss(5.0, blocks=True)(given, labels), expected)
     assert TripletLoss(blocks=True, reduction="none")(given, labels).shape == (4,)
     with pytest.raises(ConfigError, match="11 rows came"):
         TripletLoss(blocks=True)(given[:11], labels[:11])
@@ -229,6 +229,13 @@ def test_batch_hard_takes_the_weight_of_the_pairs_it_chose():
     c = Comparisons(torch.tensor([[1.0, 2.0]]), there, torch.tensor([[0.5, 0.1]]), there)
     weighted = replace(c, positive_weights=torch.tensor([[5.0, 2.0]]), negative_weights=torch.tensor([[7.0, 3.0]]))
     assert BatchHardTripletLoss(margin=0.0).core(weighted).sums.item() == pytest.approx(1.9 * 2 * 3)
+
+
+def test_an_anchor_without_positives_or_negatives_does_not_count_in_the_mean_of_batch_hard():
+    distances = torch.tensor([[1.0], [1.0], [1.0]])
+    positive, negative = torch.tensor([[True], [True], [False]]), torch.tensor([[True], [False], [True]])
+    terms = BatchHardTripletLoss(margin=0.5).core(Comparisons(distances, positive, distances, negative))
+    assert terms.sums.tolist() == [0.5, 0, 0] and terms.counts.tolist() == [1, 0, 0]
 
 
 def test_a_large_soft_batch_keeps_only_its_inputs_and_gives_the_same(embeddings, monkeypatch):

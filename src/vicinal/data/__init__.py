@@ -3,12 +3,16 @@
 from pathlib import Path
 
 from vicinal.data.arrays import Arrays
+from vicinal.data.cars import Cars196
 from vicinal.data.check import CheckReport, check, load_unchecked
 from vicinal.data.columns import parquet_columns
+from vicinal.data.cub import CUB
 from vicinal.data.folder import Folder
 from vicinal.data.glyphs import Glyphs
+from vicinal.data.inshop import InShop
 from vicinal.data.loader import load, load_all
 from vicinal.data.location import data_root, existing, expanded
+from vicinal.data.omniglot import Omniglot
 from vicinal.data.records import (
     SPLITS,
     Batch,
@@ -22,20 +26,22 @@ from vicinal.data.records import (
     Split,
     read_image,
 )
+from vicinal.data.sop import StanfordOnlineProducts
 from vicinal.data.splits import by_class, class_folds, hold_out, overlapping_classes
 from vicinal.data.table import Table
 from vicinal.data.transforms import TRANSFORMS, FeatureTransform, ImageTransform, Transform
 from vicinal.errors import DataError
 
-DATASETS: dict[str, type] = {kind.__name__: kind for kind in (Glyphs, Folder, Table, Arrays)}
+_PUBLISHED = (CUB, Cars196, StanfordOnlineProducts, InShop, Omniglot)
+DATASETS: dict[str, type] = {kind.__name__: kind for kind in (Glyphs, Folder, Table, Arrays, *_PUBLISHED)}
 
 
 def open_path(path: str | Path) -> Dataset:
     """The data set that lies at ``path``, with default settings; nothing is read but what tells its kind.
 
-    A folder is a folder of class folders; ``.csv`` and ``.tsv`` are tables of image paths; ``.npz`` holds feature
-    vectors; ``.parquet`` is a table where it has a column ``path``, else vectors. The word ``glyphs`` names the
-    embedded set.
+    A folder with the lists or archives of a published set is that set, any other a folder of class folders; ``.csv``
+    and ``.tsv`` are tables of image paths; ``.npz`` holds feature vectors; ``.parquet`` is a table where it has a column
+    ``path``, else vectors. The word ``glyphs`` names the embedded set.
     """
     path = str(path)
     if path == "glyphs" and not expanded(path).exists():
@@ -43,7 +49,7 @@ def open_path(path: str | Path) -> Dataset:
     found = existing(path)
     ending = found.suffix.lower()
     if found.is_dir():
-        return Folder(path)
+        return next((kind(path) for kind in _PUBLISHED if kind.lies_in(found)), Folder(path))
     if ending in (".csv", ".tsv"):
         return Table(path)
     if ending == ".npz":
@@ -64,11 +70,13 @@ def open_path(path: str | Path) -> Dataset:
 
 
 __all__ = [
+    "CUB",
     "DATASETS",
     "SPLITS",
     "TRANSFORMS",
     "Arrays",
     "Batch",
+    "Cars196",
     "CheckReport",
     "Dataset",
     "FeatureArray",
@@ -78,10 +86,13 @@ __all__ = [
     "ImageArray",
     "ImageFiles",
     "ImageTransform",
+    "InShop",
     "Kind",
+    "Omniglot",
     "Records",
     "Source",
     "Split",
+    "StanfordOnlineProducts",
     "Table",
     "Transform",
     "by_class",

@@ -12,7 +12,12 @@ import numpy as np
 from PIL import Image
 
 from vicinal.data.arrays import Arrays
+from vicinal.data.cars import Cars196
+from vicinal.data.cub import CUB
+from vicinal.data.inshop import InShop
+from vicinal.data.omniglot import Omniglot
 from vicinal.data.records import SPLITS, Dataset, ImageFiles, Records
+from vicinal.data.sop import StanfordOnlineProducts
 from vicinal.data.splits import overlapping_classes
 from vicinal.data.table import Table
 from vicinal.errors import DataError
@@ -95,7 +100,9 @@ class CheckReport:
 
 def load_unchecked(dataset: Dataset) -> Records:
     """The records of a data set with missing images and non-finite features left in, for ``check`` to list."""
-    return dataset.load(strict=False) if isinstance(dataset, (Table, Arrays)) else dataset.load()
+    if isinstance(dataset, (Table, Arrays, CUB, Cars196, StanfordOnlineProducts, InShop, Omniglot)):
+        return dataset.load(strict=False)
+    return dataset.load()
 
 
 def check(data: Records | Dataset, *, workers: int | None = None, progress: Progress | None = None) -> CheckReport:

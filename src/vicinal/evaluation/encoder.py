@@ -72,7 +72,9 @@ class Encoder:
         forward = self.embedder.features if features else self.embedder
         training = self.embedder.training
         self.embedder.eval()
-        rows, kept, skipped = [], [], []
+        rows: list[Tensor] = []
+        kept: list[Tensor] = []
+        skipped: list[int] = []
         try:
             with torch.inference_mode():
                 for batch in load_all(

@@ -187,6 +187,5 @@ def _squared_distances(x: Tensor, y: Tensor, *, out: Tensor, diagonal: int | Non
             squares[i, j] = exact.masked_fill_(exact <= coincident * norms[i, j], 0)
     if diagonal is not None:
         squares.diagonal(diagonal).fill_(0)
-    squares.clamp_(min=0)
     if squares is not out:
         out.copy_(squares)

@@ -23,7 +23,6 @@ def log_exp_mean(
     [2.99, 2.0, 1.01]
     """
     dial = torch.as_tensor(gamma, dtype=values.dtype, device=values.device).expand(len(values))
-    dial = torch.where(dial.abs() < torch.finfo(values.dtype).tiny, 0, dial)
     count = keep.sum(dim=1).clamp(min=1).to(values.dtype)  # log of an int tensor would fall to float32
     mean = values.masked_fill(~keep, 0).sum(dim=1) / count
     if not values.shape[1]:

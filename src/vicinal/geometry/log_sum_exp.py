@@ -19,7 +19,8 @@ def log_sum_exp(
     """
     low = torch.finfo(logits.dtype).min / 4
     if weights is not None:
-        logits = logits + weights.log().clamp(min=low)
+        keep = keep & (weights > 0)
+        logits = logits + weights.masked_fill(~keep, 1).log()
     if not logits.shape[1]:
         return logits.sum(dim=1) + low
     return logits.masked_fill(~keep, low).logsumexp(dim=1)

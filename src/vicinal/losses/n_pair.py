@@ -85,8 +85,7 @@ class NPairLoss(Loss):
 
     def penalty(self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "*m d"]) -> Float[Tensor, "n"]:
         """What the embeddings' lengths cost each anchor; ``others`` are the rows it is compared with."""
-        other_lengths = squared_lengths(others)
-        return self.l2 / 4 * (squared_lengths(anchors) + other_lengths.sum() / max(1, other_lengths.numel()))
+        return self.l2 / 4 * (squared_lengths(anchors) + squared_lengths(others).mean())
 
     def core(self, comparisons: Comparisons) -> Terms:
         c = comparisons

@@ -159,8 +159,8 @@ class BatchHardTripletLoss(Loss):
         for weights, chosen in ((c.positive_weights, positive), (c.negative_weights, negative)):
             if weights is not None:
                 losses = losses * weights.gather(1, chosen[:, None]).squeeze(dim=1)
-        formed = c.keep_positive.any(dim=1) & c.keep_negative.any(dim=1)
-        return Terms(losses.masked_fill(~formed, 0), formed.to(losses.dtype))
+        formed = c.keep_positive.any(dim=1) & c.keep_negative.any(dim=1)  # else the excess was -inf, the loss is 0
+        return Terms(losses, formed.to(losses.dtype))
 
 
 def _distances(anchors: Tensor, others: Tensor | None, *, squared: bool, normalize: bool) -> Tensor:

@@ -25,7 +25,7 @@ class CubFeatures(Recipe):
 
     data: Dataset = Arrays("$VICINAL_DATA/features/cub_efficientnet_lite0.npz")
     transform: Transform = FeatureTransform()
-    optimisation: Optimisation = Optimisation(learning_rate=3e-4)
+    optimisation: Optimisation = Optimisation(learning_rate=1e-4)
     recalls: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
     dim: int = 512
     classes: int = 26

@@ -24,7 +24,7 @@ class Features(Recipe):
 
     data: Dataset
     transform: Transform = FeatureTransform()
-    optimisation: Optimisation = Optimisation(learning_rate=3e-4)
+    optimisation: Optimisation = Optimisation(learning_rate=1e-4)
     dim: int = 128
     classes: int = 16
     per_class: int = 4

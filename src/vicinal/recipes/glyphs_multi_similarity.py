@@ -24,10 +24,10 @@ class GlyphsMultiSimilarity(Recipe):
     """A small network on 32 x 32 grey pictures; P classes x K renderings in a batch."""
 
     data: Dataset = Glyphs()
-    transform: Transform = ImageTransform(size=32, channels=1, mean=(0.5,), std=(0.5,))
+    transform: Transform = ImageTransform(size=32, pad=2, crop="random", channels=1)
     optimisation: Optimisation = Optimisation(learning_rate=2e-3)
     dim: int = 64
-    widths: tuple[int, ...] = (32, 64, 128)
+    widths: tuple[int, ...] = (16, 32, 64, 128)
     classes: int = 16
     per_class: int = 4
     alpha: float = 2.0

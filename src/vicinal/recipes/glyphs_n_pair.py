@@ -24,10 +24,10 @@ class GlyphsNPair(Recipe):
     """Dot products with an L2 term on the embeddings' length (Sohn 2016)."""
 
     data: Dataset = Glyphs()
-    transform: Transform = ImageTransform(size=32, channels=1, mean=(0.5,), std=(0.5,))
+    transform: Transform = ImageTransform(size=32, pad=2, crop="random", channels=1)
     optimisation: Optimisation = Optimisation(learning_rate=2e-3)
     dim: int = 64
-    widths: tuple[int, ...] = (32, 64, 128)
+    widths: tuple[int, ...] = (16, 32, 64, 128)
     classes: int = 32
     l2: float = 3e-3  # HDML's authors' value on Cars196
 

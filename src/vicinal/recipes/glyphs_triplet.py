@@ -24,10 +24,10 @@ class GlyphsTriplet(Recipe):
     """All triplets of a PK batch, averaged over those that violate the margin (Hermans et al. 2017)."""
 
     data: Dataset = Glyphs()
-    transform: Transform = ImageTransform(size=32, channels=1, mean=(0.5,), std=(0.5,))
+    transform: Transform = ImageTransform(size=32, pad=2, crop="random", channels=1)
     optimisation: Optimisation = Optimisation(learning_rate=2e-3)
     dim: int = 64
-    widths: tuple[int, ...] = (32, 64, 128)
+    widths: tuple[int, ...] = (16, 32, 64, 128)
     classes: int = 16
     per_class: int = 4
     margin: float = 0.2
