@@ -49,6 +49,20 @@ def test_pickled_arrays_are_refused_not_executed(tmp_path):
         read_arrays(path)
 
 
+def test_damaged_archives_are_named(tmp_path):
+    path = tmp_path / "x.npz"
+    write_arrays(path, {"a": np.random.default_rng(0).normal(size=1000)})
+    whole = path.read_bytes()
+    with path.with_suffix(".npy").open("wb") as file:
+        np.save(file, np.arange(3))
+    for content in (whole[:100], whole[:-50], b"", b"PK", path.with_suffix(".npy").read_bytes()):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=r"x\.npz"):
+            read_arrays(path)
+    with pytest.raises(FileNotFoundError):
+        read_arrays(tmp_path / "missing.npz")
+
+
 @pytest.mark.parametrize("content", [b"{", b"\xff\xfe"])
 def test_damaged_json_names_the_file(tmp_path, content):
     path = tmp_path / "x.json"

@@ -3,6 +3,8 @@
 import json
 import os
 import tempfile
+import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -67,11 +69,12 @@ def read_json(path: Path) -> Any:
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """All arrays of an ``.npz``, never unpickling anything."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        # Opened here: numpy would leave the handle of a cut-off archive open.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
-    except (ValueError, OSError, EOFError, AttributeError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise
+    except FileNotFoundError:
+        raise
+    except (ValueError, OSError, EOFError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"{path} is not readable as an .npz of plain arrays: {error}") from error
 
 

@@ -6,11 +6,14 @@ None where it may be None.
 
 import copy
 import importlib
+import importlib.util
 import inspect
 import pkgutil
 import re
+import tempfile
 import types
 import typing
+from pathlib import Path
 
 import pytest
 import torch
@@ -64,7 +67,21 @@ def required(kind):
     return {name: ARGUMENTS[name] for name in missing}
 
 
-KINDS = list(kinds())
+def documented():
+    """The loss that docs/adding_a_loss.md shows, as a reader would copy it."""
+    page = Path(__file__).parents[2] / "docs/adding_a_loss.md"
+    (code,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "documented.py"
+        path.write_text(code, encoding="utf-8")
+        spec = importlib.util.spec_from_file_location("documented", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    return next(kind for kind in vars(module).values() if inspect.isclass(kind) and kind.__module__ == "documented")
+
+
+PACKAGED = list(kinds())
+KINDS = [*PACKAGED, documented()]
 CASES = [(kind, {**required(kind), **extra}) for kind in KINDS for extra in ({}, *switched(kind))]
 
 
@@ -106,7 +123,7 @@ def with_state_of(loss, other):
     return loss
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", PACKAGED, ids=lambda kind: kind.__name__)
 def test_is_exported_and_its_file_names_the_paper(kind):
     assert getattr(vicinal.losses, kind.__name__, None) is kind and kind.__name__ in vicinal.losses.__all__
     first_line = inspect.getmodule(kind).__doc__.splitlines()[0]
@@ -297,3 +314,11 @@ def test_mismatched_input_is_refused_with_both_shapes(loss, embeddings):
         forward(loss, embeddings, LABELS, None, None, LABELS)
     with pytest.raises(DataError, match=r"each of 12 anchors, but \[2\] came"):
         forward(loss, embeddings, LABELS, embeddings, LABELS, LABELS[:2])
+
+
+@pytest.mark.gpu
+def test_the_device_agrees_with_the_host(loss, embeddings):
+    for dtype in (torch.float64, torch.float32):
+        on_host = gradient_of(loss, embeddings.to(dtype), LABELS)
+        on_device = gradient_of(copy.deepcopy(loss).cuda(), embeddings.to(dtype).cuda(), LABELS.cuda())
+        torch.testing.assert_close(tuple(part.cpu() for part in on_device), on_host)

@@ -23,7 +23,7 @@ RECIPES = [
 def own_data(tmp_path):
     """A small set of the user's own for the recipes that ask for one."""
     rng = np.random.default_rng(0)
-    for label in range(12):
+    for label in range(20):
         (tmp_path / "pictures" / f"c{label}").mkdir(parents=True)
         for number in range(6):
             pixels = rng.integers(0, 255, (40, 40, 3), dtype=np.uint8)

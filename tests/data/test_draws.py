@@ -31,7 +31,7 @@ def test_a_row_does_not_depend_on_the_batch_around_it():
     rows = np.array([3, 999_999_999_999, 17, 3])
     drawn = uniform(5, 2, rows, 6)
     for row, index in enumerate(rows):
-        np.testing.assert_array_equal(drawn[row], uniform(5, 2, [index], 6)[0])
+        np.testing.assert_array_equal(drawn[row], uniform(5, 2, [int(index)], 6)[0])
     np.testing.assert_array_equal(uniform(5, 2, rows, 2), drawn[:, :2])  # asking for more changes nothing
 
 

@@ -42,6 +42,13 @@ def test_equals_scikit_learn_and_counted_pairs(rng, n, classes, clusters, agreem
         assert scores["f1"] == pytest.approx(f1_by_hand(labels.tolist(), assignments.tolist()), abs=1e-12)
 
 
+def test_parts_so_large_that_they_must_overlap():
+    labels, assignments = torch.tensor([0] * 9 + [1]), torch.tensor([0] * 7 + [1, 2, 2])
+    assert clustering_scores(labels, assignments)["ami"] == pytest.approx(
+        adjusted_mutual_info_score(labels, assignments), abs=1e-12
+    )
+
+
 @pytest.mark.parametrize("labels", [[0, 0, 0], [0, 1, 2], [0, 0, 1, 1, 2]])
 def test_identical_partitions_score_one_whatever_their_names(labels):
     labels = torch.tensor(labels)

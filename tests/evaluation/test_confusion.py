@@ -35,6 +35,6 @@ def test_a_gallery_has_labels_of_its_own():
 
 
 def test_absent_neighbours_are_wrong_but_no_confusion():
-    first, labels = torch.tensor([-1, 0]), torch.tensor([3, 3])
-    assert recall_by_class(first, labels) == [ClassRecall(label=3, queries=2, recall=0.5)]
+    first, labels = torch.tensor([-1, 0, 3, 2]), torch.tensor([3, 3, 4, 4])
+    assert recall_by_class(first, labels)[0] == ClassRecall(label=3, queries=2, recall=0.5)
     assert confused_pairs(first, labels) == []

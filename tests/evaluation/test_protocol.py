@@ -61,6 +61,8 @@ def test_other_precisions_are_computed_from_their_values(labelled, dtype):
     rows, labels = labelled
     rows = rows.to(dtype)
     assert evaluate(rows, labels) == pytest.approx(evaluate(rows.float(), labels))
+    close = rows[:1] + rows * 0.01  # directions that half precision would mix up
+    assert evaluate(close, labels, normalize=True) == pytest.approx(evaluate(close.float(), labels, normalize=True))
 
 
 @pytest.mark.parametrize("dtype", [torch.int16, torch.int32, torch.uint8])

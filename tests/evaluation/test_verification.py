@@ -64,8 +64,14 @@ def test_no_errors_and_only_errors():
 
 
 def test_negative_zero_is_zero():
-    distances = torch.tensor([-0.0, 0.0, 1.0])
-    assert verification_scores(distances, torch.tensor([True, True, False]), fars=[])["eer"] == 0.0
+    distances, same = torch.tensor([-0.0, -0.0, 0.0, 1.0]), torch.tensor([True, False, True, False])
+    assert verification_scores(distances, same, fars=[0.5]) == verification_scores(distances.abs(), same, fars=[0.5])
+
+
+def test_a_far_means_its_decimal_number():
+    apart, near = torch.arange(1.0, 101.0), torch.tensor([28.5, 29.5])  # 0.29 * 100 falls below 29 in floating point
+    same = torch.tensor([False] * 100 + [True] * 2)
+    assert verification_scores(torch.cat([apart, near]), same, fars=[0.29])["tar@far=0.29"] == 1.0
 
 
 @pytest.mark.parametrize("tile", [7, 2048])

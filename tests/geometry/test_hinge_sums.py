@@ -50,7 +50,7 @@ def test_blocks_of_rows_do_not_show(case, width, monkeypatch):
         assert torch.equal(part, found)
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", [2, FEW + 1])
 def test_derivatives_of_first_and_second_order_and_forward_mode(case, width):
     positive, negative, *keep = case(3, width, 4)
 
@@ -89,10 +89,10 @@ def test_an_anchor_without_terms_has_0_and_passes_gradient_0(width, others):
         assert all(gradient.eq(0).all() for gradient in gradients)
 
 
-@pytest.mark.parametrize("width", [FEW, 31])
+@pytest.mark.parametrize("width", [FEW, 13])
 def test_float32_keeps_its_digits_where_excesses_are_small(case, width):
     """Thresholds near 1000, excesses near 1e-2: sums of thresholds and of distances alone would cancel."""
-    positive, negative, *keep = case(6, width, 500)
+    positive, negative, *keep = case(4, width, 300)
     positive, negative = 1000 + 0.01 * positive, 1000 + 0.01 * negative
     exact, _ = by_hand(positive.float(), negative.float(), *keep, 0.0)
     found, _ = hinge_sums(positive.float(), negative.float(), *keep)

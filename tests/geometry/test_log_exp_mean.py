@@ -61,7 +61,7 @@ def test_keeps_its_digits_near_0(values, keep, gamma):
         torch.testing.assert_close(found, series, rtol=0, atol=1e-14 + abs(gamma) ** 3)
 
 
-@pytest.mark.parametrize("gamma", [-30.0, -0.5, 0.0, 1e-9, 1e-3, 2.0])
+@pytest.mark.parametrize("gamma", [-30.0, 0.0, 1e-9, 2.0])
 def test_gradient_matches_finite_differences(values, keep, gamma):
     assert gradcheck(lambda v: log_exp_mean(v, keep, gamma), (values.requires_grad_(),), check_forward_ad=True)
 

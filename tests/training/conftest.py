@@ -81,6 +81,12 @@ def tiny(tmp_path) -> tuple[str, str]:
     return str(recipe), f"data={Path(tmp_path / 'tiny.npz')}"
 
 
+@pytest.fixture(scope="session")
+def once(tmp_path_factory) -> Path:
+    """Where this worker keeps the one run that several tests look at."""
+    return tmp_path_factory.mktemp("once") / "run"
+
+
 @pytest.fixture
 def console() -> Console:
     return Console(quiet=True)

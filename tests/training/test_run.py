@@ -1,6 +1,7 @@
 """Runs: what they write, how they stop, and that a killed one goes on as if nothing had happened."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,8 +26,17 @@ def begin(tiny, path, console, *overrides):
     return start(file, apply(find_recipe(file), [data, *overrides]), path, command="test", console=console)
 
 
-def test_a_run_writes_what_the_format_promises(tiny, tmp_path, console):
-    run = RunDirectory.open(begin(tiny, tmp_path / "run", console).path)
+@pytest.fixture
+def finished(tiny, tmp_path, console, once):
+    """A finished run of the tiny recipe to look at or to spoil: trained once, copied for each test."""
+    if not once.exists():
+        begin(tiny, once, console)
+    shutil.copytree(once, tmp_path / "finished")
+    return RunDirectory.open(tmp_path / "finished")
+
+
+def test_a_run_writes_what_the_format_promises(finished):
+    run = finished
     assert run.status["state"] == "finished"
     assert run.info["recipe"]["title"] == "A tiny recipe for tests."
     assert run.info["recipe"]["settings"]["epochs"] == 3
@@ -50,8 +60,8 @@ def test_the_selected_model_is_the_best_on_validation_not_the_last(tiny, tmp_pat
     assert run.results["selected"]["epoch"] == scores.index(max(scores))
 
 
-def test_the_test_classes_choose_nothing(tiny, tmp_path, console):
-    run = begin(tiny, tmp_path / "run", console)
+def test_the_test_classes_choose_nothing(finished, tiny, console):
+    run = finished
     assert {line["split"] for line in run.metrics() if line["kind"] == "evaluation"} == {"validation"}
 
 
@@ -62,8 +72,8 @@ def test_without_validation_classes_the_last_model_is_selected(tiny, tmp_path, c
     assert all(torch.equal(weights[name], last[name]) for name in weights)
 
 
-def test_equal_settings_give_equal_bytes(tiny, tmp_path, console):
-    first, second = (begin(tiny, tmp_path / name, console) for name in "ab")
+def test_equal_settings_give_equal_bytes(finished, tiny, tmp_path, console):
+    first, second = finished, begin(tiny, tmp_path / "again", console)
     assert first.metrics_path.read_bytes() == second.metrics_path.read_bytes()
     assert first.weights_path.read_bytes() == second.weights_path.read_bytes()
 
@@ -91,7 +101,7 @@ def test_kill_minus_nine_in_mid_epoch_changes_nothing(tiny, tmp_path, console):
     assert killed.results["rows"] == whole.results["rows"]
 
 
-def test_ctrl_c_stops_between_steps_and_says_how_to_go_on(tiny, tmp_path, console):
+def test_ctrl_c_stops_between_steps_and_says_how_to_go_on(finished, tiny, tmp_path, console):
     file, data = tiny
     path = tmp_path / "run"
     words = ["train", file, data, "slow=0.05", "checkpoint_seconds=1000", "--run", str(path), "--no-report"]
@@ -106,12 +116,11 @@ def test_ctrl_c_stops_between_steps_and_says_how_to_go_on(tiny, tmp_path, consol
     done = load_checkpoint(latest_checkpoint(path / "checkpoints"))["position"]["step"]
     assert done == _steps(path) > 0
     resume(path, recipe=file, console=console)
-    whole = begin(tiny, tmp_path / "whole", console)
-    assert (path / "metrics.jsonl").read_bytes() == whole.metrics_path.read_bytes()
+    assert (path / "metrics.jsonl").read_bytes() == finished.metrics_path.read_bytes()
 
 
-def test_a_run_killed_before_its_first_checkpoint_starts_over(tiny, tmp_path, console):
-    run = begin(tiny, tmp_path / "run", console)
+def test_a_run_killed_before_its_first_checkpoint_starts_over(finished, tiny, console):
+    run = finished
     whole = run.metrics_path.read_bytes()
     for path in run.checkpoints_path.iterdir():
         for file in path.iterdir():
@@ -128,23 +137,22 @@ def test_a_nan_stops_with_step_files_and_checkpoint_named(tiny, tmp_path, consol
     assert RunDirectory.open(tmp_path / "run").status["state"] == "failed"
 
 
-def test_collapse_is_said(tiny, tmp_path, console):
+def test_collapse_is_said(finished, tiny, tmp_path, console):
     """A head of zeros gives every input its bias; the rate is too small to leave that point."""
     run = begin(tiny, tmp_path / "run", console, "flat=true", "optimisation.learning_rate=1e-9")
     events = [line["message"] for line in run.metrics() if line["kind"] == "event"]
     assert len(events) == 3 and all(message.startswith("collapse:") for message in events)
-    fine = begin(tiny, tmp_path / "fine", console)
-    assert not [line for line in fine.metrics() if line["kind"] == "event"]
+    assert not [line for line in finished.metrics() if line["kind"] == "event"]
 
 
-def test_a_users_recipe_file_is_only_run_when_the_user_names_it(tiny, tmp_path, console):
-    run = begin(tiny, tmp_path / "run", console)
+def test_a_users_recipe_file_is_only_run_when_the_user_names_it(finished, tiny, console):
+    run = finished
     with pytest.raises(RunError, match="Name it to go on"):
         resume(run.path, recipe=None, console=console)
 
 
-def test_changed_data_is_refused_on_resume(tiny, tmp_path, console):
-    run = begin(tiny, tmp_path / "run", console)
+def test_changed_data_is_refused_on_resume(finished, tiny, console):
+    run = finished
     info = json.loads(run.info_path.read_text())
     info["data"]["fingerprint"] = "0" * 16
     run.info_path.write_text(json.dumps(info))
@@ -152,18 +160,18 @@ def test_changed_data_is_refused_on_resume(tiny, tmp_path, console):
         resume(run.path, recipe=tiny[0], console=console)
 
 
-def test_two_processes_cannot_train_one_run(tiny, tmp_path, console):
+def test_two_processes_cannot_train_one_run(finished, tiny, console):
     import fcntl
 
-    run = begin(tiny, tmp_path / "run", console)
+    run = finished
     with (run.path / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(RunError, match="another process"):
             resume(run.path, recipe=tiny[0], console=console)
 
 
-def test_loading_a_model_executes_nothing_from_the_run(tiny, tmp_path, console):
-    run = begin(tiny, tmp_path / "run", console)
+def test_loading_a_model_executes_nothing_from_the_run(finished, tiny, console):
+    run = finished
     Encoder.load(run)
     document = json.loads(run.model_path.read_text())
     document["embedder"]["backbone"] = {"class": "os.system", "command": "touch hacked"}
@@ -172,8 +180,8 @@ def test_loading_a_model_executes_nothing_from_the_run(tiny, tmp_path, console):
         Encoder.load(run)
 
 
-def test_weights_that_do_not_fit_are_refused(tiny, tmp_path, console):
-    run = begin(tiny, tmp_path / "run", console)
+def test_weights_that_do_not_fit_are_refused(finished, tiny, console):
+    run = finished
     document = json.loads(run.model_path.read_text())
     document["embedder"]["dim"] = 5
     run.model_path.write_text(json.dumps(document))

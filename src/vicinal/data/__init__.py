@@ -40,8 +40,8 @@ def open_path(path: str | Path) -> Dataset:
     """The data set that lies at ``path``, with default settings; nothing is read but what tells its kind.
 
     A folder with the lists or archives of a published set is that set, any other a folder of class folders; ``.csv``
-    and ``.tsv`` are tables of image paths; ``.npz`` holds feature vectors; ``.parquet`` is a table where it has a column
-    ``path``, else vectors. The word ``glyphs`` names the embedded set.
+    and ``.tsv`` are tables of image paths; ``.npz`` holds feature vectors; ``.parquet`` is a table where it has a
+    column ``path``, else vectors. The word ``glyphs`` names the embedded set.
     """
     path = str(path)
     if path == "glyphs" and not expanded(path).exists():

@@ -79,7 +79,7 @@ class Glyphs:
         return {
             "pixels": distorted(flat, chosen, self.size, self.seed, _DISTORTION),
             "names": np.array(names),
-            "classes": np.array([alphabet.title(codes[members]) for members in shapes]),
+            "classes": np.array([alphabet.title(codes[members].tolist()) for members in shapes]),
         }
 
     def _chosen(self, label: int, members: list[int], drawn: np.ndarray) -> np.ndarray:

@@ -34,7 +34,7 @@ class Omniglot:
     Read from its own two archives, ``images_background.zip`` and ``images_evaluation.zip``. Drawings are grey, black on
     white; pad them with 255. They are decoded on first use, in seconds, and then kept in the user's cache. Classes are
     named ``Alphabet/character01``; the columns of the records are ``alphabet`` (0-49, background first) and ``drawer``
-    (1-20: the same number in one alphabet is the same person).
+    (1-20, the last number of a drawing's name).
 
     Args:
         path: the folder of the archives; ``$VICINAL_DATA`` and ``~`` are expanded.
@@ -48,9 +48,7 @@ class Omniglot:
 
     def __post_init__(self) -> None:
         if not 8 <= self.size <= _SIDE:
-            raise ConfigError(
-                f"drawings have {_SIDE} pixels a side and can be reduced to 8, but size = {self.size} came."
-            )
+            raise ConfigError(f"drawings have {_SIDE} pixels a side; `size` is 8 to {_SIDE}, but {self.size} came.")
 
     @staticmethod
     def lies_in(folder: Path) -> bool:
@@ -151,7 +149,9 @@ class _Drawing:
 
 
 def _listed(path: Path, required: bool) -> list[_Drawing]:
-    if not path.is_file() and not required:
+    if not path.is_file():
+        if required:
+            raise DataError(f"{path} was to be read, but does not exist. Name the folder of Omniglot's two archives.")
         return []
     layout = re.compile(rf"{path.stem}/([^/]+)/(character\d+)/\d+_(\d+)\.png")  # the last: who drew it
     with _opened(path) as archive:
@@ -166,12 +166,8 @@ def _listed(path: Path, required: bool) -> list[_Drawing]:
 def _opened(path: Path) -> ZipFile:
     try:
         return ZipFile(path)
-    except FileNotFoundError as error:
-        raise DataError(
-            f"{path} was to be read, but does not exist. Name the folder of Omniglot's archives."
-        ) from error
     except (BadZipFile, OSError) as error:
-        raise DataError(f"{path} is no whole zip archive: {error}. It may be cut off; fetch it again.") from error
+        raise DataError(f"{path} is no zip archive that opens: {error}. It may be cut off; fetch it again.") from error
 
 
 def _numbered(names: Sequence[str]) -> dict[str, int]:

@@ -63,7 +63,7 @@ def hold_out(records: Records, share: float, seed: int) -> Records:
         raise DataError(
             f"holding {share:g} of the {len(classes)} training classes of {records.name} out for validation leaves "
             f"{len(classes) - count} to train and {count} to validate; both need at least 2. "
-            f"Change the share, or train without validation."
+            f"Set `validation` to another share, or to 0 to train without."
         )
     held = _shuffled(classes, seed)[:count]
     splits = records.splits.astype(_TEXT)

@@ -11,7 +11,7 @@ from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.clustering import clustering_scores
 from vicinal.evaluation.k_means import Engine, kmeans
 from vicinal.evaluation.retrieval import Lone, ranks_needed, relevant_counts, retrieval_scores
-from vicinal.index.exact import Metric, neighbour_chunks, require_finite
+from vicinal.index.exact import Metric, neighbour_chunks
 
 
 def evaluate(
@@ -78,6 +78,5 @@ def _checked(rows: Tensor, labels: Tensor, name: str, device: torch.device) -> t
         raise DataError(f"each row has a label, but {len(rows)} rows of {name} and {len(labels)} labels came.")
     if labels.is_floating_point() or labels.is_complex():
         raise DataError(f"labels are integers, but those of {name} are {labels.dtype}. Number the classes.")
-    require_finite(rows, name)
     exact = torch.promote_types(rows.dtype, torch.float32)  # half precision is computed as float32
     return rows.detach().to(device, exact), labels.to(device, torch.long)

@@ -122,9 +122,7 @@ class _PairwiseDistances(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None]:
         """∂d_ij/∂x_i = (x_i - y_j) / d_ij, and 2 (x_i - y_j) of the square."""
         x, y, distances = ctx.saved_tensors
-        rows, columns = _centred(
-            x, y
-        )  # large pulls (1/d) meet rows that cancel: the shorter the rows, the less is lost
+        rows, columns = _centred(x, y)  # pulls of 1/d meet rows that cancel: of shorter rows less is lost
         row_parts, column_part = [], torch.zeros_like(columns)
         with torch.autocast(x.device.type, enabled=False):
             for block in _blocks(distances):

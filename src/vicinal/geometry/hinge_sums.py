@@ -45,6 +45,8 @@ def hinge_sums(
 
 
 class _HingeSums(torch.autograd.Function):
+    """``hinge_sums`` with its derivatives; besides sums and counts it gives the k_n and the c_p, which they are."""
+
     @staticmethod
     def forward(
         positive: Tensor, negative: Tensor, keep_positive: Tensor, keep_negative: Tensor, margin: float

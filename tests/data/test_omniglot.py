@@ -1,0 +1,193 @@
+"""Omniglot from its archives."""
+
+import io
+import os
+import pickle
+from zipfile import ZIP_STORED, ZipFile
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vicinal.data import DATASETS, ImageTransform, Omniglot, check, omniglot, open_path
+from vicinal.data.omniglot import ArchivedDrawings
+from vicinal.data.published import Part
+from vicinal.data.records import ImageArray
+from vicinal.data.splits import overlapping_classes
+from vicinal.description import build, describe
+from vicinal.errors import ConfigError, DataError
+
+BACKGROUND = [f"Latin/character{c:02d}/{c:04d}_{d:02d}.png" for c in (2, 1) for d in (2, 1)]
+EVALUATION = [
+    f"{alphabet}/character01/0{c}_{d:02d}.png" for c, alphabet in enumerate(("Ge'ez_(x)", "Atlantean")) for d in (1, 12)
+]
+
+
+def drawing(seed: int) -> bytes:
+    """105 x 105, 1 bit, mostly white."""
+    strokes = np.kron(np.random.default_rng(seed).random((21, 21)) < 0.8, np.ones((5, 5), dtype=bool))
+    file = io.BytesIO()
+    Image.fromarray(strokes).save(file, "PNG")
+    return file.getvalue()
+
+
+def write_archive(path, members):
+    with ZipFile(path, "w", ZIP_STORED) as archive:
+        archive.writestr(f"{path.stem}/", b"")
+        archive.writestr(f"__MACOSX/{path.stem}/._x.png", b"not a drawing")
+        for seed, member in enumerate(members):
+            archive.writestr(f"{path.stem}/{member}", drawing(seed + 10 * len(path.stem)))
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    """Two characters to train on and two to test on, two drawings each; a cache of its own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(omniglot, "_PUBLISHED", {"train": Part(images=4, classes=2), "test": Part(images=4, classes=2)})
+    write_archive(tmp_path / "images_background.zip", BACKGROUND)
+    write_archive(tmp_path / "images_evaluation.zip", EVALUATION)
+    return tmp_path
+
+
+def test_rows_are_sorted_with_the_background_first(root):
+    records = Omniglot(str(root)).load()
+    assert records.name == "Omniglot"
+    assert records.classes == (
+        "Latin/character01",
+        "Latin/character02",
+        "Atlantean/character01",
+        "Ge'ez_(x)/character01",
+    )
+    assert records.labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert records.splits.tolist() == ["train"] * 4 + ["test"] * 4
+    assert records.columns["drawer"].tolist() == [1, 2, 1, 2, 1, 12, 1, 12]
+    assert records.columns["alphabet"].tolist() == [0, 0, 0, 0, 1, 1, 2, 2]
+    assert records.source.name(0) == "images_background/Latin/character01/0001_01.png"
+
+
+def test_drawings_are_in_memory_as_they_are_in_the_archive(root):
+    records = Omniglot(str(root)).load()
+    assert isinstance(records.source, ImageArray) and records.source.pixels.shape == (8, 105, 105)
+    expected = np.asarray(Image.open(io.BytesIO(drawing(3 + 170))).convert("L"))  # the last one written trains first
+    assert set(np.unique(expected)) == {0, 255} and (np.asarray(records.source.read(0)) == expected).all()
+    left = Omniglot(str(root)).load(strict=False)
+    assert isinstance(left.source, ArchivedDrawings) and left.fingerprint() == records.fingerprint()
+    for row in range(8):
+        assert (np.asarray(left.source.read(row)) == records.source.pixels[row]).all()
+
+
+@pytest.mark.parametrize("size", [28, 64])
+def test_reducing_here_or_in_the_transform_gives_the_same_pixels(size, root):
+    transform = ImageTransform(size=size, resize=size, channels=1)
+    whole, reduced = (Omniglot(str(root), size=side).load().source for side in (105, size))
+    assert reduced.pixels.shape == (8, size, size)
+    for row in range(8):
+        assert transform(whole.read(row)).equal(transform(reduced.read(row)))
+
+
+def test_drawings_are_decoded_once_for_each_size_and_content(root, monkeypatch):
+    decoded = []
+    monkeypatch.setattr(
+        ArchivedDrawings, "decoded", lambda self, size: decoded.append(size) or np.zeros((8, size, size), np.uint8)
+    )
+    for size in (28, 28, 32, 28):
+        Omniglot(str(root), size=size).load()
+    assert decoded == [28, 32]
+    write_archive(root / "images_background.zip", BACKGROUND[::-1])  # the same names, other drawings
+    Omniglot(str(root), size=28).load()
+    assert decoded == [28, 32, 28]
+
+
+def test_every_process_opens_the_archives_for_itself(root, monkeypatch):
+    source = Omniglot(str(root)).load(strict=False).source
+    first = source.read(0)
+    opened = []
+    monkeypatch.setattr(omniglot, "ZipFile", lambda path: opened.append(path) or ZipFile(path))
+    source.read(1)
+    assert not opened
+    sent = pickle.loads(pickle.dumps(source))  # noqa: S301  as a spawned worker gets it
+    assert sent.read(0) == first and len(opened) == 1
+    monkeypatch.setattr(os, "getpid", lambda: -1)  # as after a fork
+    assert source.read(0) == first and len(opened) == 2
+    assert source.read(1) and len(opened) == 2
+
+
+@pytest.mark.parametrize("name", ["images_background.zip", "images_evaluation.zip"])
+@pytest.mark.parametrize("missing", ["refuse", "use"])
+def test_a_truncated_archive_is_refused_by_name(name, missing, root):
+    whole = (root / name).read_bytes()
+    for length in (len(whole) // 2, len(whole) - 10, 0):
+        (root / name).write_bytes(whole[:length])
+        with pytest.raises(DataError, match=f"{name} is no zip archive that opens.*cut off"):
+            Omniglot(str(root), missing=missing).load()
+
+
+def test_a_damaged_drawing_is_refused_by_name_and_listed_by_a_check(root):
+    path = root / "images_evaluation.zip"
+    content = path.read_bytes()
+    place = content.index(drawing(0 + 170)[40:])
+    path.write_bytes(content[:place] + bytes(10) + content[place + 10 :])
+    with pytest.raises(DataError, match=r"drawing images_evaluation/Ge'ez_\(x\)/character01/00_01\.png of .*Bad CRC"):
+        Omniglot(str(root)).load()
+    report = check(Omniglot(str(root)))
+    assert [name for name, _ in report.unreadable] == ["images_evaluation/Ge'ez_(x)/character01/00_01.png"]
+
+
+def test_missing_drawings_are_refused_or_used(root):
+    write_archive(root / "images_background.zip", BACKGROUND[1:])
+    with pytest.raises(DataError, match="is not the published set: 3 train images, not 4"):
+        Omniglot(str(root)).load()
+    assert Omniglot(str(root), missing="use").load().name == "Omniglot (3 train images, not 4)"
+
+
+def test_a_missing_archive_is_refused_or_done_without(root):
+    (root / "images_evaluation.zip").unlink()
+    with pytest.raises(DataError, match=r"images_evaluation\.zip was to be read, but does not exist"):
+        Omniglot(str(root)).load()
+    records = Omniglot(str(root), missing="use").load()
+    assert records.name == "Omniglot (0 test images, not 4; 0 test classes, not 2)" and len(records) == 4
+    (root / "images_background.zip").unlink()
+    with pytest.raises(DataError, match="nothing of it is there"):
+        Omniglot(str(root), missing="use").load()
+
+
+def test_an_archive_of_something_else_holds_no_drawings(root):
+    (root / "images_evaluation.zip").write_bytes((root / "images_background.zip").read_bytes())
+    with pytest.raises(DataError, match="0 test images, not 4"):
+        Omniglot(str(root)).load()
+
+
+def test_another_number_of_drawings_is_refused(root, monkeypatch):
+    monkeypatch.undo()
+    with pytest.raises(DataError, match="4 train images, not 19,280; 2 train classes, not 964; 4 test images, not 13"):
+        Omniglot(str(root)).load()
+
+
+@pytest.mark.parametrize("size", [7, 106])
+def test_a_size_that_is_no_reduction_is_refused(size):
+    with pytest.raises(ConfigError, match=f"`size` is 8 to 105, but {size} came"):
+        Omniglot(size=size)
+
+
+def test_the_path_tells_it(root):
+    assert open_path(root) == Omniglot(str(root))
+    (root / "images_background.zip").unlink()
+    assert open_path(root) == Omniglot(str(root))  # which then says what is missing
+    (root / "images_evaluation.zip").unlink()
+    assert not Omniglot.lies_in(root)
+
+
+def test_the_set_is_rebuilt_from_its_description():
+    assert build(describe(Omniglot(size=28)), DATASETS) == Omniglot(size=28)
+
+
+@pytest.mark.data
+def test_the_real_set_has_the_published_counts(data_root):
+    records = Omniglot().load(strict=False)  # listing takes a second, decoding all of it several
+    assert records.name == "Omniglot" and len(records) == 32460
+    assert (records.splits == "train").sum() == 19280 and len(np.unique(records.labels[:19280])) == 964
+    assert not overlapping_classes(records) and len(records.classes) == 1623
+    assert np.bincount(records.labels).tolist() == [20] * 1623
+    assert np.bincount(records.columns["drawer"])[1:].tolist() == [1623] * 20
+    assert len(np.unique(records.columns["alphabet"][:19280])) == 30 and records.columns["alphabet"].max() == 49
+    assert records.source.read(0).size == (105, 105) and records.source.read(32459).mode == "L"
