@@ -13,6 +13,9 @@ import numpy as np
 
 from vicinal.errors import DataError
 
+# What numpy and zipfile raise over damaged archives, besides their own.
+_DAMAGED = (ValueError, OSError, EOFError, TypeError, AttributeError, NotImplementedError)
+
 
 def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Let ``write`` fill a temporary file beside ``path``, sync it, and rename it into place.
@@ -74,7 +77,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
             return {name: archive[name] for name in archive.files}
     except FileNotFoundError:
         raise
-    except (ValueError, OSError, EOFError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
+    except (*_DAMAGED, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"{path} is not readable as an .npz of plain arrays: {error}") from error
 
 

@@ -1,9 +1,7 @@
 """Arrays that are slow to make and can be made again, kept in the user's cache."""
 
 import contextlib
-import zlib
 from collections.abc import Callable, Mapping
-from zipfile import BadZipFile, is_zipfile
 
 import numpy as np
 
@@ -27,10 +25,10 @@ def cached(name: str, make: Callable[[], Arrays], sound: Callable[[Arrays], bool
         return make()
     path = folder / f"{name}.npz"
     try:
-        arrays = read_arrays(path) if is_zipfile(path) else {}
+        arrays = read_arrays(path)
         if sound(arrays):
             return arrays
-    except (OSError, DataError, KeyError, BadZipFile, zlib.error):
+    except (OSError, DataError, KeyError):
         pass  # absent, unreadable or damaged: all the same, for it can be made again
     made = make()
     with contextlib.suppress(OSError):  # a cache that cannot be written costs seconds the next time, no more

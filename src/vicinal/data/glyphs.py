@@ -1,22 +1,19 @@
 """`glyphs`, the embedded default set: characters of six scripts, rendered from the fonts that matplotlib ships."""
 
-import contextlib
 import json
-import zlib
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from hashlib import sha256
-from zipfile import BadZipFile, is_zipfile
 
 import numpy as np
 
 from vicinal.data import alphabet
+from vicinal.data.cache import cached
 from vicinal.data.distortion import Distortion, distorted
 from vicinal.data.draws import uniform
-from vicinal.data.location import cache_folder
 from vicinal.data.records import ImageArray, Records
 from vicinal.data.splits import by_class
-from vicinal.errors import ConfigError, DataError
-from vicinal.files import read_arrays, write_arrays
+from vicinal.errors import ConfigError
 
 VERSION = 1  # raised whenever the same settings would render other images: it keys the cache
 _DISTORTION = Distortion()
@@ -50,7 +47,7 @@ class Glyphs:
             )
 
     def load(self) -> Records:
-        arrays = self._cached()
+        arrays = cached(f"glyphs-{self._key()}", self.render, self._whole)
         labels = np.repeat(np.arange(len(arrays["classes"])), self.per_class)
         classes = tuple(arrays["classes"].tolist())
         return Records(
@@ -93,22 +90,8 @@ class Glyphs:
             characters.append(known[int(draw * len(known))])
         return np.stack([np.array(characters), fonts])
 
-    def _cached(self) -> dict[str, np.ndarray]:
-        """The rendered arrays from the cache; rendered anew where it has none, or a damaged one."""
-        folder = cache_folder()
-        if folder is None:
-            return self.render()
-        path = folder / f"glyphs-{self._key()}.npz"
-        try:
-            arrays = read_arrays(path) if is_zipfile(path) else {}
-            if len(arrays["pixels"]) == len(arrays["names"]) == len(arrays["classes"]) * self.per_class:
-                return arrays
-        except (OSError, DataError, KeyError, BadZipFile, zlib.error):
-            pass  # absent, unreadable or damaged: all the same, for it can be made again
-        arrays = self.render()
-        with contextlib.suppress(OSError):  # a cache that cannot be written costs seconds the next time, no more
-            write_arrays(path, arrays)
-        return arrays
+    def _whole(self, arrays: Mapping[str, np.ndarray]) -> bool:
+        return len(arrays["pixels"]) == len(arrays["names"]) == len(arrays["classes"]) * self.per_class
 
     def _key(self) -> str:
         """A hash of everything that the images depend on."""

@@ -21,6 +21,11 @@ class Method(Protocol):
         """The network that is measured, selected and deployed; auxiliary networks stay private."""
         ...
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of its results should know (classes left out of batches, ...)."""
+        ...
+
     def batches(self, epoch: int) -> Sequence[Sequence[int]]:
         """What it wants to see in ``epoch``: positions in the training records, batch by batch.
 

@@ -20,6 +20,11 @@ from vicinal.parallel import average_gradients, gather
 class Sampler(Protocol):
     """Index lists for an epoch, a function of the seed and the epoch alone."""
 
+    @property
+    def note(self) -> str | None:
+        """What a person should know before training, or None."""
+        ...
+
     def epoch(self, number: int) -> Sequence[Sequence[int]]: ...
 
     def __len__(self) -> int:
@@ -48,6 +53,10 @@ class Plain:
         steps = epochs * len(sampler)
         optimizer, schedule = optimisation.build(embedder, steps=steps, others=loss.parameters())
         return cls(embedder, loss, sampler, optimizer, schedule)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return () if self.sampler.note is None else (self.sampler.note,)
 
     def batches(self, epoch: int) -> Sequence[Sequence[int]]:
         return self.sampler.epoch(epoch)

@@ -21,7 +21,7 @@ from vicinal.training.recipe import Recipe
 
 @dataclass(frozen=True, kw_only=True)
 class GlyphsNPair(Recipe):
-    """Dot products with an L2 term on the embeddings' length (Sohn 2016)."""
+    """The N x N matrix of dot products with an L2 term on the embeddings' length (Sohn 2016)."""
 
     data: Dataset = Glyphs()
     transform: Transform = ImageTransform(size=32, pad=2, crop="random", channels=1)
@@ -34,4 +34,6 @@ class GlyphsNPair(Recipe):
     def build(self, train: Records) -> Plain:
         embedder = Embedder(SmallConvNet(channels=1, widths=self.widths), self.dim)
         sampler = NPairSampler(train.labels, classes=self.classes, seed=self.seed)
-        return Plain.optimised(embedder, NPairLoss(l2=self.l2), sampler, self.optimisation, epochs=self.epochs)
+        return Plain.optimised(
+            embedder, NPairLoss(l2=self.l2, blocks=True), sampler, self.optimisation, epochs=self.epochs
+        )

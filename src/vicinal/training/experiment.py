@@ -75,8 +75,8 @@ def prepare(recipe: Recipe) -> Experiment:
         )
     method = build_method(recipe, train, device)
     shared = overlapping_classes(records)
-    notes = (f"{len(shared)} classes are in training and test: the test measures known classes.",) if shared else ()
-    return Experiment(recipe, records, train, method, device, pick_workers(recipe, records), notes)
+    seen = (f"{len(shared)} classes are in training and test: the test measures known classes.",) if shared else ()
+    return Experiment(recipe, records, train, method, device, pick_workers(recipe, records), seen + method.notes)
 
 
 def build_method(recipe: Recipe, train: Records, device: torch.device) -> Method:

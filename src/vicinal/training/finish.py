@@ -14,7 +14,7 @@ from vicinal.description import build
 from vicinal.errors import ConfigError
 from vicinal.evaluation.artefacts import diagnosis, write_artefacts
 from vicinal.evaluation.encoder import Embedded, Encoder
-from vicinal.evaluation.protocol import evaluate
+from vicinal.evaluation.measure import measure
 from vicinal.models import Embedder, Identity
 from vicinal.run_directory import FORMAT, RunDirectory
 from vicinal.training.console import Console
@@ -40,13 +40,8 @@ def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[s
     raw = _raw(experiment, part)
 
     def scores(embedded: Embedded, *, clustering: bool) -> dict[str, float]:
-        return evaluate(
-            embedded.vectors,
-            embedded.labels,
-            recalls=recipe.recalls,
-            clustering=clustering,
-            seed=recipe.seed,
-            restarts=recipe.restarts,
+        return measure(
+            embedded, recalls=recipe.recalls, clustering=clustering, seed=recipe.seed, restarts=recipe.restarts
         )
 
     rows = {} if raw is None else {"raw pixels": scores(_unit(raw), clustering=False)}
@@ -104,13 +99,8 @@ def measure_run(
         raise ConfigError(f"{records.name} has no {split} records. Choose another --split, or `all`.")
     with console.following(len(part), 0, "embedding") as follower:
         embedded = encoder.embed(part, skip_corrupt=skip_corrupt, progress=follower.advance)
-    metrics = evaluate(
-        embedded.vectors,
-        embedded.labels,
-        recalls=recalls,
-        clustering=clustering,
-        seed=settings["seed"],
-        restarts=settings["restarts"],
+    metrics = measure(
+        embedded, recalls=recalls, clustering=clustering, seed=settings["seed"], restarts=settings["restarts"]
     )
     return {
         "format": FORMAT,

@@ -12,7 +12,7 @@ from torch import Tensor
 from vicinal.data.loader import load
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError, DivergenceError
-from vicinal.evaluation.protocol import evaluate
+from vicinal.evaluation.measure import measure
 from vicinal.run_directory import Journal, RunDirectory
 from vicinal.training.checkpoint import latest_checkpoint, random_state, save_checkpoint, set_random_state
 from vicinal.training.console import Console, Follower
@@ -163,7 +163,7 @@ class Trainer:
         if not len(validation):
             return
         embedded = self.experiment.embed(self.experiment.encoder, validation)
-        scores = evaluate(embedded.vectors, embedded.labels, recalls=(1,), clustering=False, seed=self.recipe.seed)
+        scores = measure(embedded, recalls=(1,), clustering=False, seed=self.recipe.seed)
         self.metrics.append(
             {"kind": "evaluation", "step": self.position.step, "epoch": epoch, "split": "validation", "metrics": scores}
         )
