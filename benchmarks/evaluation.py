@@ -12,7 +12,6 @@ what was resident before the call, each in a fresh process after a small warm-up
 import argparse
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -21,8 +20,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-DOCUMENT = Path(__file__).parents[1] / "docs" / "evaluation.md"
-START, END = "<!-- benchmark:start -->", "<!-- benchmark:end -->"
+from measuring import ROOT, provenance, resident, verdict, write_between
+
+DOCUMENT = ROOT / "docs" / "evaluation.md"
 SMALL = {"rows": 10_000, "dim": 128, "classes": 2_500}
 LARGE = {"rows": 60_502, "dim": 512, "classes": 11_316}  # Stanford Online Products' test part
 NAMES = {"precision_at_1": "recall@1", "mean_average_precision_at_r": "map@r", "r_precision": "r_precision"}
@@ -126,12 +126,6 @@ def measure_memory(contestant: str, folder: Path) -> dict[str, float]:
     return {"bytes": resident("VmHWM") - before, "seconds": seconds, "worked": worked, **scores}
 
 
-def resident(field: str) -> int:
-    """Bytes resident now (VmRSS) or at most so far (VmHWM); getrusage would count what the parent process held."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
-
-
 def in_fresh_process(contestant: str, threads: int) -> dict[str, float]:
     import numpy as np
 
@@ -142,30 +136,6 @@ def in_fresh_process(contestant: str, threads: int) -> dict[str, float]:
         command = [sys.executable, __file__, "--memory", contestant, folder, "--threads", str(threads)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
-
-
-def hardware() -> str:
-    model = platform.processor() or platform.machine()
-    for line in subprocess.run(["lscpu"], capture_output=True, text=True).stdout.splitlines():
-        if line.startswith("Model name:"):
-            model = f"{line.split(':')[1].strip()} ({platform.machine()})"
-    return f"{model}, {os.cpu_count()} cores"
-
-
-def versions() -> str:
-    from importlib.metadata import version
-
-    names = ("torch", "faiss-cpu", "pytorch-metric-learning", "numpy")
-    return ", ".join([f"Python {platform.python_version()}", *(f"{name} {version(name)}" for name in names)])
-
-
-def commit() -> str:
-    command = ["git", "describe", "--always", "--dirty"]
-    return subprocess.run(command, capture_output=True, text=True, cwd=DOCUMENT.parent).stdout.strip() or "unknown"
-
-
-def verdict(met: bool) -> str:
-    return "met" if met else "**missed**"
 
 
 def table(rounds: int, threads: int, large: bool) -> str:
@@ -198,17 +168,11 @@ def table(rounds: int, threads: int, large: bool) -> str:
         ]
     notes = [
         "",
-        f"`python benchmarks/evaluation.py --write --rounds {rounds} --threads {threads}` on {hardware()}; {threads} "
-        f"threads; {versions()}; commit {commit()}; seed 0; load average before the run {load:.1f}.",
+        f"`python benchmarks/evaluation.py --write --rounds {rounds} --threads {threads}` on "
+        f"{provenance(('torch', 'faiss-cpu', 'pytorch-metric-learning', 'numpy'))}; {threads} threads; seed 0; "
+        f"load average before the run {load:.1f}.",
     ]
     return "\n".join(lines + notes)
-
-
-def write(text: str) -> None:
-    document = DOCUMENT.read_text(encoding="utf-8")
-    head, rest = document.split(START)
-    _, tail = rest.split(END)
-    DOCUMENT.write_text(f"{head}{START}\n{text}\n{END}{tail}", encoding="utf-8")
 
 
 def main() -> None:
@@ -231,7 +195,7 @@ def main() -> None:
     text = table(options.rounds, options.threads, not options.no_large)
     print(text)
     if options.write:
-        write(text)
+        write_between(DOCUMENT, "benchmark", text)
 
 
 if __name__ == "__main__":
