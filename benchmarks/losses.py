@@ -104,24 +104,37 @@ def table(rounds: int, threads: int) -> str:
     }
     for kind, rows, per_class, bar in cases:
         found = compare(kind, rows, per_class, rounds)
+        spread = f"{found['ratio']:.0f}x ({found['least']:.0f} to {found['most']:.0f} in {rounds} rounds)"
+        errors = f"value differs by {found['value_error']:.0e}, gradient by {found['gradient_error']:.0e}"
         lines.append(
-            f"| {titles[kind]}, B = {rows}, K = {per_class} "
-            f"| {found['ours'] * 1e3:.1f} ms | {found['theirs'] * 1e3:.0f} ms | {bar:.0f}x faster | {verdict(found['ratio'] >= bar)}: {found['ratio']:.0f}x ({found['least']:.0f} to "
-            f"{found['most']:.0f} in {rounds} rounds); value differs by {found['value_error']:.0e}, gradient by "
-            f"{found['gradient_error']:.0e} |"
+            row(
+                f"{titles[kind]}, B = {rows}, K = {per_class}",
+                f"{found['ours'] * 1e3:.1f} ms",
+                f"{found['theirs'] * 1e3:.0f} ms",
+                f"{bar:.0f}x faster",
+                f"{verdict(found['ratio'] >= bar)}: {spread}; {errors}",
+            )
         )
-    mib = 2**20
     mine, peer = (in_fresh_process(name, MEMORY_CASE, threads) for name in ("vicinal", "peer"))
     share = peer["bytes"] / max(mine["bytes"], 1)
     lines.append(
-        f"| batch-all triplet, B = {MEMORY_CASE[0]}, K = {MEMORY_CASE[1]}: extra memory "
-        f"| {mine['bytes'] / mib:,.0f} MiB | {peer['bytes'] / mib:,.0f} MiB | 1/{MEMORY_BAR} | {verdict(share >= MEMORY_BAR)}: 1/{share:.0f} |"
+        row(
+            f"batch-all triplet, B = {MEMORY_CASE[0]}, K = {MEMORY_CASE[1]}: extra memory",
+            mib(mine["bytes"]),
+            mib(peer["bytes"]),
+            f"1/{MEMORY_BAR}",
+            f"{verdict(share >= MEMORY_BAR)}: 1/{share:.0f}",
+        )
     )
     large = in_fresh_process("vicinal", LARGE, threads)
-    met = large["seconds"] < LARGE_SECONDS and large["bytes"] < LARGE_BYTES
     lines.append(
-        f"| batch-all triplet, B = {LARGE[0]}, K = {LARGE[1]} "
-        f"| {large['seconds']:.1f} s, {large['bytes'] / mib:,.0f} MiB | cannot | {LARGE_SECONDS:.0f} s and {LARGE_BYTES / mib:,.0f} MiB | {verdict(met)} |"
+        row(
+            f"batch-all triplet, B = {LARGE[0]}, K = {LARGE[1]}",
+            f"{large['seconds']:.1f} s, {mib(large['bytes'])}",
+            "cannot",
+            f"{LARGE_SECONDS:.0f} s and {mib(LARGE_BYTES)}",
+            verdict(large["seconds"] < LARGE_SECONDS and large["bytes"] < LARGE_BYTES),
+        )
     )
     where = provenance(("torch", "pytorch-metric-learning"))
     command = f"python benchmarks/losses.py --write --rounds {rounds} --threads {threads}"
@@ -146,13 +159,21 @@ def gpu_row(rounds: int = 20) -> str:
 
     seconds = timed(run, rounds)
     grown = torch.cuda.max_memory_allocated() - before
-    met = seconds < GPU_SECONDS and grown < GPU_BYTES
-    return (
-        f"| batch-all triplet on the GPU, B = {GPU[0]}, K = {GPU[1]} "
-        f"| {seconds * 1e3:.1f} ms, {grown / 2**20:,.0f} MiB | "
-        f"| {GPU_SECONDS * 1e3:.0f} ms and {GPU_BYTES / 2**20:,.0f} MiB "
-        f"| {verdict(met)} ({torch.cuda.get_device_name()}, torch {torch.__version__}) |"
+    return row(
+        f"batch-all triplet on the GPU, B = {GPU[0]}, K = {GPU[1]}",
+        f"{seconds * 1e3:.1f} ms, {mib(grown)}",
+        "",
+        f"{GPU_SECONDS * 1e3:.0f} ms and {mib(GPU_BYTES)}",
+        f"{verdict(seconds < GPU_SECONDS and grown < GPU_BYTES)} ({torch.cuda.get_device_name()}, {torch.__version__})",
     )
+
+
+def row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def mib(size: float) -> str:
+    return f"{size / 2**20:,.0f} MiB"
 
 
 def main() -> None:
