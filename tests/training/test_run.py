@@ -151,6 +151,15 @@ def test_a_users_recipe_file_is_only_run_when_the_user_names_it(finished, tiny, 
         resume(run.path, recipe=None, console=console)
 
 
+def test_a_packaged_recipe_resumes_by_the_runs_name_alone(tiny, tmp_path, console):
+    settings = [tiny[1], "classes=3", "per_class=4", "dim=4", "epochs=1", "restarts=1"]
+    recipe = apply(find_recipe("features"), settings)
+    run = start("features", recipe, tmp_path / "run", command="test", console=console)
+    before = run.metrics_path.read_bytes()
+    resume(run.path, recipe=None, console=console)
+    assert run.metrics_path.read_bytes() == before
+
+
 def test_changed_data_is_refused_on_resume(finished, tiny, console):
     run = finished
     info = json.loads(run.info_path.read_text())
