@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from vicinal.data.records import ImageFiles, Records, Taken
+from vicinal.data.records import ImageFiles, Records, Split, Taken
 from vicinal.data.splits import hold_out, overlapping_classes
 from vicinal.data.transforms import Transform
 from vicinal.errors import ConfigError, DataError
@@ -73,10 +73,23 @@ def prepare(recipe: Recipe) -> Experiment:
         raise DataError(
             f"{records.name} has {len(np.unique(train.labels))} training classes; learning needs at least 2."
         )
+    measured: tuple[Split, ...] = ("validation", "test")
+    for split in measured:
+        _refuse_unmeasurable(records, split)
     method = build_method(recipe, train, device)
     shared = overlapping_classes(records)
     seen = (f"{len(shared)} classes are in training and test: the test measures known classes.",) if shared else ()
     return Experiment(recipe, records, train, method, device, pick_workers(recipe, records), seen + method.notes)
+
+
+def _refuse_unmeasurable(records: Records, split: Split) -> None:
+    """Retrieval needs something to find and something to confuse it with; say so before hours of training."""
+    _, sizes = np.unique(records.part(split).labels, return_counts=True)
+    if len(sizes) and (len(sizes) < 2 or sizes.max() < 2):
+        raise DataError(
+            f"the {split} part of {records.name} has {len(sizes)} classes of at most {sizes.max()} records; measuring "
+            f"needs 2 classes, and 2 records in at least one. Move classes into it, or leave it empty."
+        )
 
 
 def build_method(recipe: Recipe, train: Records, device: torch.device) -> Method:

@@ -15,6 +15,7 @@ from vicinal.errors import ConfigError
 from vicinal.evaluation.artefacts import diagnosis, write_artefacts
 from vicinal.evaluation.encoder import Embedded, Encoder
 from vicinal.evaluation.measure import measure
+from vicinal.evaluation.retrieval import relevant_counts
 from vicinal.models import Embedder, Identity
 from vicinal.run_directory import FORMAT, RunDirectory
 from vicinal.training.console import Console
@@ -69,7 +70,7 @@ def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[s
             "skipped": len(skipped),
             "selected": _selected(position),
             "rows": [{"name": name, "metrics": metrics} for name, metrics in rows.items()],
-            "notes": [*experiment.notes, *(f"could not be read: {name}" for name in skipped)],
+            "notes": [*experiment.notes, *_lone(trained), *(f"could not be read: {name}" for name in skipped)],
         }
     )
 
@@ -111,6 +112,14 @@ def measure_run(
         "rows": [{"name": "trained", "metrics": metrics}],
         "notes": [f"could not be read: {name}" for name in embedded.skipped],
     }
+
+
+def _lone(embedded: Embedded) -> list[str]:
+    """Records that no other could match are left out of the means; say how many."""
+    if "role" in embedded.records.columns:
+        return []
+    lone = int((relevant_counts(embedded.labels) == 0).sum())
+    return [f"{lone} records have no other of their class and are not asked for."] if lone else []
 
 
 def _selected(position: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,47 @@
+"""What cannot be measured or trained is refused before anything is trained."""
+
+import numpy as np
+import pytest
+
+from vicinal.errors import ConfigError, DataError
+from vicinal.training.experiment import pick_device, prepare
+from vicinal.training.overrides import apply
+from vicinal.training.recipe import find_recipe
+
+
+def features(tmp_path, labels, splits):
+    path = tmp_path / "x.npz"
+    rows = np.random.default_rng(0).normal(size=(len(labels), 4)).astype(np.float32)
+    np.savez(path, features=rows, labels=np.array(labels), splits=np.array(splits))
+    return apply(find_recipe("features"), [f"data={path}", "classes=2", "per_class=2", "validation=0"])
+
+
+def test_a_test_part_of_one_class_is_refused(tmp_path):
+    recipe = features(tmp_path, [0, 0, 1, 1, 2, 2], ["train"] * 4 + ["test"] * 2)
+    with pytest.raises(DataError, match=r"test part of .* has 1 classes of at most 2 records"):
+        prepare(recipe)
+
+
+def test_a_test_part_of_single_records_is_refused(tmp_path):
+    recipe = features(tmp_path, [0, 0, 1, 1, 2, 3], ["train"] * 4 + ["test"] * 2)
+    with pytest.raises(DataError, match="at most 1 records"):
+        prepare(recipe)
+
+
+def test_classes_in_both_parts_are_noted(tmp_path):
+    recipe = features(tmp_path, [0, 0, 1, 1, 0, 0, 1, 1], ["train"] * 4 + ["test"] * 4)
+    assert prepare(recipe).notes == ("2 classes are in training and test: the test measures known classes.",)
+
+
+def test_a_recipe_for_images_refuses_vectors(tmp_path):
+    recipe = features(tmp_path, [0, 0, 1, 1, 2, 2, 3, 3], ["train"] * 4 + ["test"] * 4)
+    images = apply(find_recipe("images"), [f"data={recipe.data.path}", "validation=0"])
+    with pytest.raises(ConfigError, match=r"prepares images, but .* holds features"):
+        prepare(images)
+
+
+def test_a_gpu_that_is_not_there_is_refused(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(ConfigError, match="no GPU"):
+        pick_device("cuda")
+    assert pick_device("auto").type == "cpu"
