@@ -2,8 +2,8 @@
 
     vicinal train glyphs_triplet
 
-Cost: TODO
-Expected: TODO
+Cost: about 80 seconds on 2 CPU cores, measuring and report included.
+Expected: R@1 88.0 ± 1.0, MAP@R 47.0 ± 1.2 (3 seeds); untrained 20.2 ± 2.5, raw pixels 40.5.
 """
 
 from dataclasses import dataclass
