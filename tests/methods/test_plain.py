@@ -70,6 +70,15 @@ def test_new_layers_learn_faster_and_vectors_do_not_decay():
     assert rates[id(embedder.head.weight)] == pytest.approx((1e-3, 0.1))
 
 
+def test_what_a_loss_learns_has_a_rate_of_its_own():
+    proxies = torch.nn.Parameter(torch.zeros(3, 2))
+    optimizer, _ = Optimisation(learning_rate=1e-4, loss_factor=100, schedule="constant").build(
+        _with_backbone(), steps=10, others=[proxies]
+    )
+    (group,) = [group for group in optimizer.param_groups if any(p is proxies for p in group["params"])]
+    assert group["lr"] == pytest.approx(1e-2)
+
+
 def _with_backbone():
     backbone = Identity(5)
     backbone.layer = torch.nn.Linear(5, 5)

@@ -20,6 +20,7 @@ class Optimisation:
     Attributes:
         learning_rate: of the backbone.
         head_factor: the head's rate in multiples of ``learning_rate``; papers use 10 over a pre-trained backbone.
+        loss_factor: the same for what a loss itself learns (proxies, boundaries); Proxy-Anchor's authors use 100.
         weight_decay: decoupled; not applied to vectors (biases, batch norm), where it only shrinks scales.
         schedule: ``cosine`` falls to 0 at the last step.
         warmup: steps over which the rate rises linearly from 0.
@@ -27,6 +28,7 @@ class Optimisation:
 
     learning_rate: float = 1e-3
     head_factor: float = 1.0
+    loss_factor: float = 1.0
     weight_decay: float = 1e-4
     schedule: Literal["constant", "cosine"] = "cosine"
     warmup: int = 0
@@ -34,13 +36,16 @@ class Optimisation:
     def build(
         self, embedder: Embedder, *, steps: int, others: Iterable[nn.Parameter] = ()
     ) -> tuple[Optimizer, LambdaLR]:
-        """Optimiser and schedule for ``steps`` updates; ``others`` (a loss's proxies) learn at the head's rate."""
+        """Optimiser and schedule for ``steps`` updates; ``others`` are what a loss itself learns."""
         if self.learning_rate <= 0:
             raise ConfigError(f"learning_rate must be positive, but {self.learning_rate} came.")
-        head_rate = self.learning_rate * self.head_factor
+        parts = (
+            (embedder.backbone.parameters(), 1.0),
+            (embedder.head.parameters(), self.head_factor),
+            (others, self.loss_factor),
+        )
         groups = [
-            *_groups(embedder.backbone.parameters(), self.learning_rate, self.weight_decay),
-            *_groups([*embedder.head.parameters(), *others], head_rate, self.weight_decay),
+            group for part, factor in parts for group in _groups(part, factor * self.learning_rate, self.weight_decay)
         ]
         if not groups:
             raise ConfigError("nothing can be trained: the backbone has no parameters and dim is None. Set dim.")
