@@ -5,10 +5,12 @@ import pytest
 import torch
 from PIL import Image
 
+from vicinal.data.colour import jitter
 from vicinal.data.draws import uniform
 from vicinal.data.transforms import TRANSFORMS, FeatureTransform, ImageTransform
 from vicinal.description import build, describe
 from vicinal.errors import ConfigError, DataError
+from vicinal.models.preprocessing import CAFFE, HALF, IMAGENET
 
 
 def image(width=12, height=10, mode="RGB"):
@@ -67,8 +69,94 @@ def test_mean_and_deviation_are_taken_per_channel():
     torch.testing.assert_close(transform(image()), by_hand)
 
 
-def test_a_batch_is_its_images_one_by_one():
-    transform = ImageTransform(size=8, resize=11, pad=1, crop="random", mirror=True)
+def test_weights_from_caffe_see_blue_first_and_white_as_255():
+    transform = ImageTransform(size=10, mean=(104.0, 117.0, 128.0), std=(1.0,), order="BGR", scale=255.0)
+    pixels = 255 * plain(size=10)(image())
+    by_hand = torch.stack([pixels[2] - 104, pixels[1] - 117, pixels[0] - 128])
+    torch.testing.assert_close(transform(image()), by_hand, rtol=0, atol=1e-4)
+
+
+def test_the_preprocessing_of_public_weights_is_a_transform_s_normalisation():
+    for weights in (IMAGENET, HALF, CAFFE):
+        transform = ImageTransform(
+            size=10, mean=weights.mean, std=weights.std, order=weights.channels, scale=weights.scale
+        )
+        torch.testing.assert_close(transform(image())[None], weights(plain(size=10)(image())[None]))
+
+
+def test_a_canvas_is_the_centre_square_of_the_resized_image():
+    whole, canvas = (plain(size=8, resize=10, pad=1, canvas=side).prepare(image(31, 20)) for side in (None, 9))
+    assert whole.shape == (3, 12, 18) and canvas.shape == (3, 11, 11)
+    torch.testing.assert_close(canvas[:, 1:-1, 1:-1], whole[:, 1:10, 1 + 3 : 1 + 12])  # (16 - 9) // 2 = 3
+    assert not canvas[:, 0].any()
+    with pytest.raises(DataError, match=r"square of 14 pixels .* 12 x 10.*lower `canvas`"):
+        plain(size=8, canvas=14).prepare(image())
+
+
+@pytest.mark.parametrize(
+    ("settings", "side"),
+    [
+        ({}, None),
+        ({"resize": 9}, None),
+        ({"fit": "squash"}, None),
+        ({"resize": 9, "fit": "squash", "pad": 2}, 13),
+        ({"resize": 9, "canvas": 8, "pad": 1}, 10),
+        ({"resize": 9, "fit": "squash", "canvas": 8}, 8),
+    ],
+)
+def test_the_side_of_prepared_images_is_known_where_it_is_certain(settings, side):
+    transform = plain(size=8, **settings)
+    assert transform.prepared_side == side
+    if side is not None:
+        assert transform.prepare(image(17, 12)).shape == (3, side, side)
+
+
+def test_a_resized_crop_is_what_pillow_cuts_and_resizes():
+    transform = plain(size=8, crop="resized", mirror=True)
+    (draws,) = uniform(0, 0, [3], transform.draws)
+    crops = transform.crops(np.array([20]), np.array([24]), draws[None])
+    top, left, height, width = (int(part) for part in (crops.top, crops.left, crops.height, crops.width))
+    box = image(24, 20).crop((left, top, left + width, top + height))
+    box = box.resize((8, height), Image.Resampling.BILINEAR).resize((8, 8), Image.Resampling.BILINEAR)
+    expected = torch.from_numpy(np.array(box)).permute(2, 0, 1) / 255
+    torch.testing.assert_close(transform(image(24, 20), draws), expected.flip(-1) if crops.mirrored else expected)
+    assert (height, width) != (8, 8)
+
+
+def test_colours_change_after_the_crop_and_before_the_normalisation():
+    transform = ImageTransform(size=6, crop="random", brightness=0.4, contrast=0.4, saturation=0.4)
+    (draws,) = uniform(0, 0, [5], transform.draws)
+    cut = plain(size=6, crop="random")(image(), draws)
+    factors = torch.tensor(0.6 + 0.8 * draws[3:6], dtype=torch.float32)
+    expected = (jitter(255 * cut[None], factors[None])[0] / 255 - 0.5) / 0.5
+    torch.testing.assert_close(transform(image(), draws), expected)
+    torch.testing.assert_close(transform(image()), transform.evaluation()(image(), draws))
+
+
+def test_a_factor_is_never_below_zero():
+    crops = plain(size=6, contrast=3.0).crops(np.full(99, 9), np.full(99, 9), uniform(0, 0, np.arange(99), 6))
+    assert 0 <= crops.colour[:, 1].min() < 0.2 and 3.8 < crops.colour[:, 1].max() <= 4
+    assert (crops.colour[:, [0, 2]] == 1).all()
+
+
+def test_switching_one_option_on_changes_nothing_about_the_others():
+    """The numbers of an image have fixed places, and more of them begin with the same ones."""
+    settings = {"crop": "random", "mirror": True, "contrast": 0.3}
+    several = plain(size=8, **settings)
+    sizes, rows = np.full(50, 12), np.arange(50)
+    together = several.crops(sizes, sizes, uniform(1, 2, rows, several.draws))
+    for name, parts in (("crop", ("top", "left")), ("mirror", ("mirrored",)), ("contrast", ("colour",))):
+        alone = plain(size=8, **{name: settings[name]})
+        crops = alone.crops(sizes, sizes, uniform(1, 2, rows, alone.draws))
+        assert all(getattr(crops, part).equal(getattr(together, part)) for part in parts)
+    boxed = plain(size=8, **(settings | {"crop": "resized"}))
+    crops = boxed.crops(sizes, sizes, uniform(1, 2, rows, boxed.draws))
+    assert crops.mirrored.equal(together.mirrored) and crops.colour.equal(together.colour)
+
+
+@pytest.mark.parametrize("crop", ["random", "resized"])
+def test_a_batch_is_its_images_one_by_one(crop):
+    transform = ImageTransform(size=8, resize=11, pad=1, crop=crop, mirror=True, brightness=0.2, contrast=0.2)
     images = [image(12, 10), image(30, 13), image(11, 11)]
     draws = uniform(0, 0, [4, 5, 6], transform.draws)
     alone = torch.stack([transform(one, numbers) for one, numbers in zip(images, draws, strict=True)])
@@ -76,31 +164,27 @@ def test_a_batch_is_its_images_one_by_one():
     assert transform.batch([]).shape == (0, 3, 8, 8)
 
 
-def test_prepared_images_in_one_tensor_give_the_same_pixels():
-    """The path that a resident tensor on a device takes: the same parameters, the same last step."""
-    transform = ImageTransform(size=8, resize=11, fit="squash", crop="random", mirror=True)
-    images = [image(12, 10), image(30, 13)]
-    draws = uniform(0, 0, [0, 1], transform.draws)
-    resident = torch.stack([transform.prepare(one) for one in images])
-    crops = transform.crops(np.full(2, 11), np.full(2, 11), draws)
-    rows = torch.from_numpy(crops.top)[:, None] + torch.arange(8)
-    columns = torch.from_numpy(crops.left)[:, None] + torch.arange(8)
-    cut = resident[torch.arange(2)[:, None, None], :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
-    finished = transform.finish(cut, torch.from_numpy(crops.mirrored))
-    torch.testing.assert_close(finished, transform.batch(images, draws), rtol=0, atol=0)
-
-
 def test_crops_are_even_over_all_places():
     transform = plain(size=8, crop="random", mirror=True)
     crops = transform.crops(np.full(6000, 10), np.full(6000, 9), uniform(0, 0, np.arange(6000), 3))
     assert np.bincount(crops.top).tolist() == pytest.approx([2000] * 3, rel=0.08)
     assert np.bincount(crops.left).tolist() == pytest.approx([3000] * 2, rel=0.08)
-    assert crops.mirrored.mean() == pytest.approx(0.5, abs=0.03)
+    assert crops.mirrored.float().mean() == pytest.approx(0.5, abs=0.03)
     straight = plain(size=8, crop="random").crops(np.full(9, 10), np.full(9, 9), uniform(0, 0, np.arange(9), 3))
     assert not straight.mirrored.any()
 
 
-@pytest.mark.parametrize(("settings", "count"), [({}, 0), ({"crop": "random"}, 3), ({"mirror": True}, 3)])
+@pytest.mark.parametrize(
+    ("settings", "count"),
+    [
+        ({}, 0),
+        ({"crop": "random"}, 3),
+        ({"mirror": True}, 3),
+        ({"contrast": 0.1}, 6),
+        ({"crop": "resized"}, 26),
+        ({"crop": "resized", "mirror": True, "saturation": 0.2}, 26),
+    ],
+)
 def test_only_chance_needs_draws(settings, count):
     assert plain(size=8, **settings).draws == count
     assert plain(size=8, **settings).evaluation().draws == 0
@@ -122,6 +206,16 @@ def test_an_image_smaller_than_the_crop_is_refused_with_both_sizes():
         ({"size": 8, "mean": (0.5, 0.5)}, "`mean` has 1 number"),
         ({"size": 8, "std": (0.0,)}, "above 0"),
         ({"size": 8, "fill": 256}, "0 to 255"),
+        ({"size": 8, "canvas": 0}, "canvas = 0"),
+        ({"size": 8, "resize": 9, "canvas": 10}, "canvas of 10 pixels cannot be cut from an image resized to 9"),
+        ({"size": 8, "resize": 9, "canvas": 7}, "square of 8 pixels .* of 7 pixels .* Raise `canvas`"),
+        ({"size": 8, "area": (0.2, 1.1)}, "`area`"),
+        ({"size": 8, "area": (0.2,)}, "`area`"),
+        ({"size": 8, "ratio": (2.0, 1.0)}, "`ratio`"),
+        ({"size": 8, "brightness": -0.1}, "brightness = -0.1"),
+        ({"size": 8, "order": "GBR"}, "unknown value of `order` 'GBR'"),
+        ({"size": 8, "scale": 0.0}, "scale = 0.0"),
+        ({"size": 8, "channels": 1, "saturation": 0.5}, "grey images have no saturation"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(settings, message):
@@ -135,6 +229,13 @@ def test_features_become_float32_and_may_be_normalised():
     torch.testing.assert_close(FeatureTransform(normalize=True).batch(features), torch.tensor([[0.6, 0.8], [0, 0]]))
 
 
-@pytest.mark.parametrize("transform", [ImageTransform(size=8, mean=(0.1, 0.2, 0.3)), FeatureTransform(normalize=True)])
+@pytest.mark.parametrize(
+    "transform",
+    [
+        ImageTransform(size=8, mean=(0.1, 0.2, 0.3)),
+        ImageTransform(size=8, crop="resized", area=(0.2, 1.0), order="BGR", canvas=9),
+        FeatureTransform(normalize=True),
+    ],
+)
 def test_a_transform_is_rebuilt_from_its_description(transform):
     assert build(describe(transform), TRANSFORMS) == transform

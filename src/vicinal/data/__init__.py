@@ -13,6 +13,8 @@ from vicinal.data.inshop import InShop
 from vicinal.data.loader import load, load_all
 from vicinal.data.location import data_root, existing, expanded
 from vicinal.data.omniglot import Omniglot
+from vicinal.data.packed import Packed
+from vicinal.data.packing import pack
 from vicinal.data.records import (
     SPLITS,
     Batch,
@@ -26,6 +28,8 @@ from vicinal.data.records import (
     Split,
     read_image,
 )
+from vicinal.data.residency import Residency, resident_if_it_fits
+from vicinal.data.resident import Resident
 from vicinal.data.sop import StanfordOnlineProducts
 from vicinal.data.splits import by_class, class_folds, hold_out, overlapping_classes
 from vicinal.data.table import Table
@@ -33,15 +37,15 @@ from vicinal.data.transforms import TRANSFORMS, FeatureTransform, ImageTransform
 from vicinal.errors import DataError
 
 _PUBLISHED = (CUB, Cars196, StanfordOnlineProducts, InShop, Omniglot)
-DATASETS: dict[str, type] = {kind.__name__: kind for kind in (Glyphs, Folder, Table, Arrays, *_PUBLISHED)}
+DATASETS: dict[str, type] = {kind.__name__: kind for kind in (Glyphs, Folder, Table, Arrays, Packed, *_PUBLISHED)}
 
 
 def open_path(path: str | Path) -> Dataset:
     """The data set that lies at ``path``, with default settings; nothing is read but what tells its kind.
 
-    A folder with the lists or archives of a published set is that set, any other a folder of class folders; ``.csv``
-    and ``.tsv`` are tables of image paths; ``.npz`` holds feature vectors; ``.parquet`` is a table where it has a
-    column ``path``, else vectors. The word ``glyphs`` names the embedded set.
+    A folder with the lists or archives of a published set is that set, one that ``pack`` wrote is what was packed, any
+    other a folder of class folders; ``.csv`` and ``.tsv`` are tables of image paths; ``.npz`` holds feature vectors;
+    ``.parquet`` is a table where it has a column ``path``, else vectors. The word ``glyphs`` names the embedded set.
     """
     path = str(path)
     if path == "glyphs" and not expanded(path).exists():
@@ -49,7 +53,7 @@ def open_path(path: str | Path) -> Dataset:
     found = existing(path)
     ending = found.suffix.lower()
     if found.is_dir():
-        return next((kind(path) for kind in _PUBLISHED if kind.lies_in(found)), Folder(path))
+        return next((kind(path) for kind in (Packed, *_PUBLISHED) if kind.lies_in(found)), Folder(path))
     if ending in (".csv", ".tsv"):
         return Table(path)
     if ending == ".npz":
@@ -89,7 +93,10 @@ __all__ = [
     "InShop",
     "Kind",
     "Omniglot",
+    "Packed",
     "Records",
+    "Residency",
+    "Resident",
     "Source",
     "Split",
     "StanfordOnlineProducts",
@@ -106,5 +113,7 @@ __all__ = [
     "load_unchecked",
     "open_path",
     "overlapping_classes",
+    "pack",
     "read_image",
+    "resident_if_it_fits",
 ]

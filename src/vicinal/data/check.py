@@ -16,6 +16,7 @@ from vicinal.data.cars import Cars196
 from vicinal.data.cub import CUB
 from vicinal.data.inshop import InShop
 from vicinal.data.omniglot import Omniglot
+from vicinal.data.packed import Packed
 from vicinal.data.records import SPLITS, Dataset, ImageFiles, Records
 from vicinal.data.sop import StanfordOnlineProducts
 from vicinal.data.splits import overlapping_classes
@@ -100,7 +101,7 @@ class CheckReport:
 
 def load_unchecked(dataset: Dataset) -> Records:
     """The records of a data set with missing images and non-finite features left in, for ``check`` to list."""
-    if isinstance(dataset, (Table, Arrays, CUB, Cars196, StanfordOnlineProducts, InShop, Omniglot)):
+    if isinstance(dataset, (Table, Arrays, CUB, Cars196, StanfordOnlineProducts, InShop, Omniglot, Packed)):
         return dataset.load(strict=False)
     return dataset.load()
 

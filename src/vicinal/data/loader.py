@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from vicinal.data.draws import uniform
-from vicinal.data.records import Batch, FeatureArray, ImageFiles, Records
+from vicinal.data.records import Batch, FeatureArray, Records
 from vicinal.data.transforms import FeatureTransform, ImageTransform, Transform
 from vicinal.errors import ConfigError, DataError
 
@@ -81,7 +81,7 @@ def _reader(
 def _batches(reader: Reader, plan: Plan, workers: int) -> Iterator[Batch]:
     if workers < 0:
         raise ConfigError(f"`workers` counts processes, but {workers} came. 0 reads in the training process.")
-    if workers == 0 or not (isinstance(reader, _ImageReader) and reader.reads_files):
+    if workers == 0 or not isinstance(reader, _ImageReader) or reader.records.source.in_memory:
         return map(reader, plan)
     return _ahead(reader, plan, min(workers, os.cpu_count() or 1))
 
@@ -150,11 +150,6 @@ class _ImageReader:
     seed: int
     epoch: int
     corrupt: Literal["refuse", "replace", "drop"]
-
-    @property
-    def reads_files(self) -> bool:
-        source, _ = self.records.source.origin(np.arange(0))
-        return isinstance(source, ImageFiles)
 
     def __call__(self, indices: Sequence[int]) -> Batch:
         wanted = _checked(indices, self.records).tolist()

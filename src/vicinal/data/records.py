@@ -24,6 +24,7 @@ class Source(ABC):
     """Reads one example at a time by its position, and can name it in an error or a caption."""
 
     kind: Kind
+    in_memory: bool = False  # whether reading costs nothing, so that processes to read ahead would only cost
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -63,6 +64,7 @@ class ImageArray(Source):
     """Images held in memory as one uint8 array."""
 
     kind: Kind = "images"
+    in_memory = True
 
     def __init__(self, pixels: np.ndarray, names: Sequence[str]) -> None:
         if pixels.dtype != np.uint8 or pixels.ndim not in (3, 4):
@@ -83,6 +85,7 @@ class FeatureArray(Source):
     """Feature vectors held in memory; a backbone has already run."""
 
     kind: Kind = "features"
+    in_memory = True
 
     def __init__(self, features: np.ndarray, names: Sequence[str]) -> None:
         if features.ndim != 2 or features.dtype.kind != "f":
@@ -104,7 +107,7 @@ class Taken(Source):
 
     def __init__(self, source: Source, positions: np.ndarray) -> None:
         self.source, self.positions = source.origin(positions)  # one deep, however often a part is taken of a part
-        self.kind = source.kind
+        self.kind, self.in_memory = source.kind, source.in_memory
 
     def __len__(self) -> int:
         return len(self.positions)

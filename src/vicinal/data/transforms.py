@@ -1,8 +1,9 @@
 """From a read example to a network's input; chance comes in as numbers (see ``draws``), never from a generator here.
 
 An image goes through three steps. ``prepare`` is certain: channels, size, padding, as uint8. ``crops`` is the only
-place where drawn numbers become parameters, for a whole batch at once. ``finish`` cuts, mirrors and normalises. So
-images that are already prepared and lie in one tensor take the same last two steps and give the same pixels.
+place where drawn numbers become parameters, for a whole batch at once. Then it is cut and mirrored, and ``finish``
+changes colours and normalises. Images that are already prepared and lie in one tensor (``resident``) take the same
+crops and the same finish, so they give the same pixels.
 """
 
 from collections.abc import Sequence
@@ -11,29 +12,23 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int, UInt8
+from jaxtyping import Float, Int, UInt8
 from PIL import Image, ImageOps
 from torch import Tensor, nn
 
+from vicinal.data.colour import jitter
+from vicinal.data.crops import BOXES, COLOUR, MIRROR, PLACE, Crops, resized_boxes, sent
 from vicinal.data.records import Kind
 from vicinal.errors import ConfigError, DataError, unknown
 
 Fit = Literal["squash", "shorter"]
-Crop = Literal["centre", "random"]
-
-
-@dataclass(frozen=True)
-class Crops:
-    """Where each image is cut, and whether it is mirrored."""
-
-    top: Int[np.ndarray, "n"]
-    left: Int[np.ndarray, "n"]
-    mirrored: Bool[np.ndarray, "n"]
+Crop = Literal["centre", "random", "resized"]
+Order = Literal["RGB", "BGR"]
 
 
 @dataclass(frozen=True)
 class ImageTransform:
-    """Resize, pad, crop, mirror, normalise.
+    """Resize, pad, crop, mirror, change colours, normalise.
 
     Args:
         size: side of the square that comes out.
@@ -41,11 +36,21 @@ class ImageTransform:
         fit: ``"shorter"`` gives the shorter side that length and keeps the aspect, ``"squash"`` gives it to both.
         pad: pixels of ``fill`` added on each side before the crop: a random crop then shifts the image.
         fill: grey level of the padding, 0 to 255.
-        crop: where the square is cut while training; the centre when there are no draws.
+        crop: how the square is cut while training: from the ``"centre"``, at a ``"random"`` place, or ``"resized"``
+            from a random box (torchvision's RandomResizedCrop); the centre when there are no draws.
         mirror: swap left and right in half of the draws.
         channels: 1 (grey) or 3 (RGB); images are converted.
-        mean: taken off each channel after scaling to 0..1; one number stands for all channels.
+        mean: taken off each channel after scaling, in the order of ``order``; one number stands for all channels.
         std: what each channel is divided by then.
+        canvas: side of the centre square that is kept of a resized image; None keeps it whole. Images are then all of
+            one size, which ``resident`` tensors need, and crops never see what lies outside.
+        area: least and largest share of the image in a resized crop.
+        ratio: least and largest width to height of it.
+        brightness: b multiplies by a factor drawn from 1 - b to 1 + b, not below 0; 0 is off.
+        contrast: likewise for the distance from the mean grey of the crop.
+        saturation: likewise for the distance of each pixel from its grey.
+        order: of the channels that come out; ``"BGR"`` for weights that came from Caffe.
+        scale: the value of white before ``mean`` is taken off: 1, or 255 for some weights.
     """
 
     kind: ClassVar[Kind] = "images"
@@ -59,43 +64,94 @@ class ImageTransform:
     channels: int = 3
     mean: tuple[float, ...] = (0.5,)
     std: tuple[float, ...] = (0.5,)
+    canvas: int | None = None
+    area: tuple[float, ...] = (0.08, 1.0)
+    ratio: tuple[float, ...] = (3 / 4, 4 / 3)
+    brightness: float = 0.0
+    contrast: float = 0.0
+    saturation: float = 0.0
+    order: Order = "RGB"
+    scale: float = 1.0
 
     def __post_init__(self) -> None:
         for name, value, choices in (
             ("fit", self.fit, ("squash", "shorter")),
-            ("crop", self.crop, ("centre", "random")),
+            ("crop", self.crop, ("centre", "random", "resized")),
+            ("order", self.order, ("RGB", "BGR")),
         ):
             if value not in choices:
                 raise ConfigError(unknown(f"value of `{name}`", value, choices))
         if self.channels not in (1, 3):
             raise ConfigError(f"images have 1 channel (grey) or 3 (RGB), but channels = {self.channels} came.")
-        if self.size < 1 or self.pad < 0 or (self.resize is not None and self.resize < 1):
-            raise ConfigError(
-                f"lengths are in pixels, but size = {self.size}, resize = {self.resize}, pad = {self.pad}."
-            )
-        if self.resize is not None and self.resize + 2 * self.pad < self.size:
-            raise ConfigError(
-                f"a square of {self.size} pixels cannot be cut from an image resized to {self.resize} and padded by "
-                f"{self.pad}. Raise `resize` or lower `size`."
-            )
-        if not 0 <= self.fill <= 255:
-            raise ConfigError(f"`fill` is a grey level from 0 to 255, but {self.fill} came.")
+        self._refuse_lengths()
+        self._refuse_ranges()
         for name, values in (("mean", self.mean), ("std", self.std)):
             if len(values) not in (1, self.channels):
                 raise ConfigError(
                     f"`{name}` has 1 number or one for each of {self.channels} channels, not {len(values)}."
                 )
-        if min(self.std) <= 0:
-            raise ConfigError(f"`std` divides and must be above 0, but {self.std} came.")
+        if min(self.std) <= 0 or self.scale <= 0:
+            raise ConfigError(f"`std` and `scale` must be above 0, but std = {self.std}, scale = {self.scale} came.")
+        if self.channels == 1 and (self.saturation or self.order != "RGB"):
+            raise ConfigError("grey images have no saturation and no order of channels. Set `channels` to 3.")
+
+    def _refuse_lengths(self) -> None:
+        if self.pad < 0 or any(length is not None and length < 1 for length in (self.size, self.resize, self.canvas)):
+            raise ConfigError(
+                f"lengths are in pixels, but size = {self.size}, resize = {self.resize}, canvas = {self.canvas}, "
+                f"pad = {self.pad} came."
+            )
+        if self.canvas is not None and self.resize is not None and self.resize < self.canvas:
+            raise ConfigError(
+                f"a canvas of {self.canvas} pixels cannot be cut from an image resized to {self.resize}. "
+                f"Raise `resize` or lower `canvas`."
+            )
+        side = self.resize if self.canvas is None else self.canvas
+        if side is not None and side + 2 * self.pad < self.size:
+            raise ConfigError(
+                f"a square of {self.size} pixels cannot be cut from an image of {side} pixels that is padded by "
+                f"{self.pad}. Raise `{'resize' if self.canvas is None else 'canvas'}` or lower `size`."
+            )
+        if not 0 <= self.fill <= 255:
+            raise ConfigError(f"`fill` is a grey level from 0 to 255, but {self.fill} came.")
+
+    def _refuse_ranges(self) -> None:
+        for name, values, most in (("area", self.area, 1.0), ("ratio", self.ratio, float("inf"))):
+            if len(values) != 2 or not 0 < values[0] <= values[1] <= most:
+                raise ConfigError(f"`{name}` is a least and a largest share above 0, but {values} came.")
+        if min(self.brightness, self.contrast, self.saturation) < 0:
+            raise ConfigError(
+                f"colours change by 0 or more, but brightness = {self.brightness}, contrast = {self.contrast}, "
+                f"saturation = {self.saturation} came."
+            )
 
     @property
     def draws(self) -> int:
-        """How many uniform numbers an image needs: place down, place across, mirror; always in this order."""
-        return 3 if self.crop == "random" or self.mirror else 0
+        """How many uniform numbers an image needs; what each is for is fixed (see ``crops``), also of unused ones."""
+        if self.crop == "resized":
+            return BOXES.stop
+        if self.changes_colours:
+            return COLOUR.stop
+        return MIRROR + 1 if self.crop == "random" or self.mirror else 0
+
+    @property
+    def changes_colours(self) -> bool:
+        return max(self.brightness, self.contrast, self.saturation) > 0
+
+    @property
+    def preparation(self) -> tuple[object, ...]:
+        """All settings on which the pixels of ``prepare`` depend."""
+        return self.resize, self.fit, self.canvas, self.pad, self.fill, self.channels
+
+    @property
+    def prepared_side(self) -> int | None:
+        """Side of the square that ``prepare`` gives for any image; None where the image has a say in it."""
+        side = self.resize if self.canvas is None and self.fit == "squash" else self.canvas
+        return None if side is None else side + 2 * self.pad
 
     def evaluation(self) -> "ImageTransform":
-        """The certain twin for testing: centre crop, no mirror."""
-        return replace(self, crop="centre", mirror=False)
+        """The certain twin for testing: centre crop, no mirror, colours as they are."""
+        return replace(self, crop="centre", mirror=False, brightness=0.0, contrast=0.0, saturation=0.0)
 
     def __call__(self, image: Image.Image, draws: Float[np.ndarray, "k"] | None = None) -> Float[Tensor, "c h w"]:
         """One image; without draws, as ``evaluation()`` would do it."""
@@ -109,56 +165,102 @@ class ImageTransform:
     def assemble(
         self, prepared: Sequence[UInt8[Tensor, "c _ _"]], draws: Float[np.ndarray, "n k"] | None = None
     ) -> Float[Tensor, "n c h w"]:
-        """The last two steps for prepared images, which may differ in size."""
+        """All after ``prepare``, for images that may differ in size."""
         sizes = np.array([pixels.shape[1:] for pixels in prepared], dtype=np.int64).reshape(-1, 2)
         crops = self.crops(sizes[:, 0], sizes[:, 1], draws)
+        return self.finish(self.cut(prepared, crops), crops.colour if draws is not None else None)
+
+    def cut(self, prepared: Sequence[UInt8[Tensor, "c _ _"]], crops: Crops) -> UInt8[Tensor, "n c size size"]:
+        """The boxes of prepared images, resized by Pillow where they must be, and mirrored; on the host."""
+        boxes = torch.stack([crops.top, crops.left, crops.height, crops.width], dim=1).tolist()
         cut = torch.zeros(len(prepared), self.channels, self.size, self.size, dtype=torch.uint8)
-        for row, pixels in enumerate(prepared):
-            top, left = int(crops.top[row]), int(crops.left[row])
-            cut[row] = pixels[:, top : top + self.size, left : left + self.size]
-        return self.finish(cut, torch.from_numpy(crops.mirrored))
+        for row, (pixels, (top, left, height, width)) in enumerate(zip(prepared, boxes, strict=True)):
+            box = pixels[:, top : top + height, left : left + width]
+            if (height, width) != (self.size, self.size):
+                box = _resized(box, self.size)
+            cut[row] = box.flip(-1) if crops.mirrored[row] else box
+        return cut
 
     def prepare(self, image: Image.Image) -> UInt8[Tensor, "c h w"]:
-        """The certain part: channels, size and padding."""
+        """The certain part: channels, size, canvas and padding."""
         mode = "L" if self.channels == 1 else "RGB"
         image = image if image.mode == mode else image.convert(mode)
         if self.resize is not None:
-            image = image.resize(self._resized(*image.size), Image.Resampling.BILINEAR)
+            image = image.resize(self._length(*image.size), Image.Resampling.BILINEAR)
+        side = self.size - 2 * self.pad if self.canvas is None else self.canvas
+        if min(image.size) < side:
+            raise DataError(
+                f"a square of {side} pixels cannot be cut from an image of {image.width} x {image.height}. "
+                f"Set `resize`, or lower `{'size' if self.canvas is None else 'canvas'}`."
+            )
+        if self.canvas is not None:
+            left, top = ((length - side) // 2 for length in image.size)
+            image = image.crop((left, top, left + side, top + side))
         if self.pad:
             image = ImageOps.expand(image, self.pad, fill=self.fill if mode == "L" else (self.fill,) * 3)
-        if min(image.size) < self.size:
-            raise DataError(
-                f"a square of {self.size} pixels cannot be cut from an image of {image.width} x {image.height}. "
-                f"Set `resize`, or lower `size`."
-            )
-        pixels = np.array(image)  # a copy: torch wants to own writable memory
-        return torch.from_numpy(pixels if pixels.ndim == 3 else pixels[:, :, None]).permute(2, 0, 1)
+        return _as_pixels(image)
 
     def crops(
         self, heights: Int[np.ndarray, "n"], widths: Int[np.ndarray, "n"], draws: Float[np.ndarray, "n k"] | None
     ) -> Crops:
-        """Parameters from numbers drawn in [0, 1), a pure function; without numbers, the centre."""
-        spare = np.stack([heights, widths], axis=1) - self.size
-        place, mirrored = spare // 2, np.zeros(len(spare), dtype=bool)
+        """Parameters from numbers drawn in [0, 1), a pure function; without numbers, the centre.
+
+        The numbers of an image, in this order: place down, place across, mirror; brightness, contrast, saturation; area
+        and aspect of ten boxes.
+        """
+        whole = np.stack([heights, widths], axis=1).astype(np.int64)
+        boxes = np.concatenate([(whole - self.size) // 2, np.full_like(whole, self.size)], axis=1)
+        mirrored, colour = np.zeros(len(whole), dtype=bool), np.ones((len(whole), 3), dtype=np.float32)
         if draws is not None and self.crop == "random":
-            place = (draws[:, :2] * (spare + 1)).astype(np.int64)
+            boxes[:, :2] = (draws[:, PLACE] * (whole - self.size + 1)).astype(np.int64)
+        if draws is not None and self.crop == "resized":
+            boxes = resized_boxes(whole[:, 0], whole[:, 1], draws, self.area, self.ratio)
         if draws is not None and self.mirror:
-            mirrored = draws[:, 2] < 0.5
-        return Crops(top=place[:, 0], left=place[:, 1], mirrored=mirrored)
+            mirrored = draws[:, MIRROR] < 0.5
+        if draws is not None and self.changes_colours:
+            spread = np.array([self.brightness, self.contrast, self.saturation])
+            least = np.maximum(1 - spread, 0)
+            colour = (least + draws[:, COLOUR] * (1 + spread - least)).astype(np.float32)
+        top, left, height, width = torch.from_numpy(boxes).unbind(dim=1)
+        return Crops(top, left, height, width, torch.from_numpy(mirrored), torch.from_numpy(colour))
 
-    def finish(self, cut: UInt8[Tensor, "n c h w"], mirrored: Bool[Tensor, "n"]) -> Float[Tensor, "n c h w"]:
-        """Mirror and normalise on whatever device the pixels are."""
-        if self.mirror:
-            cut = torch.where(mirrored[:, None, None, None], cut.flip(-1), cut)
-        mean, std = (torch.tensor(value, device=cut.device).view(1, -1, 1, 1) for value in (self.mean, self.std))
-        return (cut.float() / 255 - mean) / std
+    def finish(
+        self,
+        cut: UInt8[Tensor, "n c h w"] | Float[Tensor, "n c h w"],
+        colour: Float[Tensor, "n 3"] | None = None,
+        normalisation: Float[Tensor, "2 c 1 1"] | None = None,
+    ) -> Float[Tensor, "n c h w"]:
+        """Colours, order of channels and normalisation of pixels in 0..255, on whatever device they are."""
+        if self.changes_colours and colour is not None:
+            cut = jitter(cut.float(), colour)
+        gain, offset = self.normalisation(cut.device) if normalisation is None else normalisation
+        return torch.addcmul(offset, cut.flip(1) if self.order == "BGR" else cut, gain)
 
-    def _resized(self, width: int, height: int) -> tuple[int, int]:
+    def normalisation(self, device: torch.device) -> Float[Tensor, "2 c 1 1"]:
+        """What multiplies pixels in 0..255 and what is added then; on a GPU worth keeping for the next batch."""
+        mean, std = (np.broadcast_to(np.array(values), self.channels) for values in (self.mean, self.std))
+        factors = np.stack([self.scale / (255 * std), -mean / std]).astype(np.float32)
+        return sent(torch.from_numpy(factors), device)[:, :, None, None]
+
+    def _length(self, width: int, height: int) -> tuple[int, int]:
         length = self.resize or self.size
         if self.fit == "squash":
             return length, length
         shorter = min(width, height)
         return round(width * length / shorter), round(height * length / shorter)
+
+
+def _as_pixels(image: Image.Image) -> UInt8[Tensor, "c h w"]:
+    pixels = np.array(image)  # a copy: torch wants to own writable memory
+    return torch.from_numpy(pixels if pixels.ndim == 3 else pixels[:, :, None]).permute(2, 0, 1)
+
+
+def _resized(pixels: UInt8[Tensor, "c h w"], size: int) -> UInt8[Tensor, "c size size"]:
+    """Both sides brought to ``size``, the width first: in one call, Pillow 13 takes the side first that saves more."""
+    array = pixels.permute(1, 2, 0).numpy()
+    image = Image.fromarray(np.ascontiguousarray(array if array.shape[2] == 3 else array[:, :, 0]))
+    narrow = image.resize((size, image.height), Image.Resampling.BILINEAR)
+    return _as_pixels(narrow.resize((size, size), Image.Resampling.BILINEAR))
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,14 @@
 
 import inspect
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor, nn
 
 from vicinal.errors import DataError
-from vicinal.geometry import at_least_float32
+from vicinal.geometry import at_least_float32, pairwise_distances, unit_rows
 from vicinal.losses.reduction import Reduction, Terms, checked, reduce
 from vicinal.tuples import Triplets, other_class, positives
 
@@ -30,6 +30,10 @@ class Comparisons:
         positive_weights: factors of the terms in which a positive stands; None is 1.
         negative_weights: factors of the terms in which a negative stands; None is 1.
         penalty: what an anchor's embeddings cost in themselves, for losses that ask it; added to each of its terms.
+        boundary: where an anchor's positives and negatives should part, for losses that learn it.
+        partner: the row in which each positive is itself the anchor, for losses that look at both members of a pair;
+            the negatives of the two stand in the same columns. None: a row's negatives are those of both members.
+        partners: the comparisons whose rows ``partner`` names; None: these.
     """
 
     positive: Float[Tensor, "n p"]
@@ -39,6 +43,23 @@ class Comparisons:
     positive_weights: Float[Tensor, "n p"] | None = None
     negative_weights: Float[Tensor, "n m"] | None = None
     penalty: Float[Tensor, "n"] | None = None
+    boundary: Float[Tensor, "n"] | None = None
+    partner: Integer[Tensor, "n p"] | None = None
+    partners: "Comparisons | None" = None
+
+    def of_partners(self) -> "Comparisons":
+        """The comparisons in which the positives are anchors."""
+        return self if self.partners is None else self.partners
+
+    def add_up(self, pull: Float[Tensor, "n p"], push: Float[Tensor, "n m"]) -> Float[Tensor, "n"]:
+        """For each anchor the sum of what its positives and its negatives cost, weighted."""
+        pull = pull if self.positive_weights is None else pull * self.positive_weights
+        push = push if self.negative_weights is None else push * self.negative_weights
+        return pull.masked_fill(~self.keep_positive, 0).sum(dim=1) + push.masked_fill(~self.keep_negative, 0).sum(dim=1)
+
+    def count_pairs(self) -> Float[Tensor, "n"]:
+        """For each anchor the number of its positives and negatives."""
+        return (self.keep_positive.sum(dim=1) + self.keep_negative.sum(dim=1)).to(self.negative.dtype)
 
 
 class Loss(nn.Module, ABC):
@@ -47,7 +68,12 @@ class Loss(nn.Module, ABC):
     A loss is final and brings two things: ``compare``, its distance or similarity, and ``core``, its formula. It
     keeps its constructor's arguments as attributes of the same names. Where it needs more than labels give, it
     extends ``comparisons``. All of it is differentiable, in float32 at least, on any device.
+
+    Attributes:
+        both_members: whether the core looks at a positive pair from both of its ends and so wants ``partner``.
     """
+
+    both_members: bool = False
 
     def __init__(self, reduction: Reduction) -> None:
         super().__init__()
@@ -72,9 +98,29 @@ class Loss(nn.Module, ABC):
         own: Integer[Tensor, "n"] | None = None,
     ) -> Comparisons:
         """Each embedding as an anchor with all of its positives and negatives; arguments as in ``forward``."""
+        found, columns = self._pairs(embeddings, labels, reference, reference_labels, own)
+        if not self.both_members:
+            return found
+        if reference is None or reference_labels is None:
+            return replace(found, partner=columns)
+        # Of a memory only the rows that are somebody's positives: all of it against itself would be too much.
+        rows, partner = torch.unique(columns, return_inverse=True)
+        theirs, _ = self._pairs(reference[rows], reference_labels[rows], reference, reference_labels, rows)
+        return replace(found, partner=partner, partners=theirs)
+
+    def _pairs(
+        self,
+        embeddings: Float[Tensor, "n d"],
+        labels: Integer[Tensor, "n"],
+        reference: Float[Tensor, "m d"] | None,
+        reference_labels: Integer[Tensor, "m"] | None,
+        own: Integer[Tensor, "n"] | None,
+    ) -> tuple[Comparisons, Integer[Tensor, "n p"]]:
+        """Every pair of each anchor, and the columns in which its positives were found."""
         compared = self.compare(embeddings, reference)
         columns, keep = positives(labels, reference_labels, own)
-        return Comparisons(compared.gather(1, columns), keep, compared, other_class(labels, reference_labels))
+        negative = other_class(labels, reference_labels)
+        return Comparisons(compared.gather(1, columns), keep, compared, negative), columns
 
     def forward(
         self,
@@ -104,29 +150,51 @@ class Loss(nn.Module, ABC):
         embeddings: Float[Tensor, "n d"],
         triplets: Triplets,
         weights: Float[Tensor, "t"] | None = None,
+        labels: Integer[Tensor, "n"] | None = None,
     ) -> Float[Tensor, ""] | Float[Tensor, "t"]:
-        """The loss of explicit triplets, each an anchor of its own; ``reduction="none"`` gives one value for each."""
-        embeddings = at_least_float32(embeddings)
-        return reduce(self.core(self.triplet_comparisons(embeddings, triplets, weights)), self.reduction)
+        """The loss of explicit triplets, each an anchor of its own; ``reduction="none"`` gives one value for each.
+
+        Args:
+            embeddings: what the triplets' row numbers count in.
+            triplets: anchors, positives and negatives.
+            weights: factors of the triplets' losses.
+            labels: class of each embedding, for losses that learn something for each class.
+        """
+        sums, counts = self.core(self.triplet_comparisons(at_least_float32(embeddings), triplets, labels))
+        return reduce(Terms(sums if weights is None else sums * weights, counts), self.reduction)
 
     def triplet_comparisons(
         self,
         embeddings: Float[Tensor, "n d"],
         triplets: Triplets,
-        weights: Float[Tensor, "t"] | None = None,
+        labels: Integer[Tensor, "n"] | None = None,
     ) -> Comparisons:
-        """Explicit triplets as rows with one positive and one negative each."""
-        anchors = embeddings[triplets.anchor]
-        positive = self.compare(anchors, embeddings[triplets.positive][:, None])
-        negative = self.compare(anchors, embeddings[triplets.negative][:, None])
+        """Explicit triplets as rows with one positive and one negative each; arguments as in ``on_triplets``."""
+        anchors, others, negatives = (embeddings[rows] for rows in triplets)
+        positive, negative = self.compare(anchors, others[:, None]), self.compare(anchors, negatives[:, None])
         there = torch.ones_like(positive, dtype=torch.bool)
-        return Comparisons(
-            positive, there, negative, there, negative_weights=None if weights is None else weights[:, None]
-        )
+        found = Comparisons(positive, there, negative, there)
+        if not self.both_members:
+            return found
+        theirs = replace(found, negative=self.compare(others, negatives[:, None]))
+        return replace(found, partner=torch.arange(len(there), device=there.device)[:, None], partners=theirs)
 
     def extra_repr(self) -> str:
         names = inspect.signature(type(self)).parameters
         return ", ".join(f"{name}={getattr(self, name, '?')!r}" for name in names)
+
+
+def distances(
+    anchors: Float[Tensor, "n d"],
+    others: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None,
+    *,
+    squared: bool,
+    normalize: bool,
+) -> Float[Tensor, "n m"]:
+    """Euclidean distances as most losses compare by them: squared or not, on the unit sphere or not."""
+    if normalize:
+        anchors, others = unit_rows(anchors), None if others is None else unit_rows(others)
+    return pairwise_distances(anchors, others, squared=squared)
 
 
 def _refuse_mismatch(

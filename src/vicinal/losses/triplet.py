@@ -9,8 +9,8 @@ from torch.nn.functional import relu, softplus
 from torch.utils.checkpoint import checkpoint
 
 from vicinal.errors import ConfigError, unknown
-from vicinal.geometry import hinge_sums, pairwise_distances, unit_rows
-from vicinal.losses.loss import Comparisons, Loss
+from vicinal.geometry import hinge_sums
+from vicinal.losses.loss import Comparisons, Loss, distances
 from vicinal.losses.reduction import Reduction, Terms
 from vicinal.tuples import block_triplets
 
@@ -54,7 +54,7 @@ class TripletLoss(Loss):
     def compare(
         self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
     ) -> Float[Tensor, "n m"]:
-        return _distances(anchors, others, squared=self.squared, normalize=self.normalize)
+        return distances(anchors, others, squared=self.squared, normalize=self.normalize)
 
     def comparisons(
         self,
@@ -110,7 +110,7 @@ class BatchAllTripletLoss(Loss):
     def compare(
         self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
     ) -> Float[Tensor, "n m"]:
-        return _distances(anchors, others, squared=self.squared, normalize=self.normalize)
+        return distances(anchors, others, squared=self.squared, normalize=self.normalize)
 
     def core(self, comparisons: Comparisons) -> Terms:
         return _all_triplets(comparisons, self.margin, soft=self.soft, average=self.average)
@@ -147,7 +147,7 @@ class BatchHardTripletLoss(Loss):
     def compare(
         self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
     ) -> Float[Tensor, "n m"]:
-        return _distances(anchors, others, squared=self.squared, normalize=self.normalize)
+        return distances(anchors, others, squared=self.squared, normalize=self.normalize)
 
     def core(self, comparisons: Comparisons) -> Terms:
         c = comparisons
@@ -161,12 +161,6 @@ class BatchHardTripletLoss(Loss):
                 losses = losses * weights.gather(1, chosen[:, None]).squeeze(dim=1)
         formed = c.keep_positive.any(dim=1) & c.keep_negative.any(dim=1)  # else the excess was -inf, the loss is 0
         return Terms(losses, formed.to(losses.dtype))
-
-
-def _distances(anchors: Tensor, others: Tensor | None, *, squared: bool, normalize: bool) -> Tensor:
-    if normalize:
-        anchors, others = unit_rows(anchors), None if others is None else unit_rows(others)
-    return pairwise_distances(anchors, others, squared=squared)
 
 
 def _penalise(excess: Tensor, *, soft: bool) -> Tensor:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from vicinal.data.records import ImageFiles, Records, Split, Taken
+from vicinal.data.records import Records, Split
 from vicinal.data.splits import hold_out, overlapping_classes
 from vicinal.data.transforms import Transform
 from vicinal.errors import ConfigError, DataError
@@ -108,5 +108,4 @@ def pick_workers(recipe: Recipe, records: Records) -> int:
     """Reading files is worth a process per core; arrays in memory are faster without."""
     if recipe.workers is not None:
         return recipe.workers
-    source = records.source.source if isinstance(records.source, Taken) else records.source
-    return min(8, os.cpu_count() or 1) if isinstance(source, ImageFiles) else 0
+    return 0 if records.source.in_memory else min(8, os.cpu_count() or 1)

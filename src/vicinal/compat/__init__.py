@@ -1,0 +1,1 @@
+"""Living with the peers: our parts in their programs, theirs in ours."""

@@ -1,0 +1,186 @@
+"""pytorch-metric-learning (Musgrave et al., 2020): our losses and miners where its own are called, and its in ours.
+
+    loss = LossForPML(BatchAllTripletLoss(0.2, normalize=True))
+    miner = MinerForPML(partial(semi_hard, margin=0.2))
+    loss(embeddings, labels, miner(embeddings, labels))                  # as in its loops and trainers
+
+    Plain.optimised(embedder, FromPML(losses.AngularLoss(), miners.AngularMiner()), sampler, ...)   # as in our recipes
+
+Nothing here imports the package: what it agrees on are call signatures and tuples of row numbers.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Integer
+from torch import Tensor, nn
+
+from vicinal.errors import ConfigError, DataError
+from vicinal.geometry import at_least_float32
+from vicinal.losses import CrossBatchMemory, Loss, reduce
+from vicinal.mining import MinedPairs
+from vicinal.tuples import Triplets, other_class, positives, same_class
+
+Indices = tuple[Tensor, ...]  # (anchor, positive, negative), or (anchor, positive, anchor, negative)
+
+
+class LossForPML(nn.Module):
+    """A loss of ours that is called as pytorch-metric-learning calls its own.
+
+    Three columns of ``indices_tuple`` are explicit triplets, as in ``loss.on_triplets``. Four are positive and negative
+    pairs: of the pairs that labels make, the loss then sees these, each once. With ``ref_emb`` positives and negatives
+    number reference rows. A loss with proxies takes neither.
+
+    The package's own wrappers (``CrossBatchMemory``) ask for the names of the losses that they accept; derive from them
+    and add ``"LossForPML"`` to ``supported_losses``.
+
+    Args:
+        loss: any loss of ``vicinal.losses``.
+    """
+
+    def __init__(self, loss: Loss) -> None:
+        super().__init__()
+        if not isinstance(loss, Loss):
+            raise ConfigError(f"LossForPML takes a loss of vicinal.losses, but a {type(loss).__name__} came.")
+        self.loss = loss
+
+    def forward(
+        self,
+        embeddings: Float[Tensor, "n d"],
+        labels: Integer[Tensor, "n"] | None = None,
+        indices_tuple: Sequence[Tensor] | None = None,
+        ref_emb: Float[Tensor, "m d"] | None = None,
+        ref_labels: Integer[Tensor, "m"] | None = None,
+    ) -> Float[Tensor, ""] | Float[Tensor, "rows"]:
+        if ref_emb is embeddings:
+            ref_emb = ref_labels = None  # the batch as its own reference is how the package says that there is none
+        if indices_tuple is not None and not getattr(self.loss, "takes_reference", True):
+            raise ConfigError(f"{type(self.loss).__name__} does not compare rows: call it without `indices_tuple`.")
+        if indices_tuple is not None and len(indices_tuple) == 3:
+            return self._on_triplets(embeddings, Triplets(*indices_tuple), labels, ref_emb)
+        if labels is None:
+            raise DataError("a loss needs `labels` or triplets, but neither came. Give labels, or three columns.")
+        if indices_tuple is None:
+            return self.loss(embeddings, labels, ref_emb, ref_labels)  # type: ignore[no-any-return]
+        return self._on_pairs(embeddings, labels, tuple(indices_tuple), ref_emb, ref_labels)
+
+    def _on_triplets(
+        self, embeddings: Tensor, triplets: Triplets, labels: Tensor | None, reference: Tensor | None
+    ) -> Tensor:
+        if reference is not None:  # one table of rows, the batch first
+            triplets = Triplets(triplets.anchor, *(len(embeddings) + rows for rows in triplets[1:]))
+            labels = None if labels is None else torch.cat([labels, labels.new_zeros(len(reference))])
+            embeddings = torch.cat([embeddings, reference])
+        return self.loss.on_triplets(embeddings, triplets, None, labels)
+
+    def _on_pairs(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        indices: Indices,
+        reference: Tensor | None,
+        reference_labels: Tensor | None,
+    ) -> Tensor:
+        if len(indices) != 4:
+            raise DataError(f"mined tuples have three columns (triplets) or four (pairs), but {len(indices)} came.")
+        shape = len(embeddings), len(embeddings if reference is None else reference)
+        positive, negative = (_mask(shape, *indices[side : side + 2]) for side in (0, 2))
+        allowed = same_class(labels, reference_labels), other_class(labels, reference_labels)
+        if (positive & ~allowed[0]).any() or (negative & ~allowed[1]).any():
+            raise DataError("mined pairs contradict the labels: a positive pair is of one class, a negative of two.")
+        embeddings = at_least_float32(embeddings)
+        reference = None if reference is None else at_least_float32(reference)
+        seen = self.loss.comparisons(embeddings, labels, reference, reference_labels)
+        columns, _ = positives(labels, reference_labels)
+        in_pairs = seen.keep_positive.shape == columns.shape and seen.keep_negative.shape == shape
+        if getattr(self.loss, "blocks", False) or not in_pairs or seen.partners is not None:
+            raise ConfigError(
+                f"{type(self.loss).__name__} does not see all rows in pairs here, so that mined pairs have no meaning "
+                f"for it. Call it without `indices_tuple`, without `ref_emb`, or with triplets."
+            )
+        mined = replace(
+            seen,
+            keep_positive=seen.keep_positive & positive.gather(1, columns),
+            keep_negative=seen.keep_negative & negative,
+        )
+        return reduce(self.loss.core(mined), self.loss.reduction)
+
+
+class MinerForPML:
+    """A miner of ours that is called as pytorch-metric-learning calls its own, and gives the columns it expects.
+
+    Args:
+        miner: a function of ``vicinal.mining``; settings and a generator are bound with ``functools.partial``.
+    """
+
+    def __init__(self, miner: Callable[..., Triplets | MinedPairs]) -> None:
+        self.miner = miner
+
+    def __call__(
+        self,
+        embeddings: Float[Tensor, "n d"],
+        labels: Integer[Tensor, "n"],
+        ref_emb: Float[Tensor, "m d"] | None = None,
+        ref_labels: Integer[Tensor, "m"] | None = None,
+    ) -> Indices:
+        if ref_emb is embeddings:
+            ref_emb = ref_labels = None
+        found = self.miner(embeddings, labels, reference=ref_emb, reference_labels=ref_labels)
+        return (*found.positive, *found.negative) if isinstance(found, MinedPairs) else tuple(found)
+
+
+class FromPML(nn.Module):
+    """A loss of pytorch-metric-learning, with a miner or without, that is called as ours are.
+
+    Its parameters are found by ``Plain.optimised`` like those of any loss. Half precision is computed in float32.
+
+    Args:
+        loss: any loss of the package.
+        miner: any miner of the package.
+    """
+
+    def __init__(self, loss: nn.Module, miner: Callable[..., Any] | None = None) -> None:
+        super().__init__()
+        if isinstance(loss, (Loss, CrossBatchMemory)):
+            raise ConfigError(
+                f"FromPML takes a loss of pytorch-metric-learning; {type(loss).__name__} needs no FromPML."
+            )
+        self.loss, self.miner = loss, miner
+
+    def forward(
+        self,
+        embeddings: Float[Tensor, "n d"],
+        labels: Integer[Tensor, "n"],
+        reference: Float[Tensor, "m d"] | None = None,
+        reference_labels: Integer[Tensor, "m"] | None = None,
+        own: Integer[Tensor, "n"] | None = None,
+    ) -> Float[Tensor, ""]:
+        """The loss of a batch; arguments as in ``Loss.forward``."""
+        embeddings, labels = at_least_float32(embeddings), labels.long()
+        if reference is None or reference_labels is None:
+            mined = None if self.miner is None else self.miner(embeddings, labels)
+            return self.loss(embeddings, labels, mined)  # type: ignore[no-any-return]
+        reference, reference_labels = at_least_float32(reference), reference_labels.long()
+        mined = None if self.miner is None else self.miner(embeddings, labels, reference, reference_labels)
+        if own is not None:
+            mined = _without_own(mined, labels, reference_labels, own)
+        return self.loss(embeddings, labels, mined, reference, reference_labels)  # type: ignore[no-any-return]
+
+
+def _mask(shape: tuple[int, int], rows: Tensor, columns: Tensor) -> Bool[Tensor, "n m"]:
+    mask = torch.zeros(shape, dtype=torch.bool, device=rows.device)
+    mask[rows, columns] = True
+    return mask
+
+
+def _without_own(mined: Sequence[Tensor] | None, labels: Tensor, reference_labels: Tensor, own: Tensor) -> Indices:
+    """Mined columns, or all pairs, less those in which an anchor is its own positive: the package has no ``own``."""
+    if mined is None:
+        allowed = same_class(labels, reference_labels, own), other_class(labels, reference_labels)
+        return tuple(column for mask in allowed for column in mask.nonzero().unbind(dim=1))
+    keep = mined[1] != own[mined[0]]
+    if len(mined) == 3:
+        return tuple(column[keep] for column in mined)
+    return mined[0][keep], mined[1][keep], mined[2], mined[3]

@@ -1,0 +1,93 @@
+"""Angular loss (Wang et al., ICCV 2017): a bound on the angle at the negative of a triplet."""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import softplus
+from torch.utils.checkpoint import checkpoint
+
+from vicinal.errors import ConfigError
+from vicinal.geometry import cosine_similarity, inner_products, log_sum_exp
+from vicinal.losses.loss import Comparisons, Loss
+from vicinal.losses.reduction import Reduction, Terms
+
+BLOCK = 2**22  # triplets whose intermediate values may be kept for the backward pass
+
+
+class AngularLoss(Loss):
+    """Seen from a negative, the anchor and its positive must not lie farther apart than an angle.
+
+        l_ap = log(1 + Σ_{n ∈ N_a} exp(f_apn))
+        f_apn = 4 tan²α (x_a + x_p)·x_n - 2 (1 + tan²α) x_a·x_p                            Wang et al. 2017
+
+    on the unit sphere, for each anchor a and each of its positives p; the mean is over these tuples. The paper's best
+    results are of the N-pair loss with λ times this one (``n_pair``):
+
+        l_ap = log(1 + Σ_{n ∈ N_a} exp(x_a·x_n - x_a·x_p)) + λ log(1 + Σ_{n ∈ N_a} exp(f_apn))
+
+    Rows without ``partner`` hold, as negatives, the products with the middle (x_a + x_p) / 2 of their pair.
+
+    Args:
+        angle: α in degrees.
+        n_pair: whether the N-pair loss is added.
+        weight: λ, the angular loss's factor beside the N-pair loss.
+        normalize: whether embeddings are put on the unit sphere first.
+        reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor, the mean over its positives.
+    """
+
+    both_members = True
+
+    def __init__(
+        self,
+        angle: float = 45.0,
+        *,
+        n_pair: bool = False,
+        weight: float = 2.0,
+        normalize: bool = True,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__(reduction)
+        if not 0 < angle < 90:
+            raise ConfigError(f"the angle is between 0 and 90 degrees, but {angle} came. The paper's is about 45.")
+        self.angle, self.n_pair, self.weight, self.normalize = angle, n_pair, weight, normalize
+
+    def compare(
+        self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
+    ) -> Float[Tensor, "n m"]:
+        return cosine_similarity(anchors, others) if self.normalize else inner_products(anchors, others)
+
+    def core(self, comparisons: Comparisons) -> Terms:
+        c = comparisons
+        steep = math.tan(math.radians(self.angle)) ** 2
+        losses = softplus(self._against(c, 8 * steep) - 2 * (1 + steep) * c.positive, threshold=40.0)
+        if self.n_pair:
+            against = log_sum_exp(c.negative, c.keep_negative, c.negative_weights)
+            losses = softplus(against[:, None] - c.positive, threshold=40.0) + self.weight * losses
+        if c.positive_weights is not None:
+            losses = losses * c.positive_weights
+        formed = c.keep_positive & c.keep_negative.any(dim=1, keepdim=True)
+        return Terms(losses.masked_fill(~formed, 0).sum(dim=1), formed.sum(dim=1).to(losses.dtype))
+
+    def _against(self, c: Comparisons, scale: float) -> Float[Tensor, "n p"]:
+        """log Σ_n exp(scale · x_n · (x_a + x_p) / 2), one positive of each anchor at a time.
+
+        A large batch keeps nothing but the inputs for its backward pass, so memory stays n x m; time is n x m x p.
+        """
+        if c.partner is None:
+            return log_sum_exp(scale * c.negative, c.keep_negative, c.negative_weights)[:, None].expand_as(c.positive)
+
+        def with_partners(negative: Tensor, theirs: Tensor, partner: Tensor) -> Tensor:
+            return log_sum_exp(scale / 2 * (negative + theirs[partner]), c.keep_negative, c.negative_weights)
+
+        large = c.positive.shape[1] * c.negative.numel() > BLOCK
+        columns = []
+        for partner in c.partner.unbind(dim=1):
+            given = c.negative, c.of_partners().negative, partner
+            columns.append(
+                checkpoint(with_partners, *given, use_reentrant=False, preserve_rng_state=False)
+                if large
+                else with_partners(*given)
+            )
+        return torch.stack(columns, dim=1) if columns else c.positive

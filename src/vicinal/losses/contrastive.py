@@ -1,0 +1,36 @@
+"""Contrastive loss (Hadsell et al., CVPR 2006)."""
+
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import relu
+
+from vicinal.losses.loss import Comparisons, Loss, distances
+from vicinal.losses.reduction import Reduction, Terms
+
+
+class ContrastiveLoss(Loss):
+    """Positives together, negatives at least a margin apart.
+
+        l_ij = 1/2 D_ij² of a positive pair,  1/2 [m - D_ij]_+² of a negative pair        Hadsell et al. 2006
+
+    with the Euclidean distance D; the mean is over pairs, both orders of a pair and both kinds together.
+
+    Args:
+        margin: m; about 0.5 on the unit sphere.
+        normalize: whether embeddings are put on the unit sphere first; the paper does not.
+        reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor, the mean over its pairs.
+    """
+
+    def __init__(self, margin: float = 1.0, *, normalize: bool = False, reduction: Reduction = "mean") -> None:
+        super().__init__(reduction)
+        self.margin, self.normalize = margin, normalize  # kept under the arguments' names, for the description
+
+    def compare(
+        self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
+    ) -> Float[Tensor, "n m"]:
+        return distances(anchors, others, squared=False, normalize=self.normalize)
+
+    def core(self, comparisons: Comparisons) -> Terms:
+        c = comparisons
+        pull, push = c.positive.square() / 2, relu(self.margin - c.negative).square() / 2
+        return Terms(c.add_up(pull, push), c.count_pairs())

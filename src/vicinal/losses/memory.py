@@ -1,0 +1,95 @@
+"""Cross-batch memory (Wang et al., CVPR 2020): embeddings of past batches as further positives and negatives."""
+
+import torch
+from jaxtyping import Float, Integer
+from torch import Tensor, nn
+
+from vicinal.errors import ConfigError, DataError
+from vicinal.losses.loss import Loss
+
+
+class CrossBatchMemory(nn.Module):
+    """Any loss, with the batch as anchors and the last ``size`` embeddings as what they are compared with.
+
+    An embedding changes so slowly, after the first steps, that those of past batches still serve. They are kept in a
+    queue without a gradient; each call writes the batch over the oldest rows and compares it with all of the queue, its
+    own rows included, an anchor never with itself (Wang et al. 2020, Algorithm 1). During the first ``warmup`` calls
+    the loss is that of the batch alone and nothing is kept.
+
+    The queue moves in training only: in evaluation mode, or where gradients are switched off, the loss is that of the
+    batch alone. Queue and counters are part of ``state_dict``; the counters live on the host, which therefore never
+    waits for a device. All processes of a ``torchrun`` give the gathered rows and keep the same queue.
+
+    Differs: the authors' code adds the loss of the batch alone, with gradients on both sides; so does
+    ``memory(embeddings, labels) + memory.loss(embeddings, labels)``.
+
+    Args:
+        loss: any loss whose anchors are compared with rows; not one with proxies, nor with rows in blocks.
+        size: rows kept.
+        dim: of the embeddings.
+        warmup: calls before the memory is used.
+    """
+
+    embeddings: Tensor
+    labels: Tensor
+
+    def __init__(self, loss: Loss, *, size: int, dim: int, warmup: int = 0) -> None:
+        super().__init__()
+        _refuse_without_reference(loss)
+        if size < 1 or dim < 1 or warmup < 0:
+            raise ConfigError(
+                f"a memory has at least 1 row of at least 1 dimension and 0 or more calls of warm-up, but size={size}, "
+                f"dim={dim} and warmup={warmup} came."
+            )
+        self.loss, self.size, self.dim, self.warmup = loss, size, dim, warmup
+        self.calls, self.written = 0, 0
+        self.register_buffer("embeddings", torch.zeros(size, dim))
+        self.register_buffer("labels", torch.zeros(size, dtype=torch.long))
+
+    def forward(
+        self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"]
+    ) -> Float[Tensor, ""] | Float[Tensor, "rows"]:
+        """The loss of the batch against the memory."""
+        if not self.training or not torch.is_grad_enabled():
+            return self.loss(embeddings, labels)  # type: ignore[no-any-return]
+        self.calls += 1
+        if self.calls <= self.warmup:
+            return self.loss(embeddings, labels)  # type: ignore[no-any-return]
+        own = self._write(embeddings.detach(), labels)
+        kept = min(self.written, self.size)
+        reference = self.embeddings[:kept].to(embeddings.dtype)
+        return self.loss(embeddings, labels, reference, self.labels[:kept], own)  # type: ignore[no-any-return]
+
+    def _write(self, rows: Float[Tensor, "n d"], labels: Integer[Tensor, "n"]) -> Integer[Tensor, "n"]:
+        """Put rows in the place of the oldest; give their places."""
+        if len(rows) > self.size or rows.shape[1:] != (self.dim,):
+            raise DataError(
+                f"a memory of {self.size} rows of {self.dim} dimensions cannot take in a batch {list(rows.shape)}. "
+                f"Give it the embedder's `dim` and a `size` of several batches."
+            )
+        places = (torch.arange(len(rows), device=rows.device) + self.written % self.size) % self.size
+        # A new tensor, for the old one is part of the graph of a loss that may not have been differentiated yet.
+        self.embeddings = self.embeddings.index_copy(0, places, rows.to(self.embeddings.dtype))
+        self.labels = self.labels.index_copy(0, places, labels.long())
+        self.written += len(rows)
+        return places
+
+    def get_extra_state(self) -> Integer[Tensor, "2"]:
+        """The counters, for ``state_dict``."""
+        return torch.tensor([self.calls, self.written])
+
+    def set_extra_state(self, state: Integer[Tensor, "2"]) -> None:
+        self.calls, self.written = state.tolist()
+
+    def extra_repr(self) -> str:
+        return f"size={self.size}, dim={self.dim}, warmup={self.warmup}"
+
+
+def _refuse_without_reference(loss: nn.Module) -> None:
+    if not isinstance(loss, Loss):
+        raise ConfigError(f"a memory serves a loss of vicinal.losses, but a {type(loss).__name__} came.")
+    if not getattr(loss, "takes_reference", True) or getattr(loss, "blocks", False):
+        why = (
+            "takes its rows in blocks" if getattr(loss, "blocks", False) else "compares its anchors with no other rows"
+        )
+        raise ConfigError(f"a memory has no meaning for {type(loss).__name__}, which {why}. Use the loss by itself.")

@@ -1,0 +1,88 @@
+"""Proxy-NCA (Movshovitz-Attias et al., ICCV 2017) and its full-softmax form, ProxyNCA++ (Teh et al., ECCV 2020)."""
+
+from jaxtyping import Float, Integer
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from vicinal.geometry import log_sum_exp
+from vicinal.losses.loss import Comparisons, Loss, distances
+from vicinal.losses.proxies import beside, columns_of, initial_proxies, refuse_reference
+from vicinal.losses.reduction import Reduction, Terms
+
+
+class ProxyNCALoss(Loss):
+    """A sample nearer to the proxy of its class than to all other proxies together.
+
+        l_i = -log( exp(-d(x_i, p_y)/T) / Σ_{z ≠ y} exp(-d(x_i, p_z)/T) )           Movshovitz-Attias et al. 2017
+
+    with squared distances on the unit sphere and T = 1. The class's own proxy is left out of the sum, as printed, so
+    the loss is not a probability's logarithm and may be negative. Many implementations have it in; that is
+    ``full_softmax``, and with T = 1/9 the loss of ProxyNCA++.
+
+    The mean is over samples. The proxies are the loss's parameters: give them to an optimiser.
+
+    Args:
+        classes: number of classes; labels are 0 to ``classes`` - 1.
+        dim: of the embeddings.
+        temperature: T.
+        full_softmax: whether the sum is over all proxies.
+        squared: whether distances are squared.
+        normalize: whether embeddings and proxies are put on the unit sphere first.
+        seed: the first proxies follow from it.
+        reduction: as in ``torch.nn``; ``"none"`` gives one value per sample.
+    """
+
+    takes_reference: bool = False
+
+    def __init__(
+        self,
+        classes: int,
+        dim: int,
+        *,
+        temperature: float = 1.0,
+        full_softmax: bool = False,
+        squared: bool = True,
+        normalize: bool = True,
+        seed: int = 0,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__(reduction)
+        self.classes, self.dim, self.seed = classes, dim, seed
+        self.temperature, self.full_softmax, self.squared, self.normalize = (
+            temperature,
+            full_softmax,
+            squared,
+            normalize,
+        )
+        self.proxies = initial_proxies(classes, dim, seed=seed)
+
+    def compare(
+        self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
+    ) -> Float[Tensor, "n m"]:
+        return distances(anchors, others, squared=self.squared, normalize=self.normalize)
+
+    def comparisons(
+        self,
+        embeddings: Float[Tensor, "n d"],
+        labels: Integer[Tensor, "n"],
+        reference: Float[Tensor, "m d"] | None = None,
+        reference_labels: Integer[Tensor, "m"] | None = None,
+        own: Integer[Tensor, "n"] | None = None,
+    ) -> Comparisons:
+        """Each sample with its own proxy as its positive and all others as its negatives."""
+        refuse_reference(self, reference)
+        column, there, others = columns_of(labels, self.classes)
+        compared = self.compare(embeddings, beside(self.proxies, embeddings))
+        return Comparisons(compared.gather(1, column), there, compared, others)
+
+    def core(self, comparisons: Comparisons) -> Terms:
+        c = comparisons
+        against = log_sum_exp(-c.negative / self.temperature, c.keep_negative, c.negative_weights)
+        losses = c.positive / self.temperature + against[:, None]
+        if self.full_softmax:
+            losses = softplus(losses, threshold=40.0)  # -log(p / (p + Σ)) = log(1 + Σ / p)
+        if c.positive_weights is not None:
+            losses = losses * c.positive_weights
+        rivals = c.keep_negative if c.negative_weights is None else c.keep_negative & (c.negative_weights > 0)
+        formed = c.keep_positive & rivals.any(dim=1, keepdim=True)
+        return Terms(losses.masked_fill(~formed, 0).sum(dim=1), formed.sum(dim=1).to(losses.dtype))

@@ -1,0 +1,64 @@
+"""Ranked list loss (Wang et al., CVPR 2019)."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import relu
+
+from vicinal.losses.loss import Comparisons, Loss, distances
+from vicinal.losses.reduction import Reduction, Terms
+
+
+class RankedListLoss(Loss):
+    """Positives into a ball about the anchor, negatives out of a larger one, the nearest of them first.
+
+        l_i = (1 - λ) · 1/|P*_i| · Σ_{j ∈ P*_i} (D_ij - (α - m)) + λ · Σ_{k ∈ N*_i} w_ik (α - D_ik)
+        w_ik = exp(T (α - D_ik)) / Σ_{l ∈ N*_i} exp(T (α - D_il))                          Wang et al. 2019
+
+    with the Euclidean distance D on the unit sphere; P*_i are the positives beyond α - m, N*_i the negatives within α.
+    The weights w pass no gradient, as in the authors' code, which has λ = 1/2 and α = 1 + m/2. The mean is over all
+    anchors, also those that cost nothing.
+
+    Args:
+        alpha: α, radius that negatives have to leave.
+        margin: m, how much smaller the radius is that positives have to enter.
+        temperature: T, how much nearer negatives outweigh farther ones; 0 weighs them alike.
+        balance: λ, the negatives' share.
+        squared: whether distances are squared.
+        normalize: whether embeddings are put on the unit sphere first.
+        detach_weights: whether w pass no gradient; False differentiates through them.
+        reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor.
+    """
+
+    def __init__(
+        self,
+        alpha: float = 1.2,
+        margin: float = 0.4,
+        temperature: float = 10.0,
+        balance: float = 0.5,
+        *,
+        squared: bool = False,
+        normalize: bool = True,
+        detach_weights: bool = True,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__(reduction)
+        self.alpha, self.margin, self.temperature, self.balance = alpha, margin, temperature, balance
+        self.squared, self.normalize, self.detach_weights = squared, normalize, detach_weights
+
+    def compare(
+        self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
+    ) -> Float[Tensor, "n m"]:
+        return distances(anchors, others, squared=self.squared, normalize=self.normalize)
+
+    def core(self, comparisons: Comparisons) -> Terms:
+        c = comparisons
+        beyond, within = relu(c.positive - (self.alpha - self.margin)), relu(self.alpha - c.negative)
+        outside, inside = c.keep_positive & (beyond > 0), c.keep_negative & (within > 0)
+        low = torch.finfo(within.dtype).min / 4  # -inf would make an anchor with all negatives outside NaN
+        weights = (self.temperature * within).masked_fill(~inside, low).softmax(dim=1)
+        if self.detach_weights:
+            weights = weights.detach()
+        pull = (1 - self.balance) * beyond / outside.sum(dim=1, keepdim=True).clamp(min=1)
+        sums = c.add_up(pull, self.balance * weights * within)
+        return Terms(sums, (c.count_pairs() > 0).to(sums.dtype))

@@ -1,0 +1,98 @@
+"""SoftTriple loss (Qian et al., ICCV 2019)."""
+
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float, Integer
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from vicinal.geometry import cosine_similarity, log_sum_exp, row_distances, unit_rows
+from vicinal.losses.loss import Comparisons, Loss
+from vicinal.losses.proxies import beside, columns_of, initial_proxies, refuse_reference
+from vicinal.losses.reduction import Reduction, Terms
+
+
+class SoftTripleLoss(Loss):
+    """A softmax over classes that have several centres each, so that a class need not be one lump.
+
+        S'_ic = Σ_k softmax_k(s(x_i, w_c^k) / γ) · s(x_i, w_c^k)
+        l_i   = -log( exp(λ (S'_iy - δ)) / (exp(λ (S'_iy - δ)) + Σ_{c ≠ y} exp(λ S'_ic)) )
+              + τ / (C K (K - 1)) · Σ_c Σ_{k < l} √(2 - 2 w_c^k·w_c^l)               Qian et al. 2019
+
+    Paper to code: s = cosine similarity, K = ``centers``, γ = ``gamma``, λ = ``scale``, δ = ``margin``, τ = ``merge``.
+    The last sum draws centres of a class together, so that it keeps no more of them than it needs.
+
+    The mean is over samples. The centres are the loss's parameters: give them to an optimiser.
+
+    Args:
+        classes: C; labels are 0 to ``classes`` - 1.
+        dim: of the embeddings.
+        centers: K.
+        scale: λ.
+        gamma: how evenly a sample belongs to the centres of a class; small is the nearest one alone.
+        margin: δ.
+        merge: τ.
+        seed: the first centres follow from it.
+        reduction: as in ``torch.nn``; ``"none"`` gives one value per sample.
+    """
+
+    takes_reference: bool = False
+
+    def __init__(
+        self,
+        classes: int,
+        dim: int,
+        *,
+        centers: int = 10,
+        scale: float = 20.0,
+        gamma: float = 0.1,
+        margin: float = 0.01,
+        merge: float = 0.2,
+        seed: int = 0,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__(reduction)
+        self.classes, self.dim, self.centers, self.seed = classes, dim, centers, seed
+        self.scale, self.gamma, self.margin, self.merge = scale, gamma, margin, merge
+        self.proxies = initial_proxies(classes, centers, dim, seed=seed)
+
+    def compare(
+        self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
+    ) -> Float[Tensor, "n m"]:
+        return cosine_similarity(anchors, others)
+
+    def comparisons(
+        self,
+        embeddings: Float[Tensor, "n d"],
+        labels: Integer[Tensor, "n"],
+        reference: Float[Tensor, "m d"] | None = None,
+        reference_labels: Integer[Tensor, "m"] | None = None,
+        own: Integer[Tensor, "n"] | None = None,
+    ) -> Comparisons:
+        """Each sample with the centres of its own class, as one, and with those of each other class."""
+        refuse_reference(self, reference)
+        column, there, others = columns_of(labels, self.classes)
+        proxies = beside(self.proxies, embeddings)
+        to_centers = self.compare(embeddings, proxies.flatten(end_dim=1)).view(-1, self.classes, self.centers)
+        to_classes = ((to_centers / self.gamma).softmax(dim=2) * to_centers).sum(dim=2)
+        compared = Comparisons(to_classes.gather(1, column), there, to_classes, others)
+        return replace(compared, penalty=self.penalty(proxies).expand(len(labels)))
+
+    def penalty(self, proxies: Float[Tensor, "c k d"]) -> Float[Tensor, ""]:
+        """What it costs that the centres of a class differ."""
+        first, second = torch.triu_indices(self.centers, self.centers, offset=1, device=proxies.device)
+        unit = unit_rows(proxies)
+        apart = row_distances(unit[:, first], unit[:, second], squared=False)  # ‖w - v‖ = √(2 - 2 w·v)
+        return self.merge * apart.sum() / max(1, self.classes * self.centers * (self.centers - 1))
+
+    def core(self, comparisons: Comparisons) -> Terms:
+        c = comparisons
+        against = log_sum_exp(self.scale * c.negative, c.keep_negative, c.negative_weights)
+        losses = softplus(against[:, None] - self.scale * (c.positive - self.margin), threshold=40.0)
+        if c.positive_weights is not None:
+            losses = losses * c.positive_weights
+        if c.penalty is not None:
+            losses = losses + c.penalty[:, None]
+        formed = c.keep_positive & c.keep_negative.any(dim=1, keepdim=True)
+        return Terms(losses.masked_fill(~formed, 0).sum(dim=1), formed.sum(dim=1).to(losses.dtype))

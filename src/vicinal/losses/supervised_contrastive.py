@@ -1,0 +1,46 @@
+"""Supervised contrastive loss (Khosla et al., NeurIPS 2020)."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from vicinal.geometry import cosine_similarity, inner_products, log_sum_exp
+from vicinal.losses.loss import Comparisons, Loss
+from vicinal.losses.reduction import Reduction, Terms
+
+
+class SupervisedContrastiveLoss(Loss):
+    """Each positive is to be told from all others, the other positives among them.
+
+        l_i = -1/|P_i| · Σ_{p ∈ P_i} log(exp(s_ip / τ) / Σ_{a ≠ i} exp(s_ia / τ))          Khosla et al. 2020, Eq. (2)
+
+    with the inner product s on the unit sphere: the paper's "out" form, its better one. The mean is over anchors that
+    have positives; the paper's views of one image are rows with the same label here.
+
+    Args:
+        temperature: τ.
+        normalize: whether embeddings are put on the unit sphere first.
+        reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor.
+    """
+
+    def __init__(self, temperature: float = 0.1, *, normalize: bool = True, reduction: Reduction = "mean") -> None:
+        super().__init__(reduction)
+        self.temperature, self.normalize = temperature, normalize
+
+    def compare(
+        self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
+    ) -> Float[Tensor, "n m"]:
+        return cosine_similarity(anchors, others) if self.normalize else inner_products(anchors, others)
+
+    def core(self, comparisons: Comparisons) -> Terms:
+        c = comparisons
+        positive, negative = c.positive / self.temperature, c.negative / self.temperature
+        everyone = torch.logaddexp(
+            log_sum_exp(positive, c.keep_positive), log_sum_exp(negative, c.keep_negative, c.negative_weights)
+        )
+        losses = everyone[:, None] - positive
+        if c.positive_weights is not None:
+            losses = losses * c.positive_weights
+        count = c.keep_positive.sum(dim=1)
+        sums = losses.masked_fill(~c.keep_positive, 0).sum(dim=1) / count.clamp(min=1)
+        return Terms(sums, (count > 0).to(sums.dtype))

@@ -1,0 +1,208 @@
+"""Our parts in pytorch-metric-learning's programs, and its parts in ours, against the package itself."""
+
+from functools import partial
+
+import pytest
+import torch
+
+from vicinal.compat.pml import FromPML, LossForPML, MinerForPML
+from vicinal.errors import ConfigError, DataError
+from vicinal.losses import (
+    BatchAllTripletLoss,
+    BatchHardTripletLoss,
+    ClusteringLoss,
+    ContrastiveLoss,
+    CrossBatchMemory,
+    LiftedStructureLoss,
+    MarginLoss,
+    MultiSimilarityLoss,
+    NPairLoss,
+    ProxyNCALoss,
+    TripletLoss,
+)
+from vicinal.mining import distance_weighted, easy_positive, hardest, multi_similarity, semi_hard
+from vicinal.tuples import Triplets
+
+losses = pytest.importorskip("pytorch_metric_learning.losses")
+miners = pytest.importorskip("pytorch_metric_learning.miners")
+
+
+@pytest.fixture
+def batch(rng):
+    return torch.randn(24, 8, generator=rng).requires_grad_(), torch.arange(24) % 6
+
+
+def same_in_value_and_gradient(ours, theirs, embeddings):
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(*(torch.autograd.grad(value, embeddings)[0] for value in (ours, theirs)))
+
+
+OURS = [BatchAllTripletLoss(0.2), MultiSimilarityLoss(), ContrastiveLoss(), MarginLoss(classes=6), NPairLoss()]
+
+
+@pytest.mark.parametrize("loss", OURS, ids=lambda loss: type(loss).__name__)
+def test_without_tuples_a_loss_is_itself(loss, batch, rng):
+    embeddings, labels = batch
+    wrapped = LossForPML(loss)
+    assert torch.equal(wrapped(embeddings, labels), loss(embeddings, labels))
+    assert torch.equal(wrapped(embeddings, labels, None, embeddings, labels), loss(embeddings, labels))
+    gallery = torch.randn(9, 8, generator=rng), torch.arange(9) % 6
+    assert torch.equal(wrapped(embeddings, labels, ref_emb=gallery[0], ref_labels=gallery[1]), loss(*batch, *gallery))
+    assert list(wrapped.parameters()) == list(loss.parameters())
+
+
+@pytest.mark.parametrize("kind", ["all", "hard", "semihard", "easy"])
+def test_its_triplet_miners_and_our_loss_equal_its_own(batch, kind):
+    embeddings, labels = batch
+    mined = miners.TripletMarginMiner(margin=0.2, type_of_triplets=kind)(embeddings, labels)
+    ours = LossForPML(BatchAllTripletLoss(0.3, normalize=True))(embeddings, labels, mined)
+    same_in_value_and_gradient(ours, losses.TripletMarginLoss(margin=0.3)(embeddings, labels, mined), embeddings)
+    assert torch.equal(LossForPML(BatchAllTripletLoss(0.3, normalize=True))(embeddings, None, mined), ours)
+
+
+def test_its_pair_miners_and_our_losses_equal_its_own(batch):
+    embeddings, labels = batch
+    mined = miners.MultiSimilarityMiner(0.1)(embeddings, labels)
+    ours = LossForPML(MultiSimilarityLoss(epsilon=None))(embeddings, labels, mined)
+    same_in_value_and_gradient(ours, losses.MultiSimilarityLoss(2, 50, 0.5)(embeddings, labels, mined), embeddings)
+    triplets = LossForPML(BatchAllTripletLoss(0.2, normalize=True))(embeddings, labels, mined)
+    same_in_value_and_gradient(triplets, losses.TripletMarginLoss(margin=0.2)(embeddings, labels, mined), embeddings)
+
+
+def test_tuples_among_reference_rows(batch, rng):
+    embeddings, labels = batch
+    gallery = torch.randn(15, 8, generator=rng), torch.arange(15) % 6
+    three = miners.TripletMarginMiner(margin=0.2)(embeddings, labels, *gallery)
+    four = miners.MultiSimilarityMiner()(embeddings, labels, *gallery)
+    for mined in (three, four):
+        ours = LossForPML(BatchAllTripletLoss(0.2, normalize=True))(embeddings, labels, mined, *gallery)
+        theirs = losses.TripletMarginLoss(margin=0.2)(embeddings, labels, mined, *gallery)
+        same_in_value_and_gradient(ours, theirs, embeddings)
+    per_class = LossForPML(MarginLoss(classes=6))(embeddings, labels, three, *gallery)
+    assert per_class.isfinite()
+
+
+def test_all_pairs_are_no_mining(batch):
+    embeddings, labels = batch
+    every = miners.PairMarginMiner(pos_margin=-1, neg_margin=9)(embeddings, labels)
+    for loss in (*OURS, LiftedStructureLoss(), BatchHardTripletLoss()):
+        torch.testing.assert_close(LossForPML(loss)(embeddings, labels, every), loss(embeddings, labels))
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (
+            partial(semi_hard, margin=0.2, rule="all", squared=False),
+            ("TripletMarginMiner", {"margin": 0.2, "type_of_triplets": "semihard"}),
+        ),
+        (hardest, ("BatchHardMiner", {})),
+        (multi_similarity, ("MultiSimilarityMiner", {"epsilon": 0.1})),
+        (
+            partial(easy_positive, negative="hardest"),
+            ("BatchEasyHardMiner", {"pos_strategy": "easy", "neg_strategy": "hard"}),
+        ),
+    ],
+    ids=["semi_hard", "hardest", "multi_similarity", "easy_positive"],
+)
+def test_our_miners_serve_its_losses_as_its_own_do(batch, rng, ours, theirs):
+    embeddings, labels = batch
+    peer = getattr(miners, theirs[0])(**theirs[1])
+    gallery = torch.randn(15, 8, generator=rng), torch.arange(15) % 6
+    for reference in ((), (embeddings, labels), gallery):
+        found, expected = MinerForPML(ours)(embeddings, labels, *reference), peer(embeddings, labels, *reference)
+        assert type(found) is tuple and len(found) in (3, 4)
+        for loss in (losses.TripletMarginLoss(), losses.MultiSimilarityLoss(), losses.ContrastiveLoss()):
+            values = [loss(embeddings, labels, mined, *reference) for mined in (found, expected)]
+            torch.testing.assert_close(*values)
+
+
+def test_a_loop_of_the_packages_kind_learns_with_our_parts(rng):
+    network, labels = torch.nn.Linear(6, 4), torch.arange(24) % 6
+    torch.nn.init.eye_(network.weight)
+    inputs = torch.randn(6, 6, generator=rng)[labels] + 0.3 * torch.randn(24, 6, generator=rng)
+    loss = LossForPML(TripletLoss(0.2))
+    miner = MinerForPML(partial(distance_weighted, generator=rng, farthest=2.1))
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.5)
+    values = []
+    for _ in range(30):
+        embeddings = network(inputs)
+        value = loss(embeddings, labels, miner(embeddings, labels))
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+        values.append(value.item())
+    assert sum(values[-5:]) < 0.7 * sum(values[:5])
+
+
+def test_our_loss_in_its_memory_equals_our_memory(rng):
+    class Memory(losses.CrossBatchMemory):
+        @staticmethod
+        def supported_losses():
+            return [*losses.CrossBatchMemory.supported_losses(), "LossForPML"]
+
+    theirs = Memory(LossForPML(BatchAllTripletLoss(0.2, normalize=True)), 8, memory_size=40)
+    its_own = losses.CrossBatchMemory(losses.TripletMarginLoss(margin=0.2), 8, memory_size=40)
+    ours = CrossBatchMemory(BatchAllTripletLoss(0.2, normalize=True), size=40, dim=8)
+    for _ in range(5):
+        embeddings = torch.randn(16, 8, generator=rng).requires_grad_()
+        labels = torch.randint(0, 5, (16,), generator=rng)
+        value = theirs(embeddings, labels)
+        torch.testing.assert_close(its_own(embeddings, labels), value)
+        same_in_value_and_gradient(value, ours(embeddings, labels), embeddings)
+
+
+def test_its_losses_and_miners_are_called_as_ours(batch):
+    embeddings, labels = batch
+    loss, miner = losses.TripletMarginLoss(margin=0.2), miners.TripletMarginMiner(margin=0.2)
+    torch.testing.assert_close(FromPML(loss)(embeddings, labels), loss(embeddings, labels))
+    mined = FromPML(loss, miner)(embeddings, labels)
+    torch.testing.assert_close(mined, loss(embeddings, labels, miner(embeddings, labels)))
+    same_in_value_and_gradient(FromPML(loss)(*batch), BatchAllTripletLoss(0.2, normalize=True)(*batch), embeddings)
+
+
+def test_its_losses_take_reference_rows_as_ours_do(batch, rng):
+    embeddings, labels = batch
+    memory = torch.randn(30, 8, generator=rng), torch.arange(30) % 6
+    own = torch.arange(24)
+    memory[0][:24] = embeddings.detach()
+    assert torch.equal(memory[1][:24], labels)
+    ours, theirs = BatchAllTripletLoss(0.2, normalize=True), FromPML(losses.TripletMarginLoss(margin=0.2))
+    for places in ((), (own,)):
+        same_in_value_and_gradient(theirs(*batch, *memory, *places), ours(*batch, *memory, *places), embeddings)
+    with_miner = FromPML(losses.TripletMarginLoss(margin=0.2), miners.TripletMarginMiner(margin=0.2))
+    torch.testing.assert_close(with_miner(*batch, *memory, own), ours(*batch, *memory, own))
+    pairs = FromPML(losses.MultiSimilarityLoss(2, 50, 0.5), miners.MultiSimilarityMiner(3.0))
+    torch.testing.assert_close(pairs(*batch, *memory, own), MultiSimilarityLoss(epsilon=None)(*batch, *memory, own))
+
+
+def test_its_proxies_are_parameters_and_half_precision_is_computed_in_float32(batch):
+    embeddings, labels = batch
+    adapted = FromPML(losses.ProxyAnchorLoss(6, 8))
+    assert [p.shape for p in adapted.parameters()] == [(6, 8)]
+    coarse = embeddings.detach().half().requires_grad_()
+    value = adapted(coarse, labels.to(torch.uint8))
+    assert value.dtype == torch.float32 and torch.autograd.grad(value, coarse)[0].dtype == torch.float16
+
+
+def test_what_has_no_meaning_is_refused(batch):
+    embeddings, labels = batch
+    pairs = (torch.tensor([0]), torch.tensor([6]), torch.tensor([0]), torch.tensor([1]))
+    with pytest.raises(ConfigError, match="ProxyNCALoss does not compare rows"):
+        LossForPML(ProxyNCALoss(6, 8))(embeddings, labels, pairs)
+    with pytest.raises(ConfigError, match="ClusteringLoss does not compare rows"):
+        LossForPML(ClusteringLoss())(embeddings, labels, Triplets(*pairs[:3]))
+    with pytest.raises(ConfigError, match="TripletLoss does not see all rows in pairs"):
+        LossForPML(TripletLoss(blocks=True))(embeddings, labels, pairs)
+    with pytest.raises(ConfigError, match="LiftedStructureLoss does not see all rows in pairs"):
+        LossForPML(LiftedStructureLoss())(embeddings, labels, pairs, embeddings.detach(), labels)
+    with pytest.raises(DataError, match="contradict the labels"):
+        LossForPML(TripletLoss())(embeddings, labels, (*pairs[2:], *pairs[:2]))
+    with pytest.raises(DataError, match=r"three columns .* or four .*, but 2 came"):
+        LossForPML(TripletLoss())(embeddings, labels, pairs[:2])
+    with pytest.raises(DataError, match="needs `labels` or triplets"):
+        LossForPML(TripletLoss())(embeddings)
+    with pytest.raises(ConfigError, match=r"takes a loss of vicinal\.losses, but a TripletMarginLoss came"):
+        LossForPML(losses.TripletMarginLoss())
+    with pytest.raises(ConfigError, match="TripletLoss needs no FromPML"):
+        FromPML(TripletLoss())

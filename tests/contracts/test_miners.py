@@ -1,0 +1,209 @@
+"""What every miner must do. The suite walks the package: a new file is covered before its author writes a test.
+
+A miner is a function of embeddings and labels that gives triplets or pairs; each is tried with every rule it knows.
+"""
+
+import importlib
+import inspect
+import pkgutil
+import typing
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+import vicinal.mining
+from vicinal.errors import DataError
+from vicinal.mining import MinedPairs
+from vicinal.tuples import Triplets, triplets
+
+
+def kinds():
+    for found in pkgutil.iter_modules(vicinal.mining.__path__, "vicinal.mining."):
+        for name, kind in vars(importlib.import_module(found.name)).items():
+            if not inspect.isfunction(kind) or kind.__module__ != found.name or name.startswith("_"):
+                continue
+            if (
+                typing.get_type_hints(kind).get("return") in (Triplets, MinedPairs)
+                and "embeddings" in inspect.signature(kind).parameters
+            ):
+                yield kind
+
+
+def switched(kind):
+    hints = typing.get_type_hints(kind)
+    for name, parameter in inspect.signature(kind).parameters.items():
+        if typing.get_origin(hints[name]) is typing.Literal:
+            yield from ({name: value} for value in typing.get_args(hints[name]) if value != parameter.default)
+        elif hints[name] is bool:
+            yield {name: not parameter.default}
+
+
+KINDS = list(kinds())
+CASES = [(kind, extra) for kind in KINDS for extra in ({}, *switched(kind))]
+
+
+@pytest.fixture(params=CASES, ids=lambda case: case[0].__name__ + "".join(f"-{k}={v}" for k, v in case[1].items()))
+def mine(request):
+    kind, extra = request.param
+
+    def run(embeddings, labels, **more):
+        if "generator" in inspect.signature(kind).parameters:
+            more = {"generator": torch.Generator().manual_seed(3), **more}
+        return kind(embeddings, labels, **extra, **more)
+
+    run.draws = "generator" in inspect.signature(kind).parameters and extra.get("rule", "random") == "random"
+    return run
+
+
+LABELS = torch.tensor([0, 1, 2, 0, 1, 2, 0, 1, 2, 2, 3])
+
+
+@pytest.fixture
+def embeddings(rng):
+    return torch.randn(11, 3, generator=rng)
+
+
+def as_set(found):
+    if isinstance(found, MinedPairs):
+        sides = (zip(*(part.tolist() for part in pairs), strict=True) for pairs in found)
+        return {(kind, *pair) for kind, pairs in enumerate(sides) for pair in pairs}
+    return set(zip(*(part.tolist() for part in found), strict=True))
+
+
+def columns(found):
+    return tree_leaves(tuple(found))
+
+
+def test_all_miners_are_found_and_exported():
+    assert {kind.__name__ for kind in KINDS} == {
+        *("distance_weighted", "easy_positive", "hardest", "multi_similarity", "semi_hard")
+    }
+    assert all(getattr(vicinal.mining, kind.__name__) is kind for kind in KINDS)
+    assert all(kind.__name__ in vicinal.mining.__all__ for kind in KINDS)
+
+
+def test_what_is_mined_fits_the_labels_and_comes_once(mine, embeddings):
+    found = mine(embeddings, LABELS)
+    rows = as_set(found)
+    assert rows and all(column.dtype == torch.long and len(column) for column in columns(found))
+    if isinstance(found, MinedPairs):
+        assert all((LABELS[a] == LABELS[b]) == (kind == 0) and a != b for kind, a, b in rows)
+        assert len(rows) == sum(len(pairs.anchor) for pairs in found)
+    else:
+        assert rows <= as_set(triplets(LABELS)) and len(rows) == len(found.anchor)
+
+
+def test_equal_seeds_give_equal_tuples_and_inputs_stay_as_they_are(mine, embeddings):
+    before = embeddings.clone()
+    first, again = mine(embeddings.requires_grad_(), LABELS), mine(embeddings, LABELS)
+    assert all(torch.equal(a, b) for a, b in zip(columns(first), columns(again), strict=True))
+    assert torch.equal(embeddings, before) and not any(column.requires_grad for column in columns(first))
+
+
+def test_another_seed_draws_otherwise(mine, rng):
+    if not mine.draws:
+        pytest.skip("draws nothing")
+    embeddings, labels = torch.randn(60, 3, generator=rng), torch.arange(60) // 6
+    found = [as_set(mine(embeddings, labels, generator=torch.Generator().manual_seed(seed))) for seed in (3, 4)]
+    assert found[0] != found[1] and as_set(mine(embeddings, labels)) == found[0]
+
+
+def test_order_of_rows_does_not_matter(mine, embeddings):
+    if mine.draws:
+        pytest.skip("draws row by row")
+    order = torch.randperm(11, generator=torch.Generator().manual_seed(1))
+    plain, moved = mine(embeddings, LABELS), mine(embeddings[order], LABELS[order])
+    back = type(moved)(*(type(p)(*(order[c] for c in p)) if isinstance(p, tuple) else order[p] for p in moved))
+    assert as_set(back) == as_set(plain)
+
+
+DEGENERATE = {
+    "one class": lambda e, y: (e, y * 0),
+    "no two of a class": lambda e, y: (e, torch.arange(len(y))),
+    "one row": lambda e, y: (e[:1], y[:1]),
+    "no rows": lambda e, y: (e[:0], y[:0]),
+}
+HARMLESS = {
+    "all embeddings equal": lambda e, y: (e * 0 + 1, y),
+    "all embeddings 0": lambda e, y: (e * 0, y),
+    "tiny": lambda e, y: (e * 1e-30, y),
+    "huge": lambda e, y: (e * 1e6, y),
+    "duplicates": lambda e, y: (e[[0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3]], y),
+}
+
+
+@pytest.mark.parametrize("state", DEGENERATE)
+def test_where_there_is_nothing_to_choose_nothing_is_chosen(mine, embeddings, state):
+    found = mine(*DEGENERATE[state](embeddings, LABELS))
+    assert as_set(found) == set() and all(column.dtype == torch.long for column in columns(found))
+
+
+@pytest.mark.parametrize("state", HARMLESS)
+def test_odd_embeddings_still_give_tuples_that_fit(mine, embeddings, state):
+    found = mine(*HARMLESS[state](embeddings, LABELS))
+    if not isinstance(found, MinedPairs):
+        assert as_set(found) <= as_set(triplets(LABELS))
+
+
+def test_any_integer_is_a_label_and_any_float_an_embedding(mine, embeddings):
+    expected = as_set(mine(embeddings.half().float(), LABELS))
+    assert as_set(mine(embeddings.half(), LABELS)) == expected
+    for dtype in (torch.uint8, torch.int16, torch.int32):
+        assert as_set(mine(embeddings.half().float(), LABELS.to(dtype))) == expected
+
+
+def test_the_batch_is_its_own_reference(mine, embeddings):
+    themselves = {"reference": embeddings, "reference_labels": LABELS, "own": torch.arange(11)}
+    assert as_set(mine(embeddings, LABELS, **themselves)) == as_set(mine(embeddings, LABELS))
+
+
+def test_reference_rows_are_numbered_among_themselves(mine, embeddings):
+    own = torch.tensor([9, 4])
+    found = mine(embeddings[own], LABELS[own], reference=embeddings, reference_labels=LABELS, own=own)
+    back = type(found)(
+        *(
+            type(p)(own[p[0]], *p[1:]) if isinstance(p, tuple) else (own[p] if i == 0 else p)
+            for i, p in enumerate(found)
+        )
+    )
+    everything = as_set(mine(embeddings, LABELS))
+    rows = as_set(back)
+    if mine.draws:
+        assert rows <= as_set(triplets(LABELS))
+    else:
+        anchor = 1 if isinstance(found, MinedPairs) else 0
+        assert rows == {row for row in everything if row[anchor] in own.tolist()}
+
+
+class LargestTensor(TorchDispatchMode):
+    """Notes how many numbers the largest tensor has that comes into being, views apart."""
+
+    numbers = 0
+
+    def __torch_dispatch__(self, function, _, given=(), options=None):
+        made = function(*given, **(options or {}))
+        for part in tree_leaves(made):
+            if isinstance(part, torch.Tensor):
+                self.numbers = max(self.numbers, part.untyped_storage().nbytes() // part.element_size())
+        return made
+
+
+def test_no_tensor_is_larger_than_a_few_matrices_of_pairs(mine, rng):
+    n = 60
+    with LargestTensor() as largest:
+        found = mine(torch.randn(n, 3, generator=rng), torch.arange(n) // 20)
+    assert n <= largest.numbers <= max(4 * n * n, 2 * len(columns(found)[0]))  # the list itself has its length
+
+
+def test_mismatched_input_is_refused_with_both_shapes(mine, embeddings):
+    with pytest.raises(DataError, match=r"\[11, 3\] and \[10\] came"):
+        mine(embeddings, LABELS[:-1])
+    with pytest.raises(DataError, match="only `reference` was given"):
+        mine(embeddings, LABELS, reference=embeddings)
+
+
+@pytest.mark.gpu
+def test_the_device_agrees_with_the_host(mine, embeddings):
+    assert as_set(mine(embeddings.double().cuda(), LABELS.cuda())) == as_set(mine(embeddings.double(), LABELS))

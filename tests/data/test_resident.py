@@ -1,0 +1,187 @@
+"""Batches cut from a resident tensor are the loader's, row for row and pixel for pixel."""
+
+import itertools
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from vicinal.data.folder import Folder
+from vicinal.data.loader import load, load_all
+from vicinal.data.records import ImageArray, Records
+from vicinal.data.residency import decode
+from vicinal.data.resident import Resident
+from vicinal.data.transforms import FeatureTransform, ImageTransform
+from vicinal.errors import ConfigError, DataError
+
+CPU = torch.device("cpu")
+RANDOM = ImageTransform(size=8, resize=11, fit="squash", pad=1, crop="random", mirror=True)
+BOXES = ImageTransform(size=9, resize=12, canvas=12, crop="resized", mirror=True, area=(0.2, 1.0))
+COLOURS = {"brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "order": "BGR", "scale": 255.0}
+PLAN = [[0, 5, 3], [11, 7], [1, 2, 3, 4], []]
+
+
+@pytest.fixture
+def images(write_pictures):
+    """Classes a, b, c, d hold rows 0-2, 3-5, 6-8, 9-11; wide pictures, so that the canvas cuts some off."""
+    root = write_pictures(*(f"{name}/{number}.jpg" for name in "abcd" for number in range(3)), size=(29, 17))
+    records = Folder(str(root), test=0.5, order="sorted").load()
+    angles = {"angle": np.linspace(0, 1, 12), "camera": np.arange(12)}
+    return Records(records.name, records.source, records.labels, records.classes, records.splits, angles)
+
+
+def break_file(records, row):
+    path = records.source.root / records.source.paths[row]
+    path.write_bytes(path.read_bytes()[:100])
+    return records.source.paths[row]
+
+
+def same(ours, loaded, *, levels=0.0):
+    """Equal batches; pixels may differ by so many of 255 levels, seldom."""
+    ours, loaded = list(ours), list(loaded)
+    assert len(ours) == len(loaded) > 0
+    for one, other in zip(ours, loaded, strict=True):
+        assert one.inputs.shape == other.inputs.shape and one.inputs.dtype == torch.float32
+        difference = (one.inputs - other.inputs).abs()
+        if difference.numel():
+            assert difference.max() <= levels + 1e-6 and difference.mean() <= levels / 10 + 1e-6
+        assert one.labels.equal(other.labels) and one.indices.equal(other.indices)
+        assert one.skipped == other.skipped and one.extras.keys() == other.extras.keys()
+        assert all(column.equal(other.extras[name]) for name, column in one.extras.items())
+
+
+def test_random_crops_are_the_loader_s(images):
+    resident = decode(images, RANDOM, CPU)
+    same(resident.load(images, PLAN, RANDOM, seed=3, epoch=2), load(images, PLAN, RANDOM, seed=3, epoch=2))
+    same(resident.load_all(images, RANDOM, batch_size=5), load_all(images, RANDOM, batch_size=5))
+
+
+@pytest.fixture(params=["host", "device"])
+def way(request, monkeypatch):
+    """Both ways of resizing, also where there is no GPU."""
+    monkeypatch.setattr(Resident, "_resizes_by_pillow", request.param == "host")
+    return request.param
+
+
+@pytest.mark.parametrize("colours", [{}, COLOURS])
+def test_resized_crops_and_colours_are_the_loader_s_to_one_level(images, colours, way):
+    transform = ImageTransform(**{**vars(BOXES), "mean": (0.0,), "std": (1.0,), **colours})
+    resident = decode(images, transform, CPU)
+    level = transform.scale / 255
+    # A level more before the colours change may be some more after it; Pillow itself gives the same to the last bit.
+    levels = 0.0 if way == "host" else (3.0 if colours else 1.01) * level
+    ours = resident.load(images, PLAN, transform, seed=1, epoch=0)
+    same(ours, load(images, PLAN, transform, seed=1, epoch=0), levels=levels)
+    same(resident.load_all(images, transform), load_all(images, transform))
+
+
+def test_a_part_of_the_records_is_served_with_its_own_rows(images):
+    resident = decode(images, RANDOM, CPU)
+    part = images.part("test").take(np.array([5, 0, 3]))
+    same(
+        resident.load(part, [[2, 0], [1]], RANDOM, seed=0, epoch=0), load(part, [[2, 0], [1]], RANDOM, seed=0, epoch=0)
+    )
+    half = decode(images.part("test"), RANDOM, CPU)
+    assert len(half.pixels) == 6 and half.serves(part, RANDOM) and not half.serves(images, RANDOM)
+    same(half.load_all(part, RANDOM), load_all(part, RANDOM))
+
+
+def test_more_batches_than_are_made_ahead_come_in_order(images):
+    resident = decode(images, RANDOM, CPU)
+    plan = [[row % 12, (row + 1) % 12] for row in range(40)]
+    same(resident.load(images, plan, RANDOM, seed=0, epoch=0), load(images, plan, RANDOM, seed=0, epoch=0))
+    same(
+        resident.load(images, plan, RANDOM, seed=0, epoch=0, start=17),
+        load(images, plan, RANDOM, seed=0, epoch=0, start=17),
+    )
+    endless = resident.load(images, ([row % 12] for row in itertools.count()), RANDOM, seed=0, epoch=0, start=5)
+    assert next(endless).indices.tolist() == [5]
+
+
+def test_images_in_memory_may_be_grey(rng, way):
+    pixels = torch.randint(0, 256, (6, 13, 10), generator=rng, dtype=torch.uint8).numpy()
+    records = Records("m", ImageArray(pixels, list("abcdef")), np.arange(6), tuple("uvwxyz"), np.array(["train"] * 6))
+    transform = ImageTransform(size=9, pad=2, crop="resized", channels=1, contrast=0.3)
+    resident = decode(records, transform, CPU)
+    assert resident.pixels.shape == (6, 1, 17, 14)
+    assert not resident.serves(records, ImageTransform(size=15, pad=2, channels=1))
+    same(
+        resident.load(records, [[2, 0, 5]], transform, seed=0, epoch=0),
+        load(records, [[2, 0, 5]], transform, seed=0, epoch=0),
+        levels=4 / 255,
+    )
+
+
+def test_an_unreadable_image_is_refused_when_it_is_decoded(images):
+    name = break_file(images, 4)
+    with pytest.raises(DataError, match=f"{name} cannot be read"):
+        decode(images, RANDOM, CPU)
+    resident = decode(images, RANDOM, CPU, skip_corrupt=True)
+    with pytest.raises(DataError, match=f"{name} cannot be read"):
+        list(resident.load(images, PLAN, RANDOM, seed=0, epoch=0))
+    with pytest.raises(DataError, match=f"{name} cannot be read"):
+        list(resident.load_all(images, RANDOM))
+
+
+def test_or_replaced_as_the_loader_replaces_it(images):
+    plan = [[4, 1], [3, 4], [4, 5], [3, 4, 5], [5, 3]]  # 5 comes after 4, unless it is in the batch
+    for row in (4, 5):
+        break_file(images, row)
+        resident = decode(images, RANDOM, CPU, skip_corrupt=True)
+        same(
+            resident.load(images, plan, RANDOM, seed=0, epoch=0, skip_corrupt=True),
+            load(images, plan, RANDOM, seed=0, epoch=0, skip_corrupt=True),
+        )
+    same(
+        resident.load_all(images, RANDOM, batch_size=2, skip_corrupt=True),
+        load_all(images, RANDOM, batch_size=2, skip_corrupt=True),
+    )
+    break_file(images, 3)
+    resident = decode(images, RANDOM, CPU, skip_corrupt=True)
+    with pytest.raises(DataError, match=r"b/0.jpg cannot be read, and no other .* 'b' .* \(2 tried\)"):
+        list(resident.load(images, [[3]], RANDOM, seed=0, epoch=0, skip_corrupt=True))
+
+
+def test_inputs_may_lie_pixel_by_pixel_and_in_half_precision(images, way):
+    for transform in (RANDOM, BOXES):
+        plain = next(decode(images, transform, CPU).load(images, PLAN, transform, seed=0, epoch=0)).inputs
+        resident = decode(images, transform, CPU, dtype=torch.bfloat16, channels_last=True)
+        (inputs, *_) = (batch.inputs for batch in resident.load(images, PLAN, transform, seed=0, epoch=0))
+        assert inputs.dtype == torch.bfloat16 and inputs.is_contiguous(memory_format=torch.channels_last)
+        torch.testing.assert_close(inputs, plain.bfloat16(), rtol=0, atol=0)
+
+
+def test_what_is_not_there_is_refused_at_once(images):
+    resident = decode(images.part("test"), RANDOM, CPU)
+    with pytest.raises(ConfigError, match="holds 6 images"):
+        resident.load(images, PLAN, RANDOM, seed=0, epoch=0)
+    part = images.part("test")
+    assert resident.serves(part, RANDOM)
+    assert not resident.serves(Folder(str(images.source.root), order="sorted").load().part("test"), RANDOM)  # read anew
+    for other in (BOXES, ImageTransform(size=14, resize=12, fit="squash", pad=1), FeatureTransform()):
+        assert not resident.serves(part, other)
+        with pytest.raises(ConfigError, match="Decode all records that are used"):
+            resident.load_all(part, other)
+    with pytest.raises(ConfigError, match="batch_size = 0"):
+        resident.load_all(part, RANDOM, batch_size=0)
+    with pytest.raises(ConfigError, match=r"rows 0 to 6 of .*, which has 6"):
+        next(resident.load(part, [[0, 6]], RANDOM, seed=0, epoch=0))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("transform", [RANDOM, ImageTransform(**{**vars(BOXES), **COLOURS})])
+def test_on_a_gpu_the_host_never_waits_and_pixels_are_the_same(images, transform):
+    resident = decode(images, transform, torch.device("cuda"), channels_last=True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch says that its debug mode is a prototype
+            torch.cuda.set_sync_debug_mode("error")
+        batches = list(resident.load(images, PLAN * 8, transform, seed=0, epoch=0))
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    host = decode(images, transform, CPU).load(images, PLAN * 8, transform, seed=0, epoch=0)
+    for ours, theirs in zip(batches, host, strict=True):
+        difference = (ours.inputs.cpu() - theirs.inputs).abs() * 255 / (transform.scale * 2)
+        assert ours.labels.cpu().equal(theirs.labels)
+        assert not difference.numel() or (difference.max() <= 3 and difference.mean() < 0.1)

@@ -1,0 +1,72 @@
+"""What the losses with proxies share: where proxies begin, which labels they take, how they learn."""
+
+import pytest
+import torch
+
+from vicinal.errors import ConfigError, DataError
+from vicinal.losses import ProxyAnchorLoss, ProxyNCALoss, SoftTripleLoss
+from vicinal.losses.proxies import columns_of, initial_proxies
+
+KINDS = [ProxyNCALoss, ProxyAnchorLoss, SoftTripleLoss]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_proxies_follow_from_the_seed_and_have_length_1(kind):
+    first, again, other = (kind(5, 4, seed=seed).proxies for seed in (1, 1, 2))
+    assert torch.equal(first, again) and not torch.equal(first, other)
+    torch.testing.assert_close(first.norm(dim=-1), torch.ones(first.shape[:-1]))
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    kind(5, 4)
+    assert torch.equal(torch.get_rng_state(), before)  # nobody else's draws change
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_proxies_and_embeddings_learn_together(kind, rng):
+    """A few steps on fixed classes: the loss falls, and each sample comes to its own proxy."""
+    loss, labels = kind(4, 8, seed=0), torch.arange(24) % 4
+    embeddings = torch.randn(24, 8, generator=rng).requires_grad_()
+    optimizer = torch.optim.Adam([embeddings, *loss.parameters()], lr=0.1)
+    first = loss(embeddings, labels).item()
+    for _ in range(50):
+        optimizer.zero_grad()
+        value = loss(embeddings, labels)
+        value.backward()
+        optimizer.step()
+    assert value.item() < first - 0.3
+    proxies = torch.nn.functional.normalize(loss.proxies.detach(), dim=-1).view(4, -1, 8)
+    nearest = torch.einsum("nd,ckd->nck", embeddings.detach(), proxies).amax(dim=2)
+    assert torch.equal(nearest.argmax(dim=1), labels)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("labels", [[0, 5], [-1, 0], [7, 9]])
+def test_labels_out_of_range_are_refused_with_the_numbers(kind, labels):
+    with pytest.raises(DataError, match=f"from 0 to 4, but labels from {labels[0]} to {labels[1]} came"):
+        kind(5, 3)(torch.ones(2, 3), torch.tensor(labels))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_embeddings_of_another_width_are_refused_with_both(kind):
+    with pytest.raises(DataError, match="proxies of 3 dimensions cannot be compared with embeddings of 4"):
+        kind(5, 3)(torch.ones(2, 4), torch.tensor([0, 1]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_proxies_of_a_state_are_restored(kind, rng):
+    first, second = kind(5, 3, seed=1), kind(5, 3, seed=2)
+    second.load_state_dict(first.state_dict())
+    given = torch.randn(6, 3, generator=rng), torch.arange(6) % 5
+    assert torch.equal(first(*given), second(*given))
+
+
+def test_no_class_and_no_dimension_are_refused():
+    for shape in ((0, 3), (3, 0)):
+        with pytest.raises(ConfigError, match="at least 1 class"):
+            initial_proxies(*shape, seed=0)
+
+
+def test_each_row_has_one_column_of_its_own():
+    own, there, others = columns_of(torch.tensor([2, 0], dtype=torch.uint8), 3)
+    assert own.tolist() == [[2], [0]] and there.all()
+    assert others.tolist() == [[True, True, False], [False, True, True]]

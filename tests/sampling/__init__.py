@@ -1,1 +1,0 @@
-"""Tests, as a package: modules of different parts may have the same name."""
