@@ -5,7 +5,9 @@ form each batch, and which samples of a class it shows each time that it comes u
 """
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
+
+from vicinal.errors import ConfigError
 
 MASK = 2**63 - 1
 
@@ -37,15 +39,34 @@ class Members:
         """Number of classes that stay."""
         return len(self.sizes)
 
+    def strata(self, of_rows: np.ndarray) -> Int[np.ndarray, "c"]:
+        """The stratum of each class that stays, from that of each row; a class in two strata is refused."""
+        _, numbers = np.unique(of_rows, return_inverse=True)
+        mine = numbers[self._rows]
+        of_class = mine[self._starts]
+        split = np.unique(np.repeat(np.arange(len(self)), self.sizes)[mine != np.repeat(of_class, self.sizes)])
+        if len(split):
+            raise ConfigError(
+                f"a class lies in one stratum, but {len(split)} classes have rows in several. Mend `strata`."
+            )
+        return np.asarray(of_class)
+
     def deal_classes(
-        self, rng: np.random.Generator, *, batches: int, classes: int
+        self,
+        rng: np.random.Generator,
+        *,
+        batches: int,
+        classes: int,
+        strata: Int[np.ndarray, "c"] | None = None,
     ) -> Int[np.ndarray, "batches classes"]:
         """Different classes for each batch; all come up once before one comes up again.
 
         The classes that are left over when a deck no longer fills a batch wait for the next, differently shuffled deck.
+        With strata, each stratum's classes lie evenly spread in a deck, so that every batch mirrors the whole.
         """
         per_deck = len(self) // classes
-        decks = rng.random((-(-batches // per_deck), len(self))).argsort(axis=1)
+        chance = rng.random((-(-batches // per_deck), len(self)))
+        decks = chance.argsort(axis=1) if strata is None else _spread(chance, strata, rng)
         return decks[:, : per_deck * classes].reshape(-1, classes)[:batches]
 
     def deal_rows(
@@ -69,6 +90,18 @@ class Members:
         shuffled = rows[np.lexsort((rng.random(len(rows)), owner))]
         first = starts[place] + hand * per_class
         return np.asarray(shuffled[first[:, None] + np.arange(per_class)]).reshape(*classes.shape, per_class)
+
+
+def _spread(
+    chance: Float[np.ndarray, "decks c"], strata: Int[np.ndarray, "c"], rng: np.random.Generator
+) -> Int[np.ndarray, "decks c"]:
+    """Decks in which the i-th of a stratum's m classes, shuffled, lies near the fraction i/m of the deck."""
+    shuffled = np.lexsort((chance, np.broadcast_to(strata, chance.shape)), axis=1)  # stratum by stratum
+    sizes = np.bincount(strata)
+    stratum = np.repeat(np.arange(len(sizes)), sizes)
+    within = np.arange(len(strata)) - (np.cumsum(sizes) - sizes)[stratum]
+    place = (within + rng.random((len(chance), len(sizes)))[:, stratum]) / sizes[stratum]
+    return np.take_along_axis(shuffled, place.argsort(axis=1), axis=1)
 
 
 def _occurrence(values: np.ndarray) -> np.ndarray:
