@@ -12,7 +12,8 @@ from jaxtyping import install_import_hook
 
 # Shapes in annotations are checked while tests run; a mismatch is a test failure with both shapes named. A machine
 # on which nothing can be installed may lack the checker; the tests still run there.
-CHECKED = ["vicinal.geometry", "vicinal.losses", "vicinal.tuples", "vicinal.index", "vicinal.evaluation"]
+PARTS = ("geometry", "losses", "tuples", "mining", "compat", "index", "evaluation")
+CHECKED = [f"vicinal.{part}" for part in PARTS]
 if importlib.util.find_spec("beartype"):
     install_import_hook(CHECKED, "beartype.beartype")
 torch.set_num_threads(1)

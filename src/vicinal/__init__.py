@@ -6,7 +6,20 @@
 import importlib
 from types import ModuleType
 
-PARTS = ("data", "evaluation", "geometry", "index", "losses", "methods", "models", "reports", "sampling", "training")
+PARTS = (
+    "compat",
+    "data",
+    "evaluation",
+    "geometry",
+    "index",
+    "losses",
+    "methods",
+    "mining",
+    "models",
+    "reports",
+    "sampling",
+    "training",
+)
 
 
 def __getattr__(name: str) -> ModuleType | str:

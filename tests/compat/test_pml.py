@@ -1,11 +1,13 @@
 """Our parts in pytorch-metric-learning's programs, and its parts in ours, against the package itself."""
 
+import inspect
 from functools import partial
 
 import pytest
 import torch
 
 from vicinal.compat.pml import FromPML, LossForPML, MinerForPML
+from vicinal.data.records import Batch
 from vicinal.errors import ConfigError, DataError
 from vicinal.losses import (
     BatchAllTripletLoss,
@@ -20,7 +22,11 @@ from vicinal.losses import (
     ProxyNCALoss,
     TripletLoss,
 )
+from vicinal.methods.optimisation import Optimisation
+from vicinal.methods.plain import Plain
 from vicinal.mining import distance_weighted, easy_positive, hardest, multi_similarity, semi_hard
+from vicinal.models import Embedder, Identity
+from vicinal.sampling import PKSampler
 from vicinal.tuples import Triplets
 
 losses = pytest.importorskip("pytorch_metric_learning.losses")
@@ -185,6 +191,17 @@ def test_its_proxies_are_parameters_and_half_precision_is_computed_in_float32(ba
     assert value.dtype == torch.float32 and torch.autograd.grad(value, coarse)[0].dtype == torch.float16
 
 
+def test_its_losses_and_miners_train_in_our_method(rng):
+    labels = torch.arange(24) % 6
+    inputs = torch.randn(6, 5, generator=rng)[labels] + 0.3 * torch.randn(24, 5, generator=rng)
+    loss = FromPML(losses.ProxyAnchorLoss(6, 4), miners.MultiSimilarityMiner())
+    sampler = PKSampler(labels.tolist(), classes=6, per_class=4, seed=0)
+    method = Plain.optimised(Embedder(Identity(5), 4), loss, sampler, Optimisation(learning_rate=3e-2), epochs=20)
+    before = loss.loss.proxies.detach().clone()
+    values = [float(method.step(Batch(inputs, labels, torch.arange(24)))["loss"]) for _ in range(20)]
+    assert values[-1] < 0.8 * values[0] and not torch.equal(loss.loss.proxies, before)
+
+
 def test_what_has_no_meaning_is_refused(batch):
     embeddings, labels = batch
     pairs = (torch.tensor([0]), torch.tensor([6]), torch.tensor([0]), torch.tensor([1]))
@@ -203,6 +220,6 @@ def test_what_has_no_meaning_is_refused(batch):
     with pytest.raises(DataError, match="needs `labels` or triplets"):
         LossForPML(TripletLoss())(embeddings)
     with pytest.raises(ConfigError, match=r"takes a loss of vicinal\.losses, but a TripletMarginLoss came"):
-        LossForPML(losses.TripletMarginLoss())
+        inspect.unwrap(LossForPML.__init__)(LossForPML.__new__(LossForPML), losses.TripletMarginLoss())
     with pytest.raises(ConfigError, match="TripletLoss needs no FromPML"):
         FromPML(TripletLoss())

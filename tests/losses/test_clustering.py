@@ -73,17 +73,19 @@ def test_equals_the_printed_formula_with_the_best_of_all_sets(labels, options, r
 
 
 def test_the_choice_is_scored_as_by_hand_and_exchanges_never_make_it_worse(rng):
-    embeddings, labels = torch.randn(30, 4, generator=rng, dtype=torch.float64), torch.arange(30) // 5
-    distances, same = torch.cdist(embeddings, embeddings), labels[:, None] == labels
-    scores = []
-    for exchanges in (0, 1, 5):
-        medoids, disagreement = best_clustering(distances, same, 3.0, exchanges)
-        assert len(medoids.unique()) == 6
-        by_hand = score_by_hand(distances.tolist(), labels.tolist(), medoids.tolist(), 3.0)
-        cost = distances[:, medoids].amin(dim=1).sum()
-        assert by_hand == pytest.approx(float(3.0 * disagreement - cost))
-        scores.append(by_hand)
-    assert scores == sorted(scores) and scores[-1] > scores[0]
+    labels, gamma, gains = torch.arange(24) // 4, 10.0, []
+    for _ in range(5):
+        rows = torch.randn(24, 2, generator=rng, dtype=torch.float64)
+        distances, same, scores = torch.cdist(rows, rows), labels[:, None] == labels, []
+        for exchanges in (0, 1, 5):
+            medoids, disagreement = best_clustering(distances, same, gamma, exchanges)
+            assert len(medoids.unique()) == 6
+            scores.append(score_by_hand(distances.tolist(), labels.tolist(), medoids.tolist(), gamma))
+            cost = distances[:, medoids].amin(dim=1).sum()
+            assert scores[-1] == pytest.approx(float(gamma * disagreement - cost))
+        assert scores == sorted(scores)
+        gains.append([later - earlier for earlier, later in itertools.pairwise(scores)])
+    assert all(max(gain) > 1e-6 for gain in zip(*gains, strict=True))  # one sweep helps, and so do further ones
 
 
 def test_gradient_passes_through_the_chosen_distances_alone(rng):

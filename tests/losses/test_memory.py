@@ -24,6 +24,7 @@ from vicinal.losses import (
     SoftTripleLoss,
     TripletLoss,
 )
+from vicinal.training.checkpoint import load_checkpoint, save_checkpoint
 
 N, DIM = 8, 3
 
@@ -95,6 +96,15 @@ def test_the_whole_state_is_saved_and_restored(batches):
     assert (again.calls, again.written) == (memory.calls, memory.written) == (7, 6 * N)
     copied = copy.deepcopy(memory)
     assert torch.equal(run(copied, batches[:1])[0], run(memory, batches[:1])[0])
+
+
+def test_its_state_passes_through_a_checkpoint(batches, tmp_path):
+    memory = CrossBatchMemory(MarginLoss(classes=6), size=20, dim=DIM).double()
+    run(memory, batches[:3])
+    path = save_checkpoint(tmp_path, 3, {"loss": memory.state_dict()})
+    again = CrossBatchMemory(MarginLoss(classes=6), size=20, dim=DIM).double()
+    again.load_state_dict(load_checkpoint(path)["loss"])
+    assert all(torch.equal(a, b) for a, b in zip(run(again, batches[3:]), run(memory, batches[3:]), strict=True))
 
 
 def test_is_neither_written_nor_read_outside_training(batches):

@@ -26,7 +26,7 @@ def test_weights_are_the_printed_ones_up_to_a_factor(dim):
 
 
 def test_weights_stay_finite_in_many_dimensions_and_at_both_poles():
-    found = log_weights(torch.tensor([[0.0, 0.5, 1.41, 2.0]]), 2048, 0.5)
+    found = log_weights(torch.tensor([[0.0, 0.5, 1.41, 2.0, 2.000001]]), 2048, 0.5)  # 2 and a rounding
     assert found.isfinite().all() and found[0, 1] == found.max() == 0
 
 
@@ -53,8 +53,10 @@ def test_an_anchor_whose_negatives_are_all_too_far_forms_no_triplet(rng):
     assert not len(distance_weighted(embeddings, torch.tensor([0, 0, 1, 1]), generator=rng).anchor)
 
 
-def test_an_early_draw_of_almost_1_still_names_a_negative(monkeypatch, rng):
-    monkeypatch.setattr(torch, "rand", lambda shape, **_: torch.full(tuple(shape), 1.0, dtype=torch.float64))
+@pytest.mark.parametrize("draw", [0.0, 1.0])
+def test_the_first_and_the_last_draw_still_name_a_negative(monkeypatch, rng, draw):
+    """The first falls on columns that cannot be drawn; the last, rounded up, on none."""
+    monkeypatch.setattr(torch, "rand", lambda shape, **_: torch.full(tuple(shape), draw, dtype=torch.float64))
     embeddings, labels = torch.randn(12, 3, generator=rng), torch.arange(12) // 3
     found = distance_weighted(embeddings, labels, generator=rng, farthest=2.1)
     assert len(found.anchor) == 24 and (labels[found.negative] != labels[found.anchor]).all()

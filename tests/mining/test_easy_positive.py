@@ -1,5 +1,7 @@
 """Easy-positive mining against a double loop, and against the peer."""
 
+import inspect
+
 import pytest
 import torch
 
@@ -46,4 +48,4 @@ def test_equals_the_peer(batch, negative, theirs):
 
 def test_an_unknown_kind_of_negative_is_refused(batch):
     with pytest.raises(ConfigError, match="did you mean 'semi_hard'"):
-        easy_positive(*batch, negative="semihard")
+        inspect.unwrap(easy_positive)(*batch, negative="semihard")

@@ -56,7 +56,7 @@ class LossForPML(nn.Module):
     ) -> Float[Tensor, ""] | Float[Tensor, "rows"]:
         if ref_emb is embeddings:
             ref_emb = ref_labels = None  # the batch as its own reference is how the package says that there is none
-        if indices_tuple is not None and not getattr(self.loss, "takes_reference", True):
+        if indices_tuple is not None and not self.loss.takes_reference:
             raise ConfigError(f"{type(self.loss).__name__} does not compare rows: call it without `indices_tuple`.")
         if indices_tuple is not None and len(indices_tuple) == 3:
             return self._on_triplets(embeddings, Triplets(*indices_tuple), labels, ref_emb)

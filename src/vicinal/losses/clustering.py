@@ -108,12 +108,13 @@ def best_clustering(
         before = medoids.clone()
         for place in range(len(medoids)):
             score, _ = _scores(costs, classes, torch.cat([medoids[:place], medoids[place + 1 :]]), gamma)
-            best = score.argmax()
-            medoids[place] = torch.where(score[best] > score[medoids[place]], best, medoids[place])
+            best, sample = score.max(dim=0)
+            better = best > score.index_select(0, medoids[place : place + 1])
+            medoids[place : place + 1] = torch.where(better, sample, medoids[place : place + 1])
         if torch.equal(before, medoids):
             break
     _, disagreement = _scores(costs, classes, medoids[:-1], gamma)
-    return medoids, disagreement[medoids[-1]]
+    return medoids, disagreement.index_select(0, medoids[-1:]).squeeze(dim=0)
 
 
 def _scores(

@@ -71,9 +71,11 @@ class Loss(nn.Module, ABC):
 
     Attributes:
         both_members: whether the core looks at a positive pair from both of its ends and so wants ``partner``.
+        takes_reference: whether other rows may take the batch's place; not for proxies or a clustering of the batch.
     """
 
     both_members: bool = False
+    takes_reference: bool = True
 
     def __init__(self, reduction: Reduction) -> None:
         super().__init__()

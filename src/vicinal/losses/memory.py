@@ -88,7 +88,7 @@ class CrossBatchMemory(nn.Module):
 def _refuse_without_reference(loss: nn.Module) -> None:
     if not isinstance(loss, Loss):
         raise ConfigError(f"a memory serves a loss of vicinal.losses, but a {type(loss).__name__} came.")
-    if not getattr(loss, "takes_reference", True) or getattr(loss, "blocks", False):
+    if not loss.takes_reference or getattr(loss, "blocks", False):
         why = (
             "takes its rows in blocks" if getattr(loss, "blocks", False) else "compares its anchors with no other rows"
         )

@@ -1,12 +1,13 @@
 """Multi-similarity loss (Wang et al., CVPR 2019)."""
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from vicinal.geometry import cosine_similarity, log_one_plus_sum_exp
 from vicinal.losses.loss import Comparisons, Loss
 from vicinal.losses.reduction import Reduction, Terms
+from vicinal.mining.multi_similarity import informative
 
 
 class MultiSimilarityLoss(Loss):
@@ -51,18 +52,10 @@ class MultiSimilarityLoss(Loss):
         c = comparisons
         keep_positive, keep_negative = c.keep_positive, c.keep_negative
         if self.epsilon is not None:
-            keep_positive, keep_negative = mined(c, self.epsilon)
+            keep_positive, keep_negative = informative(
+                c.positive, c.keep_positive, c.negative, c.keep_negative, self.epsilon
+            )
         pull = log_one_plus_sum_exp(-self.alpha * (c.positive - self.base), keep_positive, c.positive_weights)
         push = log_one_plus_sum_exp(self.beta * (c.negative - self.base), keep_negative, c.negative_weights)
         sums = pull / self.alpha + push / self.beta
         return Terms(sums, torch.ones_like(sums))
-
-
-def mined(comparisons: Comparisons, epsilon: float) -> tuple[Bool[Tensor, "n p"], Bool[Tensor, "n m"]]:
-    """Of the pairs that are there, those no easier than ``epsilon`` beyond the hardest pair of the other kind."""
-    c = comparisons
-    if not c.positive.shape[1] or not c.negative.shape[1]:
-        return torch.zeros_like(c.keep_positive), torch.zeros_like(c.keep_negative)
-    weakest = c.positive.masked_fill(~c.keep_positive, torch.inf).amin(dim=1, keepdim=True)
-    strongest = c.negative.masked_fill(~c.keep_negative, -torch.inf).amax(dim=1, keepdim=True)
-    return c.keep_positive & (c.positive - epsilon < strongest), c.keep_negative & (c.negative + epsilon > weakest)

@@ -14,7 +14,7 @@ class ProxyAnchorLoss(Loss):
     """Proxies as anchors: each pulls the samples of its class and pushes all others, the hardest most.
 
         L = 1/|P⁺| Σ_{p ∈ P⁺} log(1 + Σ_{x ∈ X_p⁺} exp(-α (s(x, p) - δ)))
-          + 1/|P|  Σ_{p ∈ P}  log(1 + Σ_{x ∈ X_p⁻} exp(+α (s(x, p) + δ)))           Kim et al. 2020, Eq. (4)
+          + 1/|P|  Σ_{p ∈ P}  log(1 + Σ_{x ∈ X_p⁻} exp(+α (s(x, p) + δ)))           Kim et al. 2020
 
     Paper to code: s = cosine similarity, δ = ``margin``, P the proxies, P⁺ those with samples in the batch.
 

@@ -103,6 +103,7 @@ def describe_batch(embeddings: Tensor, labels: Tensor, loss: nn.Module) -> dict[
     (0 where it has none), in the loss's own distance; ``spread`` is the embeddings' distance from their common mean
     relative to their length, 0 when all have collapsed to one point.
     """
+    loss = getattr(loss, "loss", loss)  # what a memory or an adapter stands around
     margin = getattr(loss, "margin", 0.0)
     active = active_share(
         embeddings,

@@ -27,16 +27,16 @@ class Candidates(NamedTuple):
 
 @torch.no_grad()
 def candidates(
-    embeddings: Float[Tensor, "n d"],
-    labels: Integer[Tensor, "n"],
-    reference: Float[Tensor, "m d"] | None = None,
-    reference_labels: Integer[Tensor, "m"] | None = None,
-    own: Integer[Tensor, "n"] | None = None,
+    embeddings: Tensor,
+    labels: Tensor,
+    reference: Tensor | None = None,
+    reference_labels: Tensor | None = None,
+    own: Tensor | None = None,
     *,
     squared: bool = False,
     normalize: bool,
 ) -> Candidates:
-    """Distances of the anchors to the batch or, as in ``Loss.forward``, to reference rows."""
+    """Distances of the anchors to the batch or to reference rows; arguments as miners take them, checked here."""
     refuse_mismatch(embeddings, labels, reference, reference_labels)
     if normalize:
         embeddings, reference = unit_rows(embeddings), None if reference is None else unit_rows(reference)

@@ -59,7 +59,7 @@ def log_weights(distances: Float[Tensor, "n m"], dim: int, cutoff: float) -> Flo
         rest = (1 - distance.square() / 4).clamp(min=floor)
         return (2 - dim) * distance.clamp(min=floor).log() - (dim - 3) / 2 * rest.log()
 
-    most = log_inverse_density(distances.new_tensor(cutoff))
+    most = log_inverse_density(distances.new_full((), cutoff))
     return torch.minimum(log_inverse_density(distances), most) - most
 
 

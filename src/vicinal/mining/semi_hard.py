@@ -98,7 +98,7 @@ def semi_hard_counts(
     """
     lower = positive.masked_fill(~keep_positive, torch.inf)
     # A margin too small to move d_ap, or below 0, leaves an empty range instead of a reversed one.
-    upper = torch.maximum(lower + margin, torch.nextafter(lower, lower.new_tensor(torch.inf)))
+    upper = torch.maximum(lower + margin, torch.nextafter(lower, lower.new_full((), torch.inf)))
     of_positive, of_negative = torch.zeros_like(positive), torch.zeros_like(negative)
     count = _count_one_by_one if positive.shape[1] <= FEW else _count_by_search
     step = max(1, BLOCK // max(1, negative.shape[1]))
