@@ -1,5 +1,6 @@
 """Exact neighbours against the plain double loop, and in the places where a product of float32 goes wrong."""
 
+import inspect
 import math
 
 import pytest
@@ -152,7 +153,7 @@ def test_what_cannot_be_asked_is_refused():
     with pytest.raises(DataError, match="at least one row"):
         neighbours(rows, 1, gallery=rows[:0])
     with pytest.raises(ConfigError, match="did you mean 'cosine'"):
-        exact.neighbour_chunks.__wrapped__(rows, 1, metric="cosin")
+        inspect.unwrap(exact.neighbour_chunks)(rows, 1, metric="cosin")
 
 
 def test_memory_stays_within_the_chunk(rng, monkeypatch):

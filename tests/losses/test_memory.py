@@ -4,6 +4,7 @@ import copy
 import importlib
 import inspect
 import pkgutil
+import warnings
 
 import pytest
 import torch
@@ -190,8 +191,10 @@ def test_a_device_is_not_waited_for(batches):
     memory.loss = nn.Identity()
     memory.loss.forward = lambda rows, *_: rows.sum()
     given = [(rows.float().cuda().requires_grad_(), labels.cuda()) for rows, labels in batches]
-    torch.cuda.set_sync_debug_mode("error")
     try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch says that its debug mode is a prototype
+            torch.cuda.set_sync_debug_mode("error")
         for rows, labels in given:
             memory(rows, labels)
     finally:
