@@ -2,7 +2,7 @@
 
     vicinal train glyphs_multi_similarity
 
-Cost: about 80 seconds on 2 CPU cores, measuring and report included.
+Cost: about 90 seconds on 2 CPU cores, measuring and report included.
 Expected: R@1 89.4 ± 0.6, MAP@R 48.6 ± 1.2 (3 seeds); untrained 20.2 ± 2.5, raw pixels 40.5.
 """
 

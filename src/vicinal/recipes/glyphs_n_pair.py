@@ -2,7 +2,7 @@
 
     vicinal train glyphs_n_pair
 
-Cost: about 80 seconds on 2 CPU cores, measuring and report included.
+Cost: about 90 seconds on 2 CPU cores, measuring and report included.
 Expected: R@1 85.3 ± 1.4, MAP@R 42.5 ± 1.3 (3 seeds); untrained 20.2 ± 2.5, raw pixels 40.5.
 """
 

@@ -2,7 +2,7 @@
 
     vicinal train glyphs_triplet
 
-Cost: about 80 seconds on 2 CPU cores, measuring and report included.
+Cost: about 90 seconds on 2 CPU cores, measuring and report included.
 Expected: R@1 88.0 ± 1.0, MAP@R 47.0 ± 1.2 (3 seeds); untrained 20.2 ± 2.5, raw pixels 40.5.
 """
 
