@@ -2,7 +2,7 @@
 
     vicinal train glyphs_n_pair
 
-Cost: about 90 seconds on 2 CPU cores, measuring and report included.
+Cost: 106 to 139 seconds of training on one CPU core, both cores busy; measuring and report come on top.
 Expected: R@1 85.3 ± 1.4, MAP@R 42.5 ± 1.3 (3 seeds); untrained 20.2 ± 2.5, raw pixels 40.5.
 """
 
