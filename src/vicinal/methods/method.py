@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 from vicinal.data.records import Batch
@@ -24,6 +25,13 @@ class Method(Protocol):
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader of its results should know (classes left out of batches, ...)."""
+        ...
+
+    def to(self, device: torch.device) -> None:
+        """Move all it computes with, once, before the first step.
+
+        Methods are built on the CPU whatever trains them, so that a seed draws the same weights everywhere.
+        """
         ...
 
     def batches(self, epoch: int) -> Sequence[Sequence[int]]:

@@ -12,7 +12,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from vicinal.data.records import Batch
 from vicinal.losses.activity import active_share
-from vicinal.methods.optimisation import Optimisation
+from vicinal.methods.optimisation import Optimisation, fuse
 from vicinal.models.embedder import Embedder
 from vicinal.parallel import average_gradients, gather
 
@@ -57,6 +57,11 @@ class Plain:
     @property
     def notes(self) -> tuple[str, ...]:
         return () if self.sampler.note is None else (self.sampler.note,)
+
+    def to(self, device: torch.device) -> None:
+        self.embedder.to(device)
+        self.loss.to(device)
+        fuse(self.optimizer, device)
 
     def batches(self, epoch: int) -> Sequence[Sequence[int]]:
         return self.sampler.epoch(epoch)

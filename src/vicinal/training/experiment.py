@@ -94,8 +94,9 @@ def _refuse_unmeasurable(records: Records, split: Split) -> None:
 
 def build_method(recipe: Recipe, train: Records, device: torch.device) -> Method:
     torch.manual_seed(recipe.seed)
-    with torch.device(device):
-        return recipe.build(train)
+    method = recipe.build(train)
+    method.to(device)
+    return method
 
 
 def pick_device(wanted: str) -> torch.device:
