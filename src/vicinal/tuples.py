@@ -5,6 +5,9 @@ memory, the other processes). An anchor is never compared with itself: in the ba
 reference rows ``own`` says where each anchor stands, and without ``own`` no anchor is among them.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import NamedTuple
 
 import torch
@@ -14,6 +17,22 @@ from torch import Tensor
 from vicinal.errors import ConfigError
 
 MOST_TUPLES = 2**24  # three int64 columns of this length are 384 MiB; whoever needs more should not list tuples
+
+
+_LARGEST_CLASS: ContextVar[int | None] = ContextVar("largest_class", default=None)
+
+
+@contextmanager
+def largest_class(rows: int | None) -> Iterator[None]:
+    """While this holds, no class of the batch has more than ``rows`` rows; None: not known.
+
+    Who plans batches knows it. Whoever sees only labels on a device has to wait for them to find out.
+    """
+    token = _LARGEST_CLASS.set(rows)
+    try:
+        yield
+    finally:
+        _LARGEST_CLASS.reset(token)
 
 
 class Positives(NamedTuple):
@@ -74,7 +93,7 @@ def positives(
 ) -> Positives:
     """The columns that ``same_class`` marks, as lists: with K samples a class K - 1 columns take the place of n.
 
-    The longest list sets the width, so a tensor on a device is waited for once.
+    The longest list sets the width, so a tensor on a device is waited for once, but not within ``largest_class``.
 
     >>> positives(torch.tensor([0, 1, 0, 0])).columns[0].tolist()
     [2, 3]
@@ -90,7 +109,11 @@ def positives(
         place = torch.empty_like(order)
         place[order] = torch.arange(len(order), device=order.device)
         count = count - 1
-    width = int(count.max()) if len(count) and len(columns) else 0
+    largest = _LARGEST_CLASS.get() if reference_labels is None else None
+    if largest is not None:
+        width = largest - 1
+    else:
+        width = int(count.max()) if len(count) and len(columns) else 0
     step = torch.arange(width, device=labels.device)
     keep = step < count[:, None]
     if own is not None:

@@ -197,6 +197,8 @@ class Batch:
         indices: position of each row in the training records (names files, keys memories).
         extras: further columns of those rows (``angle``, ...).
         skipped: positions that could not be read and were replaced by another of their class.
+        largest_class: rows of the class that has most of them, in the whole batch of all processes, where the host
+            knows it; see ``tuples.largest_class``.
     """
 
     inputs: Tensor
@@ -204,6 +206,7 @@ class Batch:
     indices: Int[Tensor, "n"]
     extras: Mapping[str, Tensor] = field(default_factory=dict)
     skipped: tuple[int, ...] = ()
+    largest_class: int | None = None
 
     def to(self, device: torch.device) -> "Batch":
         return replace(

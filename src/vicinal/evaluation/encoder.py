@@ -12,7 +12,8 @@ from torch import Tensor
 from vicinal.data import TRANSFORMS
 from vicinal.data.loader import load_all
 from vicinal.data.records import Records
-from vicinal.data.transforms import Transform
+from vicinal.data.resident import Resident
+from vicinal.data.transforms import ImageTransform, Transform
 from vicinal.description import build, describe
 from vicinal.errors import DataError, RunError
 from vicinal.files import read_json, write_atomically, write_json
@@ -56,12 +57,14 @@ class Encoder:
         workers: int = 0,
         skip_corrupt: bool = False,
         features: bool = False,
+        resident: Resident | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> Embedded:
         """Embed all records in evaluation mode.
 
         Args:
             features: give the backbone's feature y instead of the embedding z.
+            resident: images already on the device; used where these records are among them.
             progress: told how many records are done.
         """
         if records.source.kind != self.preprocessing.kind:
@@ -70,6 +73,11 @@ class Encoder:
                 f"Use data of the kind it was trained on."
             )
         forward = self.embedder.features if features else self.embedder
+        transform = self.preprocessing
+        if isinstance(transform, ImageTransform) and resident is not None and resident.serves(records, transform):
+            batches = resident.load_all(records, transform, batch_size=batch_size, skip_corrupt=skip_corrupt)
+        else:
+            batches = load_all(records, transform, batch_size=batch_size, workers=workers, skip_corrupt=skip_corrupt)
         training = self.embedder.training
         self.embedder.eval()
         rows: list[Tensor] = []
@@ -77,9 +85,7 @@ class Encoder:
         skipped: list[int] = []
         try:
             with torch.inference_mode():
-                for batch in load_all(
-                    records, self.preprocessing, batch_size=batch_size, workers=workers, skip_corrupt=skip_corrupt
-                ):
+                for batch in batches:
                     skipped.extend(batch.skipped)
                     kept.append(batch.indices)
                     if len(batch.indices):

@@ -15,6 +15,7 @@ from vicinal.losses.activity import active_share
 from vicinal.methods.optimisation import Optimisation, fuse
 from vicinal.models.embedder import Embedder
 from vicinal.parallel import average_gradients, gather
+from vicinal.tuples import largest_class
 
 
 class Sampler(Protocol):
@@ -70,14 +71,16 @@ class Plain:
         """Take one optimisation step; return what the step was worth."""
         raw = self.embedder.embed(self.embedder.features(batch.inputs))
         embeddings, labels = gather(raw, batch.labels)
-        loss = self.loss(embeddings, labels)
+        with largest_class(batch.largest_class):
+            loss = self.loss(embeddings, labels)
+            described = describe_batch(embeddings.detach(), labels, self.loss)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         average_gradients(self._parameters())
         self.optimizer.step()
         if self.schedule is not None:
             self.schedule.step()
-        return {"loss": loss.detach(), **describe_batch(embeddings.detach(), labels, self.loss)}
+        return {"loss": loss.detach(), **described}
 
     def collapsed_loss(self, batch: Batch) -> float:
         return collapsed_loss(self.loss, batch.labels, self.embedder.dim or self.embedder.width)

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vicinal.models.backbone import Backbone
+from vicinal.models.folding import convolve
 from vicinal.models.preprocessing import CAFFE
 
 
@@ -92,7 +93,7 @@ class BNInception(Backbone):
 
     def _apply_layer(self, name: str, maps: Tensor) -> Tensor:
         convolution, norm = getattr(self, name), getattr(self, f"{name}_bn")
-        return functional.relu(norm(convolution(maps)), inplace=True)
+        return functional.relu(convolve(maps, convolution, norm), inplace=True)
 
     def _apply_module(self, name: str, maps: Tensor, widths: _Widths) -> Tensor:
         branches = [self._apply_layer(f"{name}_1x1", maps)] if widths.one else []

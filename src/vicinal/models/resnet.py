@@ -5,6 +5,7 @@ from torch.nn import functional
 
 from vicinal.errors import ConfigError
 from vicinal.models.backbone import Backbone
+from vicinal.models.folding import convolve
 from vicinal.models.preprocessing import IMAGENET
 
 # Depth: blocks per stage, and whether they are bottlenecks.                              He et al. 2016, Table 1
@@ -47,7 +48,7 @@ class ResNet(Backbone):
         self._initialise()
 
     def forward(self, inputs: Tensor) -> Tensor:
-        maps = functional.relu(self.bn1(self.conv1(inputs)), inplace=True)
+        maps = functional.relu(convolve(inputs, self.conv1, self.bn1), inplace=True)
         maps = functional.max_pool2d(maps, 3, stride=2, padding=1)
         for stage in range(1, len(_WIDTHS) + 1):
             maps = getattr(self, f"layer{stage}")(maps)
@@ -66,8 +67,8 @@ class _Basic(nn.Module):
         self.downsample = _shortcut(before, width, stride)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        maps = functional.relu(self.bn1(self.conv1(inputs)), inplace=True)
-        maps = self.bn2(self.conv2(maps))
+        maps = functional.relu(convolve(inputs, self.conv1, self.bn1), inplace=True)
+        maps = convolve(maps, self.conv2, self.bn2)
         return functional.relu(maps + self.downsample(inputs), inplace=True)
 
 
@@ -85,9 +86,9 @@ class _Bottleneck(nn.Module):
         self.downsample = _shortcut(before, 4 * width, stride)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        maps = functional.relu(self.bn1(self.conv1(inputs)), inplace=True)
-        maps = functional.relu(self.bn2(self.conv2(maps)), inplace=True)
-        maps = self.bn3(self.conv3(maps))
+        maps = functional.relu(convolve(inputs, self.conv1, self.bn1), inplace=True)
+        maps = functional.relu(convolve(maps, self.conv2, self.bn2), inplace=True)
+        maps = convolve(maps, self.conv3, self.bn3)
         return functional.relu(maps + self.downsample(inputs), inplace=True)
 
 
@@ -95,4 +96,14 @@ def _shortcut(before: int, after: int, stride: int) -> nn.Module:
     """The identity, or a projection where size or width change (option B of the paper)."""
     if stride == 1 and before == after:
         return nn.Identity()
-    return nn.Sequential(nn.Conv2d(before, after, 1, stride=stride, bias=False), nn.BatchNorm2d(after))
+    return _Projection(nn.Conv2d(before, after, 1, stride=stride, bias=False), nn.BatchNorm2d(after))
+
+
+class _Projection(nn.Module):
+    def __init__(self, convolution: nn.Conv2d, norm: nn.BatchNorm2d) -> None:
+        super().__init__()
+        for name, module in zip("01", (convolution, norm), strict=True):  # the public files' names for them
+            self.add_module(name, module)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return convolve(inputs, getattr(self, "0"), getattr(self, "1"))

@@ -1,17 +1,22 @@
 """A recipe made real: data split, method built, everything that can be refused refused."""
 
 import os
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
-from vicinal.data.records import Records, Split
+from vicinal.data.loader import load
+from vicinal.data.records import Batch, Records, Split
+from vicinal.data.residency import resident_if_it_fits
+from vicinal.data.resident import Resident
 from vicinal.data.splits import hold_out, overlapping_classes
-from vicinal.data.transforms import Transform
+from vicinal.data.transforms import ImageTransform, Transform
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.encoder import Embedded, Encoder
 from vicinal.methods.method import Method
+from vicinal.training.console import Console
 from vicinal.training.recipe import Recipe
 
 
@@ -21,6 +26,7 @@ class Experiment:
 
     Attributes:
         records: all rows, the validation classes already cut from the training classes.
+        resident: the images on the device, where they are kept there.
         notes: what a reader of the results should know about the data.
     """
 
@@ -30,6 +36,7 @@ class Experiment:
     method: Method
     device: torch.device
     workers: int
+    resident: Resident | None
     notes: tuple[str, ...]
 
     @property
@@ -41,6 +48,18 @@ class Experiment:
         """The network in training, with the preprocessing it is measured with."""
         return Encoder(self.method.embedder, self.preprocessing, self.device)
 
+    def batches(self, plan: Sequence[Sequence[int]], *, epoch: int, start: int) -> Iterator[Batch]:
+        """The batches of an epoch's plan from number ``start`` on, augmented, on the device."""
+        rest = plan[start:]
+        transform, seed, skip = self.recipe.transform, self.recipe.seed, self.recipe.skip_corrupt
+        if self.resident is not None and isinstance(transform, ImageTransform):
+            read = self.resident.load(self.train, rest, transform, seed=seed, epoch=epoch, skip_corrupt=skip)
+        else:
+            read = load(self.train, rest, transform, seed=seed, epoch=epoch, workers=self.workers, skip_corrupt=skip)
+        for rows, batch in zip(rest, read, strict=True):
+            largest = int(np.bincount(self.train.labels[np.asarray(rows)]).max())
+            yield replace(batch.to(self.device), largest_class=largest)
+
     def embed(self, encoder: Encoder, records: Records, *, features: bool = False) -> Embedded:
         """Embed records as the recipe says that they are read."""
         return encoder.embed(
@@ -49,6 +68,7 @@ class Experiment:
             workers=self.workers,
             skip_corrupt=self.recipe.skip_corrupt,
             features=features,
+            resident=self.resident,
         )
 
     def untrained(self) -> Encoder:
@@ -57,7 +77,7 @@ class Experiment:
         return Encoder(method.embedder, self.preprocessing, self.device)
 
 
-def prepare(recipe: Recipe) -> Experiment:
+def prepare(recipe: Recipe, console: Console | None = None) -> Experiment:
     """Load and split the data, build the method; refuse what cannot work before anything is trained."""
     device = pick_device(recipe.device)
     records = recipe.data.load()
@@ -79,7 +99,19 @@ def prepare(recipe: Recipe) -> Experiment:
     method = build_method(recipe, train, device)
     shared = overlapping_classes(records)
     seen = (f"{len(shared)} classes are in training and test: the test measures known classes.",) if shared else ()
-    return Experiment(recipe, records, train, method, device, pick_workers(recipe, records), seen + method.notes)
+    workers = pick_workers(recipe, records)
+    with (console or Console(quiet=True)).following(len(records), 0, "decoding") as follower:
+        resident = resident_if_it_fits(
+            records,
+            recipe.transform,
+            device,
+            resident=recipe.resident,
+            workers=recipe.workers,
+            skip_corrupt=recipe.skip_corrupt,
+            channels_last=device.type == "cuda",
+            progress=follower.advance,
+        )
+    return Experiment(recipe, records, train, method, device, workers, resident, seen + method.notes)
 
 
 def _refuse_unmeasurable(records: Records, split: Split) -> None:
@@ -96,7 +128,15 @@ def build_method(recipe: Recipe, train: Records, device: torch.device) -> Method
     torch.manual_seed(recipe.seed)
     method = recipe.build(train)
     method.to(device)
+    if device.type == "cuda":
+        method.embedder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return method
+
+
+def pick_precision(wanted: str, device: torch.device) -> torch.dtype | None:
+    """What the backbone trains in; None is what its parameters are in."""
+    has = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    return torch.bfloat16 if wanted == "bfloat16" or (wanted == "auto" and has) else None
 
 
 def pick_device(wanted: str) -> torch.device:

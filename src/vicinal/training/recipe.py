@@ -15,6 +15,7 @@ from typing import Any, Literal, get_type_hints
 
 from vicinal.data import DATASETS, TRANSFORMS
 from vicinal.data.records import Dataset, Records
+from vicinal.data.residency import Residency
 from vicinal.data.transforms import Transform
 from vicinal.description import build, describe
 from vicinal.errors import ConfigError, unknown
@@ -36,6 +37,11 @@ class Recipe(ABC):
         recalls: the K of Recall@K in the result table.
         restarts: k-means restarts behind NMI, AMI and F1.
         device: ``auto`` takes the GPU where there is one.
+        precision: of the backbone in training; ``auto`` is bfloat16 on a GPU that has it and float32 elsewhere. What is
+            measured and deployed is float32.
+        compile: whether the backbone is compiled for training on a GPU. ``auto`` does so where the run is long enough
+            to win back the time that this takes.
+        resident: whether images stay decoded on the device; ``auto`` keeps them if they fit, see ``data/residency.py``.
         workers: processes that read images; None is none for arrays in memory and one per core for files.
         batch_size: rows at a time when embedding without training.
         skip_corrupt: replace unreadable images by others of their class, and count them, instead of stopping.
@@ -51,6 +57,9 @@ class Recipe(ABC):
     recalls: tuple[int, ...] = (1, 2, 4, 8)
     restarts: int = 3
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    compile: Literal["auto", "on", "off"] = "auto"
+    resident: Residency = "auto"
     workers: int | None = None
     batch_size: int = 256
     skip_corrupt: bool = False

@@ -21,7 +21,7 @@ ARTEFACT_BYTES = 32 * 2**20
 
 def start(name: str, recipe: Recipe, path: Path, *, command: str, console: Console) -> RunDirectory:
     """Train ``recipe`` from the beginning into a new run directory."""
-    experiment = prepare(recipe)
+    experiment = prepare(recipe, console)
     weights = sum(p.numel() * p.element_size() for p in experiment.method.embedder.parameters())
     run = RunDirectory.create(path, need_bytes=CHECKPOINT_COPIES * weights + ARTEFACT_BYTES)
     with _alone(run):
@@ -46,7 +46,7 @@ def resume(path: Path, *, recipe: str | None, console: Console) -> RunDirectory:
             f"`vicinal train {saved['name']} --resume {run.path}`."
         )
     with _alone(run):
-        experiment = prepare(from_settings(find_recipe(recipe or saved["name"]), saved["settings"]))
+        experiment = prepare(from_settings(find_recipe(recipe or saved["name"]), saved["settings"]), console)
         before, now = run.info["data"]["fingerprint"], experiment.records.fingerprint()
         if before != now:
             raise RunError(
