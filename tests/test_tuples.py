@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from vicinal.errors import ConfigError
-from vicinal.tuples import block_triplets, other_class, pairs, positives, same_class, triplets
+from vicinal.tuples import block_triplets, one_batch, other_class, pairs, positives, same_class, triplets
 
 LABELS = [
     [0, 0, 1, 1, 2],
@@ -86,3 +86,20 @@ def test_a_list_too_long_is_refused_with_both_numbers():
 def test_blocks_of_a_length_that_three_does_not_divide_are_refused():
     with pytest.raises(ConfigError, match="4 rows came"):
         block_triplets(torch.tensor([0, 0, 1, 2]))
+
+
+def test_who_knows_the_largest_class_saves_the_wait_and_changes_nothing():
+    labels = torch.tensor([3, 1, 3, 2, 1, 3])
+    expected = positives(labels)
+    with one_batch(4):
+        wider = positives(labels)
+        again, others = positives(labels), positives(labels + 1 - labels)
+        among_others = positives(labels, torch.tensor([3, 3, 3, 3, 3, 1]))
+    assert wider.columns.shape == (6, 3) and expected.columns.shape == (6, 2)
+    assert again is wider  # made once for one batch
+    assert others.keep.all() and others is not wider  # but not for other labels
+    assert not wider.keep[:, 2].any()
+    assert torch.equal(wider.keep[:, :2], expected.keep)
+    assert torch.equal(wider.columns[:, :2][expected.keep], expected.columns[expected.keep])
+    assert among_others.columns.shape == (6, 5)  # nothing is known of a reference
+    assert positives(labels).columns.shape == (6, 2)

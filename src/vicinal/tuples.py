@@ -8,6 +8,7 @@ reference rows ``own`` says where each anchor stands, and without ``own`` no anc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -19,20 +20,30 @@ from vicinal.errors import ConfigError
 MOST_TUPLES = 2**24  # three int64 columns of this length are 384 MiB; whoever needs more should not list tuples
 
 
-_LARGEST_CLASS: ContextVar[int | None] = ContextVar("largest_class", default=None)
+@dataclass
+class _Batch:
+    """What is known of the batch at hand, and what was found out about its labels."""
+
+    largest_class: int | None = None
+    labels: Tensor | None = None
+    positives: "Positives | None" = None
+
+
+_BATCH: ContextVar[_Batch | None] = ContextVar("batch", default=None)
 
 
 @contextmanager
-def largest_class(rows: int | None) -> Iterator[None]:
-    """While this holds, no class of the batch has more than ``rows`` rows; None: not known.
+def one_batch(largest_class: int | None) -> Iterator[None]:
+    """While this holds, one batch is at work: labels do not change, and no class has more rows than ``largest_class``.
 
-    Who plans batches knows it. Whoever sees only labels on a device has to wait for them to find out.
+    Who plans batches knows that number; whoever sees only labels on a device has to wait for them to find it out.
+    None: not known.
     """
-    token = _LARGEST_CLASS.set(rows)
+    token = _BATCH.set(_Batch(largest_class))
     try:
         yield
     finally:
-        _LARGEST_CLASS.reset(token)
+        _BATCH.reset(token)
 
 
 class Positives(NamedTuple):
@@ -93,28 +104,40 @@ def positives(
 ) -> Positives:
     """The columns that ``same_class`` marks, as lists: with K samples a class K - 1 columns take the place of n.
 
-    The longest list sets the width, so a tensor on a device is waited for once, but not within ``largest_class``.
+    The longest list sets the width, so a tensor on a device is waited for once; within ``one_batch`` not even that, and
+    the lists are made once.
 
     >>> positives(torch.tensor([0, 1, 0, 0])).columns[0].tolist()
     [2, 3]
     """
-    columns = labels.long() if reference_labels is None else reference_labels.long()
-    if reference_labels is None:
-        own = torch.arange(len(labels), device=labels.device)
+    if reference_labels is not None:
+        return _positives(labels, reference_labels, own, None)
+    place, batch = torch.arange(len(labels), device=labels.device), _BATCH.get()
+    if batch is None:
+        return _positives(labels, labels, place, None)
+    if batch.positives is None or batch.labels is not labels:
+        batch.labels, batch.positives = labels, _positives(labels, labels, place, batch.largest_class)
+    return batch.positives
+
+
+def _positives(
+    labels: Integer[Tensor, "n"],
+    reference_labels: Integer[Tensor, "m"],
+    own: Integer[Tensor, "n"] | None,
+    largest_class: int | None,
+) -> Positives:
+    wanted, columns = labels.long(), reference_labels.long()
     order = columns.argsort(stable=True)
-    grouped, wanted = columns[order], labels.long()
+    grouped = columns[order]
     first = torch.searchsorted(grouped, wanted)
     count = torch.searchsorted(grouped, wanted, right=True) - first
     if own is not None:
         place = torch.empty_like(order)
         place[order] = torch.arange(len(order), device=order.device)
         count = count - 1
-    largest = _LARGEST_CLASS.get() if reference_labels is None else None
-    if largest is not None:
-        width = largest - 1
-    else:
-        width = int(count.max()) if len(count) and len(columns) else 0
-    step = torch.arange(width, device=labels.device)
+    if largest_class is None:
+        largest_class = 1 + (int(count.max()) if len(count) and len(columns) else 0)
+    step = torch.arange(largest_class - 1, device=labels.device)
     keep = step < count[:, None]
     if own is not None:
         step = step + (step >= (place[own.long()] - first)[:, None])  # step over the anchor's own place in its class

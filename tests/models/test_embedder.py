@@ -35,3 +35,20 @@ def test_settings_that_cannot_work_are_refused():
         Embedder(Identity(8), 0)
     with pytest.raises(ConfigError, match="at least one block"):
         SmallConvNet(1, ())
+
+
+def test_half_precision_stays_inside_the_backbone_and_out_of_what_is_measured(rng):
+    inputs = torch.rand(2, 3, 32, 32, generator=rng)
+    embedder = Embedder(SmallConvNet(3, (4, 8)), 3)
+    state = {name: value.clone() for name, value in embedder.state_dict().items()}
+    measured = embedder.eval()(inputs)
+    embedder.accelerate(torch.bfloat16)
+    assert torch.equal(embedder(inputs), measured)
+    embedder.train()
+    inside = []
+    embedder.backbone.register_forward_hook(lambda module, given, maps: inside.append(maps.dtype))
+    features = embedder.features(inputs)
+    assert features.dtype == torch.float32 and inside == [torch.bfloat16]
+    features.sum().backward()
+    assert {p.grad.dtype for p in embedder.backbone.parameters() if p.grad is not None} == {torch.float32}
+    assert embedder.state_dict().keys() == state.keys()

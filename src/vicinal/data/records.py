@@ -198,7 +198,7 @@ class Batch:
         extras: further columns of those rows (``angle``, ...).
         skipped: positions that could not be read and were replaced by another of their class.
         largest_class: rows of the class that has most of them, in the whole batch of all processes, where the host
-            knows it; see ``tuples.largest_class``.
+            knows it; see ``tuples.one_batch``.
     """
 
     inputs: Tensor

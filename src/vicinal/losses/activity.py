@@ -7,6 +7,8 @@ from torch import Tensor
 from vicinal.geometry import hinge_sums, pairwise_distances, unit_rows
 from vicinal.tuples import other_class, positives
 
+AT_ONCE = 2**18  # comparisons that are made in one go; more are counted by sorting
+
 
 @torch.no_grad()
 def active_share(
@@ -28,6 +30,13 @@ def active_share(
     distances = pairwise_distances(unit_rows(embeddings) if normalize else embeddings, squared=squared)
     columns, keep_positive = positives(labels)
     keep_negative = other_class(labels)
-    _, active = hinge_sums(distances.gather(1, columns), distances, keep_positive, keep_negative, margin)
+    positive = distances.gather(1, columns)
+    if positive.numel() * distances.shape[1] <= AT_ONCE:  # a handful of kernels, where a GPU would wait for the host
+        farthest = distances.masked_fill(~keep_negative, torch.inf)
+        active = ((farthest[:, None] < positive[:, :, None] + margin) & keep_positive[:, :, None]).sum(
+            dtype=distances.dtype
+        )
+    else:
+        active = hinge_sums(positive, distances, keep_positive, keep_negative, margin)[1].sum()
     triplets = (keep_positive.sum(dim=1) * keep_negative.sum(dim=1)).sum()
-    return active.sum() / triplets.clamp(min=1)
+    return active / triplets.clamp(min=1)

@@ -15,7 +15,7 @@ from vicinal.losses.activity import active_share
 from vicinal.methods.optimisation import Optimisation, fuse
 from vicinal.models.embedder import Embedder
 from vicinal.parallel import average_gradients, gather
-from vicinal.tuples import largest_class
+from vicinal.tuples import one_batch
 
 
 class Sampler(Protocol):
@@ -71,7 +71,7 @@ class Plain:
         """Take one optimisation step; return what the step was worth."""
         raw = self.embedder.embed(self.embedder.features(batch.inputs))
         embeddings, labels = gather(raw, batch.labels)
-        with largest_class(batch.largest_class):
+        with one_batch(batch.largest_class):
             loss = self.loss(embeddings, labels)
             described = describe_batch(embeddings.detach(), labels, self.loss)
         self.optimizer.zero_grad(set_to_none=True)

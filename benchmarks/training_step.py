@@ -1,0 +1,116 @@
+"""A training step on a GPU: its time, and what of it is not forward, backward or optimiser.
+
+    python benchmarks/training_step.py                   # GoogLeNet and EfficientNet-Lite0; about 3 minutes
+    python benchmarks/training_step.py --eager           # not compiled; about 1 minute
+
+As many random images as CUB-200-2011 has, 256 pixels a side, on the device; batches of 128 with random crops of 227
+pixels, mirrored; multi-similarity loss, AdamW, frozen norms, bfloat16, channels last. A whole step is what the trainer
+takes: cut a batch, augment it, ``method.step``. It is compared with forward, loss, backward and optimiser on one batch
+that lies there. Both are timed alternately, 20 steps a turn; medians over the rounds.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import torch
+
+from measuring import commit, verdict
+from vicinal.data.records import Batch, ImageArray, Records
+from vicinal.data.resident import Resident
+from vicinal.data.transforms import ImageTransform
+from vicinal.evaluation.encoder import Encoder
+from vicinal.losses import MultiSimilarityLoss
+from vicinal.methods.optimisation import Optimisation
+from vicinal.methods.plain import Plain
+from vicinal.models import EfficientNetLite, Embedder, GoogLeNet
+from vicinal.sampling import PKSampler
+from vicinal.tuples import one_batch
+
+IMAGES, CLASSES, SIDE, CROP, STEPS = 11_788, 200, 256, 227, 20
+BARS = {"GoogLeNet": 20.0, "EfficientNet-Lite0": 22.0}  # ms a step
+SHARE_BAR, EMBEDDING_BAR = 0.10, 10.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--eager", action="store_true")
+    parser.add_argument("--rounds", type=int, default=7)
+    options = parser.parse_args()
+    device = torch.device("cuda")
+    transform = ImageTransform(size=CROP, resize=SIDE, canvas=SIDE, crop="random", mirror=True)
+    records, resident = random_images(transform, device)
+    print("| network | whole step | forward, backward, optimiser | outside of these | first step | embedding all |")
+    print("|---|---|---|---|---|---|")
+    for name, backbone in (("GoogLeNet", GoogLeNet), ("EfficientNet-Lite0", EfficientNetLite)):
+        torch.manual_seed(0)
+        sampler = PKSampler(records.labels, classes=32, per_class=4, seed=0, batches=1_000)
+        embedder = Embedder(backbone(freeze_norm=True), 512)
+        method = Plain.optimised(embedder, MultiSimilarityLoss(), sampler, Optimisation(learning_rate=1e-6), epochs=1)
+        method.to(device)
+        embedder.to(memory_format=torch.channels_last)
+        embedder.accelerate(torch.bfloat16, compiled=not options.eager)
+        embedder.train()
+        print(row(name, method, records, resident, transform, options.rounds), flush=True)
+    how = "eager" if options.eager else "compiled"
+    print(f"\n{torch.cuda.get_device_name()}, torch {torch.__version__}, {how}, commit {commit()}")
+
+
+def row(name: str, method: Plain, records: Records, resident: Resident, transform: ImageTransform, rounds: int) -> str:
+    read = resident.load(records, method.batches(0), transform, seed=0, epoch=0)
+    batches = (replace(batch, largest_class=4) for batch in read)
+    batch = next(batches)
+    first = milliseconds(partial(method.step, batch), 1) / 1000
+    turns = [
+        (milliseconds(lambda: method.step(next(batches))), milliseconds(partial(bare_step, method, batch)))
+        for _ in range(rounds + 1)
+    ][1:]  # the first warms up
+    whole, core = ([turn[place] for turn in turns] for place in (0, 1))
+    step, bare = statistics.median(whole), statistics.median(core)
+    share = max(0.0, 1 - bare / step)
+    encoder = Encoder(method.embedder, transform.evaluation(), resident.pixels.device)
+    embedding = milliseconds(partial(encoder.embed, records, resident=resident), 1) / 1000
+    cells = (
+        name,
+        f"{step:.1f} ms ({min(whole):.1f}-{max(whole):.1f}), bar {BARS[name]:.0f}: {verdict(step < BARS[name])}",
+        f"{bare:.1f} ms ({min(core):.1f}-{max(core):.1f})",
+        f"{100 * share:.1f} %, bar 10: {verdict(share < SHARE_BAR)}",
+        f"{first:.0f} s",
+        f"{embedding:.1f} s, bar 10: {verdict(embedding < EMBEDDING_BAR)}",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def bare_step(method: Plain, batch: Batch) -> None:
+    embedder = method.embedder
+    with one_batch(batch.largest_class):
+        loss = method.loss(embedder.embed(embedder.features(batch.inputs)), batch.labels)
+    method.optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    method.optimizer.step()
+
+
+def milliseconds(step: Callable[[], object], steps: int = STEPS) -> float:
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    for _ in range(steps):
+        step()
+    torch.cuda.synchronize()
+    return (time.perf_counter() - start) / steps * 1000
+
+
+def random_images(transform: ImageTransform, device: torch.device) -> tuple[Records, Resident]:
+    labels = np.arange(IMAGES) % CLASSES
+    names = list(map(str, range(IMAGES)))
+    source = ImageArray(np.zeros((IMAGES, SIDE, SIDE, 3), np.uint8), names)  # never read: the device has its own pixels
+    records = Records("random images", source, labels, tuple(names[:CLASSES]), np.full(IMAGES, "train"))
+    pixels = torch.randint(0, 256, (IMAGES, 3, SIDE, SIDE), dtype=torch.uint8, device=device)
+    return records, Resident(pixels, transform, source, np.arange(IMAGES), {}, channels_last=True)
+
+
+if __name__ == "__main__":
+    main()
