@@ -2,17 +2,33 @@
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from torch.func import jvp
 
-from vicinal.data.records import Batch
+from vicinal.data.records import Batch, ImageArray, Records
+from vicinal.data.transforms import ImageTransform
+from vicinal.errors import DataError
+from vicinal.evaluation.encoder import Encoder
 from vicinal.losses import BatchAllTripletLoss
 from vicinal.methods.plain import Plain
 from vicinal.mining import distance_weighted, semi_hard
-from vicinal.models import Embedder, Identity
-from vicinal.parallel import average_gradients, gather, processes, rank
+from vicinal.models import Embedder, Identity, SmallConvNet
+from vicinal.parallel import (
+    Agreement,
+    average_gradients,
+    buffers_from_first,
+    from_all,
+    from_first,
+    gather,
+    part,
+    processes,
+    rank,
+    share_norms,
+)
 
 PROCESSES = 2
 
@@ -26,6 +42,43 @@ def make_method() -> Plain:
     torch.manual_seed(0)
     embedder = Embedder(Identity(5), 3).double()
     return Plain(embedder, BatchAllTripletLoss(margin=1.0), None, torch.optim.SGD(embedder.parameters(), lr=0.1))
+
+
+def curved(rows: torch.Tensor) -> torch.Tensor:
+    """A loss whose second derivative mixes rows."""
+    return (rows @ rows.T).pow(2).sum()
+
+
+def derivatives(whole: Batch, mine: slice) -> dict[str, torch.Tensor]:
+    """Of ``curved`` in this process's rows: its gradient, that of the gradient's square, and one in forward mode."""
+    rows, labels = whole.inputs[mine].clone().requires_grad_(), whole.labels[mine]
+    (first,) = torch.autograd.grad(curved(gather(rows, labels)[0]), rows, create_graph=True)
+    first = first / processes()
+    (second,) = torch.autograd.grad(gather(first, labels)[0].pow(2).sum(), rows)
+    along = jvp(lambda moved: curved(gather(moved, labels)[0]), (rows.detach(),), (torch.ones_like(rows),))[1]
+    return {"first": first.detach(), "second": second / processes(), "along": along.expand(len(rows))}
+
+
+class Torn(ImageArray):
+    """Pictures of which some cannot be read."""
+
+    in_memory = False
+
+    def read(self, index):
+        if index in (0, 7):
+            raise DataError(f"{self.names[index]} is torn")
+        return super().read(index)
+
+
+def embedded() -> dict[str, object]:
+    """Nine pictures, shared by whoever is there; two of them torn."""
+    pixels = np.random.default_rng(0).integers(0, 255, (9, 8, 8), dtype=np.uint8)
+    source = Torn(pixels, [f"picture {number}" for number in range(9)])
+    records = Records("pictures", source, np.arange(9) // 3, ("a", "b", "c"), np.full(9, "test"))
+    torch.manual_seed(0)
+    encoder = Encoder(Embedder(SmallConvNet(1, (4,)), 3), ImageTransform(size=8, channels=1), torch.device("cpu"))
+    found = encoder.embed(records, batch_size=2, skip_corrupt=True)
+    return {"vectors": found.vectors, "labels": found.labels, "skipped": list(found.skipped)}
 
 
 def one_of_two(number: int, folder: str) -> None:
@@ -46,12 +99,24 @@ def one_of_two(number: int, folder: str) -> None:
             "semi_hard": torch.stack(tuple(semi_hard(rows, labels))),
             "drawn": torch.stack(tuple(drawn)),
             "place": torch.tensor([rank(), processes()]),
+            "derivatives": derivatives(whole, mine),
+            "embedded": embedded(),
+            "parts": [list(part(range(length))) for length in (8, 5, 1)],
+            "from_first": from_first(lambda: f"of {rank()}"),
+            "from_all": from_all(rank()),
         }
+        agreement = Agreement()
+        found["agreed"] = [agreement(number == 1 and step == 2) for step in range(5)]
+        norm = torch.nn.BatchNorm1d(2)
+        norm.running_mean += number
+        buffers_from_first(norm)
+        found["buffer"] = norm.running_mean
         torch.save(found, f"{folder}/{number}.pt")
     finally:
         dist.destroy_process_group()
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch, on its first forward mode
 def test_two_processes_take_the_step_of_one(tmp_path):
     mp.start_processes(one_of_two, args=(str(tmp_path),), nprocs=PROCESSES, start_method="spawn")
     first, second = (torch.load(tmp_path / f"{number}.pt", weights_only=True) for number in range(PROCESSES))
@@ -62,6 +127,16 @@ def test_two_processes_take_the_step_of_one(tmp_path):
         torch.testing.assert_close(found["head"], method.embedder.head.weight.detach())
         assert torch.equal(found["rows"], whole.inputs) and torch.equal(found["labels"], whole.labels)
         assert torch.equal(found["semi_hard"], torch.stack(tuple(semi_hard(whole.inputs, whole.labels))))
+        alone = embedded()
+        torch.testing.assert_close(found["embedded"]["vectors"], alone["vectors"])
+        assert torch.equal(found["embedded"]["labels"], alone["labels"])
+        assert found["embedded"]["skipped"] == alone["skipped"] == ["picture 0", "picture 7"]
+        assert found["from_first"] == "of 0" and found["from_all"] == [0, 1]
+        assert found["agreed"] == [False, False, False, True, False], "one step after one of them has asked"
+        assert torch.equal(found["buffer"], torch.zeros(2))
+    for name, value in derivatives(whole, slice(None)).items():
+        torch.testing.assert_close(torch.cat([found["derivatives"][name] for found in (first, second)]), value)
+    assert first["parts"] == [[0, 1, 2, 3], [0, 1], []] and second["parts"] == [[4, 5, 6, 7], [2, 3, 4], [0]]
     assert torch.equal(first["drawn"], second["drawn"]), "equal seeds give equal tuples in every process"
     assert [first["place"].tolist(), second["place"].tolist()] == [[0, 2], [1, 2]]
 
@@ -75,6 +150,22 @@ def test_one_process_changes_nothing():
     average_gradients([parameter])
     assert torch.equal(parameter.grad, before)
     assert (rank(), processes()) == (0, 1)
+    assert part(rows) is rows and from_first(lambda: 3) == 3 and from_all(3) == [3]
+    assert [Agreement()(wish) for wish in (False, True)] == [False, True]
+
+
+def test_a_process_knows_its_number_before_it_has_met_the_others(monkeypatch):
+    monkeypatch.setenv("RANK", "3")
+    assert rank() == 3 and processes() == 1
+
+
+def test_shared_norms_keep_names_and_tensors():
+    network = Embedder(SmallConvNet(1, (4, 8)), 2)
+    before = dict(network.state_dict(keep_vars=True))
+    share_norms(network)
+    after = dict(network.state_dict(keep_vars=True))
+    assert list(after) == list(before) and all(after[name] is before[name] for name in before)
+    assert sum(isinstance(module, torch.nn.SyncBatchNorm) for module in network.modules()) == 2
 
 
 @pytest.mark.parametrize("factor", [1, 2])

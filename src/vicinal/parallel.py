@@ -1,41 +1,128 @@
-"""All that several processes need: gather embeddings with gradient, average gradients.
+"""All that several processes need: share a batch, gather embeddings with gradient, average gradients, agree.
 
 Methods differentiate with ``torch.autograd.grad`` and forward mode, which DistributedDataParallel's hooks do not
-see, so nothing here hides in a hook. With one process every function is the identity.
+see, so nothing here hides in a hook. With one process every function is the identity. Every other function must be
+called by all processes, in the same order.
 """
 
-from collections.abc import Iterable
+import importlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from vicinal.errors import VicinalError
+
+T = TypeVar("T")
+
+
+class ContactError(VicinalError):
+    """Another process no longer answers: its end is the cause, this is only how it was noticed."""
+
+
+# -- who is who -----------------------------------------------------------------------------------
 
 
 def processes() -> int:
-    """How many processes train together (1 without ``torchrun``)."""
+    """How many processes train together; 1 where they have not met."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def rank() -> int:
-    """This process's number, 0 for the one that writes files."""
-    return dist.get_rank() if processes() > 1 else 0
+    """This process's number. It is known before the processes have met and after they have parted."""
+    return dist.get_rank() if processes() > 1 else int(os.environ.get("RANK", 0))
+
+
+def first() -> bool:
+    """Whether this is the process that writes files and speaks."""
+    return rank() == 0
+
+
+def local_rank() -> int:
+    """This process's number on its machine: which GPU is its own."""
+    return int(os.environ.get("LOCAL_RANK", 0))
+
+
+def local_processes() -> int:
+    """How many processes share this machine's processors and memory."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", processes())) if processes() > 1 else 1
+
+
+# -- rows -----------------------------------------------------------------------------------------
+
+
+def part(rows: Sequence[T]) -> Sequence[T]:
+    """This process's share of some rows: a contiguous one, so that shares in the order of ranks are the rows again."""
+    count, number = processes(), rank()
+    return rows if count == 1 else rows[len(rows) * number // count : len(rows) * (number + 1) // count]
 
 
 def gather(embeddings: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> tuple[Float[Tensor, "m d"], Int[Tensor, "m"]]:
-    """The embeddings and labels of all processes, in the order of their ranks.
+    """The embeddings and labels of all processes, in the order of their ranks; each brings the same number of rows.
 
     The gradient of the gathered rows flows back to the process that made them, summed over the processes' equal
-    losses: it is ``processes()`` times too large, and ``average_gradients`` divides by just that.
+    losses: it is ``processes()`` times too large, and ``average_gradients`` divides by just that. Second derivatives
+    and forward mode go through as well.
     """
     if processes() == 1:
         return embeddings, labels
-    from torch.distributed.nn.functional import all_gather  # not built on every platform
+    rows: Tensor = _Gather.apply(embeddings)  # type: ignore[no-untyped-call]
+    return rows, all_rows(labels)
 
-    together = [torch.empty_like(labels) for _ in range(processes())]
-    dist.all_gather(together, labels.contiguous())
-    rows: tuple[Tensor, ...] = all_gather(embeddings.contiguous())  # type: ignore[no-untyped-call]
-    return torch.cat(rows), torch.cat(together)
+
+def all_rows(rows: Tensor) -> Tensor:
+    """The rows of all processes, without gradient; each brings the same number."""
+    if processes() == 1:
+        return rows
+    together = rows.new_empty(processes() * len(rows), *rows.shape[1:])
+    with _exchange():
+        dist.all_gather(list(together.chunk(processes())), rows.detach().contiguous())
+    return together
+
+
+class _Gather(torch.autograd.Function):
+    """All rows from everybody's rows. It is linear, and the transpose of ``_Scatter``."""
+
+    @staticmethod
+    def forward(rows: Tensor) -> Tensor:
+        return all_rows(rows)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None: ...
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        scattered: Tensor = _Scatter.apply(gradients[0])  # type: ignore[no-untyped-call]
+        return scattered
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
+        return all_rows(tangents[0])
+
+
+class _Scatter(torch.autograd.Function):
+    """The sum over the processes of what they say about all rows, this process's share of it."""
+
+    @staticmethod
+    def forward(rows: Tensor) -> Tensor:
+        total = rows.clone(memory_format=torch.contiguous_format)
+        with _exchange():
+            dist.all_reduce(total)
+        return total.chunk(processes())[rank()].clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None: ...
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        gathered: Tensor = _Gather.apply(gradients[0])  # type: ignore[no-untyped-call]
+        return gathered
 
 
 def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
@@ -44,6 +131,92 @@ def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
         return
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     flat = torch.cat([gradient.reshape(-1) for gradient in gradients]) / processes()
-    dist.all_reduce(flat)
+    with _exchange():
+        dist.all_reduce(flat)
     for gradient, mean in zip(gradients, torch.split(flat, [g.numel() for g in gradients]), strict=True):
         gradient.copy_(mean.view_as(gradient))
+
+
+def share_norms(module: nn.Module) -> None:
+    """Let batch norms that learn on a GPU take their statistics from the whole batch; names and tensors stay.
+
+    Only torch's own: others (timm's, which hold an activation as well) are converted by the library that made them.
+    """
+    for name, child in module.named_children():
+        if type(child) in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d):
+            shared: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(child)  # type: ignore[no-untyped-call]
+            module.add_module(name, shared)
+        elif isinstance(child, _BatchNorm) and type(child).__module__.startswith("timm."):
+            module.add_module(name, importlib.import_module("timm.layers").convert_sync_batchnorm(child))
+        else:
+            share_norms(child)
+
+
+def buffers_from_first(module: nn.Module) -> None:
+    """Give every process the running statistics of the first one, where each has met other rows."""
+    if processes() > 1:
+        with _exchange():
+            for buffer in module.buffers():
+                dist.broadcast(buffer, src=0)
+
+
+# -- agreement ------------------------------------------------------------------------------------
+
+
+def from_first(make: Callable[[], T]) -> T:
+    """What ``make`` gives in the first process, in every process; the others wait for it and do not call theirs."""
+    if processes() == 1:
+        return make()
+    box: list[Any] = [make() if first() else None]
+    with _exchange():
+        dist.broadcast_object_list(box, src=0)
+    value: T = box[0]
+    return value
+
+
+def from_all(value: T) -> list[T]:
+    """What each process has, in the order of ranks."""
+    if processes() == 1:
+        return [value]
+    box: list[Any] = [None] * processes()
+    with _exchange():
+        dist.all_gather_object(box, value)
+    return box
+
+
+class Agreement:
+    """Whether any process wishes to stop, known to all at the same step, and without waiting for a GPU.
+
+    Each call sends this process's wish, from host to host, and gives the answer to the call before, which has arrived
+    while the step ran.
+    """
+
+    def __init__(self) -> None:
+        self._wishes: Tensor | None = None
+        self._sending: dist.Work | None = None
+
+    def __call__(self, wish: bool) -> bool:
+        if processes() == 1:
+            return wish
+        answer = self.answer()
+        self._wishes = torch.tensor([int(wish)])
+        with _exchange():
+            self._sending = dist.all_reduce(self._wishes, dist.ReduceOp.MAX, async_op=True)
+        return answer
+
+    def answer(self) -> bool:
+        """The answer to the last call."""
+        if self._wishes is None or self._sending is None:
+            return False
+        with _exchange():
+            self._sending.wait()
+        return bool(self._wishes.item())
+
+
+@contextmanager
+def _exchange() -> Iterator[None]:
+    """Torch's errors of an exchange that failed are of no kind of their own."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise ContactError(f"process {rank()} of {processes()} lost contact with the others: {error}") from error

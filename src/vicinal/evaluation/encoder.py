@@ -1,17 +1,19 @@
 """An embedder with its preprocessing: what turns records into vectors, and what a run keeps of a model."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
+from vicinal import parallel
 from vicinal.data import TRANSFORMS
 from vicinal.data.loader import load_all
-from vicinal.data.records import Records
+from vicinal.data.records import Batch, Records
 from vicinal.data.resident import Resident
 from vicinal.data.transforms import ImageTransform, Transform
 from vicinal.description import build, describe
@@ -60,7 +62,7 @@ class Encoder:
         resident: Resident | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> Embedded:
-        """Embed all records in evaluation mode.
+        """Embed all records in evaluation mode; several processes take a part each, and every one gets all rows.
 
         Args:
             features: give the backbone's feature y instead of the embedding z.
@@ -72,35 +74,42 @@ class Encoder:
                 f"this model embeds {self.preprocessing.kind}, but {records.name} holds {records.source.kind}. "
                 f"Use data of the kind it was trained on."
             )
-        forward = self.embedder.features if features else self.embedder
-        transform = self.preprocessing
-        if isinstance(transform, ImageTransform) and resident is not None and resident.serves(records, transform):
-            batches = resident.load_all(records, transform, batch_size=batch_size, skip_corrupt=skip_corrupt)
+        share = parallel.part(range(len(records)))
+        mine, transform = records.take(np.asarray(share, dtype=np.int64)), self.preprocessing
+        if isinstance(transform, ImageTransform) and resident is not None and resident.serves(mine, transform):
+            batches = resident.load_all(mine, transform, batch_size=batch_size, skip_corrupt=skip_corrupt)
         else:
-            batches = load_all(records, transform, batch_size=batch_size, workers=workers, skip_corrupt=skip_corrupt)
+            batches = load_all(mine, transform, batch_size=batch_size, workers=workers, skip_corrupt=skip_corrupt)
+        vectors, kept, skipped = self._forward(batches, features=features, progress=progress)
+        shares = parallel.from_all((vectors, [share[row] for row in kept], [share[row] for row in skipped]))
+        found = [vectors for vectors, _, _ in shares if vectors is not None]
+        positions = [row for _, kept, _ in shares for row in kept]
+        unread = tuple(records.source.name(row) for _, _, skipped in shares for row in skipped)
+        if not found:
+            raise DataError(f"{records.name} has no readable record to embed ({len(unread)} could not be read).")
+        return Embedded(torch.cat(found), records.take(np.asarray(positions, dtype=np.int64)), unread)
+
+    def _forward(
+        self, batches: Iterable[Batch], *, features: bool, progress: Callable[[int], None] | None
+    ) -> tuple[Tensor | None, list[int], list[int]]:
+        """Vectors, the positions they belong to, and those that could not be read; None where there is no vector."""
+        forward = self.embedder.features if features else self.embedder
+        rows, kept, skipped = list[Tensor](), list[int](), list[int]()
         training = self.embedder.training
         self.embedder.eval()
-        rows: list[Tensor] = []
-        kept: list[Tensor] = []
-        skipped: list[int] = []
         try:
             with torch.inference_mode():
                 for batch in batches:
                     skipped.extend(batch.skipped)
-                    kept.append(batch.indices)
+                    kept.extend(batch.indices.tolist())
                     if len(batch.indices):
                         rows.append(forward(batch.to(self.device).inputs).float().cpu())
                     if progress is not None:
-                        progress(sum(map(len, kept)))
+                        progress(len(kept))
         finally:
             self.embedder.train(training)
-        if not rows:
-            raise DataError(f"{records.name} has no readable record to embed ({len(skipped)} could not be read).")
-        return Embedded(
-            vectors=torch.cat(rows).clone(),  # out of inference mode, so that callers may differentiate
-            records=records.take(torch.cat(kept).numpy()),
-            skipped=tuple(records.source.name(index) for index in skipped),
-        )
+        # A copy out of inference mode, so that callers may differentiate.
+        return torch.cat(rows).clone() if rows else None, kept, skipped
 
     def save_description(self, run: RunDirectory) -> None:
         """Write ``model.json``; a network that could not be rebuilt from it is refused now, not after training."""

@@ -3,21 +3,25 @@
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 
 import numpy as np
 import torch
+from torch.nn.modules.batchnorm import _BatchNorm
 
+from vicinal import parallel
 from vicinal.data.loader import load
 from vicinal.data.records import Batch, Records, Split
-from vicinal.data.residency import resident_if_it_fits
+from vicinal.data.residency import Residency, resident_if_it_fits
 from vicinal.data.resident import Resident
 from vicinal.data.splits import hold_out, overlapping_classes
 from vicinal.data.transforms import ImageTransform, Transform
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.encoder import Embedded, Encoder
 from vicinal.methods.method import Method
+from vicinal.run_directory import RunDirectory
 from vicinal.training.console import Console
-from vicinal.training.recipe import Recipe
+from vicinal.training.recipe import Recipe, settings
 
 
 @dataclass(frozen=True)
@@ -48,15 +52,25 @@ class Experiment:
         """The network in training, with the preprocessing it is measured with."""
         return Encoder(self.method.embedder, self.preprocessing, self.device)
 
+    def plan(self, epoch: int) -> Sequence[Sequence[int]]:
+        """What the method wants to see in ``epoch``; with several processes, what it wants in the first one."""
+        wanted = self.method.batches(epoch)
+        if not len(wanted):
+            raise ConfigError(f"the method plans no batch for epoch {epoch + 1}. Lower the batch size or add data.")
+        plan = parallel.from_first(lambda: wanted)
+        refuse_unequal_parts(plan)
+        return plan
+
     def batches(self, plan: Sequence[Sequence[int]], *, epoch: int, start: int) -> Iterator[Batch]:
-        """The batches of an epoch's plan from number ``start`` on, augmented, on the device."""
-        rest = plan[start:]
+        """The batches of an epoch's plan from number ``start`` on, augmented, on the device: this process's rows."""
+        whole = plan[start:]
+        rest = [parallel.part(rows) for rows in whole]
         transform, seed, skip = self.recipe.transform, self.recipe.seed, self.recipe.skip_corrupt
         if self.resident is not None and isinstance(transform, ImageTransform):
             read = self.resident.load(self.train, rest, transform, seed=seed, epoch=epoch, skip_corrupt=skip)
         else:
             read = load(self.train, rest, transform, seed=seed, epoch=epoch, workers=self.workers, skip_corrupt=skip)
-        for rows, batch in zip(rest, read, strict=True):
+        for rows, batch in zip(whole, read, strict=True):
             largest = int(np.bincount(self.train.labels[np.asarray(rows)]).max())
             yield replace(batch.to(self.device), largest_class=largest)
 
@@ -70,6 +84,11 @@ class Experiment:
             features=features,
             resident=self.resident,
         )
+
+    def selected(self, run: RunDirectory) -> Encoder:
+        """The selected model of the run, whose folder only the first process needs to see."""
+        encoder = parallel.from_first(lambda: Encoder.load(run))
+        return Encoder(encoder.embedder.to(self.device), encoder.preprocessing, self.device)
 
     def untrained(self) -> Encoder:
         """The network as it was before the first step: the same seed gives it again."""
@@ -99,19 +118,48 @@ def prepare(recipe: Recipe, console: Console | None = None) -> Experiment:
     method = build_method(recipe, train, device)
     shared = overlapping_classes(records)
     seen = (f"{len(shared)} classes are in training and test: the test measures known classes.",) if shared else ()
+    unshared = _unshared_norms(method, device)
     workers = pick_workers(recipe, records)
     with (console or Console(quiet=True)).following(len(records), 0, "decoding") as follower:
         resident = resident_if_it_fits(
             records,
             recipe.transform,
             device,
-            resident=recipe.resident,
-            workers=recipe.workers,
+            resident=_residency(recipe, device),
+            workers=recipe.workers if parallel.local_processes() == 1 else workers,
             skip_corrupt=recipe.skip_corrupt,
             channels_last=device.type == "cuda",
             progress=follower.advance,
         )
-    return Experiment(recipe, records, train, method, device, workers, resident, seen + method.notes)
+    _refuse_difference(recipe, records, method)
+    return Experiment(recipe, records, train, method, device, workers, resident, seen + unshared + method.notes)
+
+
+def refuse_unequal_parts(plan: Sequence[Sequence[int]]) -> None:
+    """Rows are gathered without saying how many come from where, so every process brings as many as the others."""
+    count = parallel.processes()
+    for number, rows in enumerate(plan, 1):
+        if len(rows) % count:
+            raise ConfigError(
+                f"{count} processes were to share each batch equally, but batch {number} has {len(rows)} rows. "
+                f"Choose a batch size that {count} divides, or another number of processes."
+            )
+
+
+def _refuse_difference(recipe: Recipe, records: Records, method: Method) -> None:
+    """Processes that train together start from the same settings, rows and weights, wherever each read its own."""
+    if parallel.processes() == 1:
+        return
+    weights = sha256()
+    for tensor in method.embedder.state_dict().values():
+        weights.update(tensor.cpu().contiguous().numpy().tobytes())
+    mine = {"settings": settings(recipe), "records": records.fingerprint(), "weights": weights.hexdigest()}
+    for name, value in parallel.from_first(lambda: mine).items():
+        if mine[name] != value:
+            raise ConfigError(
+                f"all processes start from the same {name}, but process {parallel.rank()} has others than process 0. "
+                f"Use the same version, recipe, data and weight files on every machine."
+            )
 
 
 def _refuse_unmeasurable(records: Records, split: Split) -> None:
@@ -130,7 +178,30 @@ def build_method(recipe: Recipe, train: Records, device: torch.device) -> Method
     method.to(device)
     if device.type == "cuda":
         method.embedder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if device.type == "cuda" and parallel.processes() > 1 and not _frozen(method):
+        parallel.share_norms(method.embedder)
     return method
+
+
+def _frozen(method: Method) -> bool:
+    return bool(getattr(method.embedder.backbone, "freeze_norm", False))
+
+
+def _unshared_norms(method: Method, device: torch.device) -> tuple[str, ...]:
+    """Torch synchronises batch norms on GPUs only; elsewhere say what several processes do instead."""
+    moving = not _frozen(method) and any(isinstance(module, _BatchNorm) for module in method.embedder.modules())
+    if parallel.processes() == 1 or device.type == "cuda" or not moving:
+        return ()
+    return (
+        f"batch norm took its statistics from the rows of each of {parallel.processes()} processes, not from the whole "
+        f"batch: one process, or GPUs, would give other numbers.",
+    )
+
+
+def _residency(recipe: Recipe, device: torch.device) -> Residency:
+    """Each process would keep a copy of its own: on GPUs in its own memory, on a CPU in the one they share."""
+    sharing = device.type == "cpu" and parallel.local_processes() > 1
+    return "off" if recipe.resident == "auto" and sharing else recipe.resident
 
 
 def pick_precision(wanted: str, device: torch.device) -> torch.dtype | None:
@@ -140,13 +211,23 @@ def pick_precision(wanted: str, device: torch.device) -> torch.dtype | None:
 
 
 def pick_device(wanted: str) -> torch.device:
+    """Where to compute; of several processes on a machine each takes a GPU of its own."""
     if wanted == "cuda" and not torch.cuda.is_available():
         raise ConfigError("device=cuda was asked for, but torch sees no GPU. Use device=cpu, or check the driver.")
-    return torch.device("cuda" if wanted == "cuda" or (wanted == "auto" and torch.cuda.is_available()) else "cpu")
+    if wanted == "cpu" or not torch.cuda.is_available():
+        return torch.device("cpu")
+    if parallel.processes() > 1:
+        if parallel.local_rank() >= torch.cuda.device_count():
+            raise ConfigError(
+                f"each process takes a GPU, but there are {parallel.local_processes()} processes on this machine and "
+                f"{torch.cuda.device_count()} GPUs. Start fewer, or use device=cpu."
+            )
+        torch.cuda.set_device(parallel.local_rank())
+    return torch.device("cuda")
 
 
 def pick_workers(recipe: Recipe, records: Records) -> int:
     """Reading files is worth a process per core; arrays in memory are faster without."""
     if recipe.workers is not None:
         return recipe.workers
-    return 0 if records.source.in_memory else min(8, os.cpu_count() or 1)
+    return 0 if records.source.in_memory else min(8, max(1, (os.cpu_count() or 1) // parallel.local_processes()))

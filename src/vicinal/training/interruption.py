@@ -2,17 +2,27 @@
 
 import signal
 import threading
+import time
 from types import FrameType, TracebackType
+
+from vicinal.parallel import Agreement
+
+ECHO_SECONDS = 1.0  # a terminal and a launcher may both pass on one and the same Ctrl-C
+
+
+class Interrupted(KeyboardInterrupt):
+    """Every process has stopped after the same step, as was asked for."""
 
 
 class Interruption:
-    """While entered, the first SIGINT or SIGTERM sets ``requested``; a second SIGINT interrupts at once.
+    """While entered, the first SIGINT or SIGTERM asks to stop; a later SIGINT interrupts at once.
 
     A signal that cut a step in half would leave weights and optimiser out of step, so the step is finished first.
     """
 
     def __init__(self) -> None:
-        self.requested = False
+        self._asked_at: float | None = None
+        self._agreement = Agreement()
         self._before: dict[int, object] = {}
 
     def __enter__(self) -> "Interruption":
@@ -26,8 +36,16 @@ class Interruption:
     ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
+        if error is None:
+            self._agreement.answer()  # nothing is left on its way
+
+    def requested(self) -> bool:
+        """Whether to stop after this step, asked once in each; all processes answer alike, whichever was signalled."""
+        return self._agreement(self._asked_at is not None)
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
-        if self.requested and number == signal.SIGINT:
+        now = time.monotonic()
+        if self._asked_at is None:
+            self._asked_at = now
+        elif number == signal.SIGINT and now - self._asked_at > ECHO_SECONDS:
             raise KeyboardInterrupt
-        self.requested = True

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from vicinal import parallel
 from vicinal.description import describe
 from vicinal.training.experiment import Experiment
 from vicinal.training.listing import listing, packaged_recipes
@@ -54,6 +55,7 @@ def hardware(device: torch.device) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "device": device.type,
+        "processes": parallel.processes(),
     }
     if device.type == "cuda":
         facts["gpu"] = torch.cuda.get_device_name(device)

@@ -1,29 +1,34 @@
 """The caller of the loop: logs, evaluates, selects, saves, and says what a person must know."""
 
+import itertools
 import math
+import os
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from vicinal import parallel
 from vicinal.data.records import Batch
-from vicinal.errors import ConfigError, DivergenceError
+from vicinal.errors import DivergenceError
 from vicinal.evaluation.measure import measure
+from vicinal.parallel import ContactError
 from vicinal.run_directory import Journal, RunDirectory
 from vicinal.training.checkpoint import latest_checkpoint, random_state, save_checkpoint, set_random_state
 from vicinal.training.console import Console, Follower
-from vicinal.training.experiment import Experiment, pick_precision
+from vicinal.training.experiment import Experiment, pick_precision, refuse_unequal_parts
 from vicinal.training.finish import write_results
-from vicinal.training.interruption import Interruption
+from vicinal.training.interruption import Interrupted, Interruption
 from vicinal.training.loop import Step, train
 
 COLLAPSED_SPREAD = 1e-3  # embeddings this near their mean, relative to their length, are one point
 COLLAPSING_SPREAD = 0.1  # ... and this near they are on the way, if the loss stands at its collapsed value too
 STEPS_PER_TRANSFER = 20  # on a GPU: reading a scalar waits for all work before it
-STEPS_WORTH_COMPILING = 4000  # a compiler takes about 20 s and saves about 5 ms a step
+STEPS_WORTH_COMPILING = 4000  # a compiler takes 30 to 50 s and saves about 10 ms a step
 TIMING_SECONDS = 2.0  # between two lines of timing.jsonl
 
 
@@ -53,11 +58,17 @@ class Position:
 class Trainer:
     """Trains one experiment into one run directory."""
 
-    def __init__(self, experiment: Experiment, run: RunDirectory, console: Console) -> None:
+    def __init__(
+        self,
+        experiment: Experiment,
+        run: RunDirectory,
+        console: Console,
+        plan: Sequence[Sequence[int]] | None = None,
+    ) -> None:
         self.experiment, self.run, self.console = experiment, run, console
         self.recipe, self.method = experiment.recipe, experiment.method
         self.position = Position()
-        self._plan: Sequence[Sequence[int]] | None = None
+        self._plan = plan
         self._pending: list[Step] = []  # steps whose scalars are still on the device
         self._rows = 0
         self._accelerated = False
@@ -67,14 +78,15 @@ class Trainer:
         """Stand where a checkpoint stood."""
         self.position = Position(**state["position"])
         self._plan = None if state["plan"] is None else _unpack(state["plan"])
+        refuse_unequal_parts(self._plan or ())
         self.method.load_state_dict(state["method"])
         set_random_state(state["random"])
 
     def go(self) -> None:
         """Train to the end or to an interruption; whatever happens, leave a run that resumes."""
-        self.run.write_status("running", **self._where())
-        self.metrics = Journal(self.run.metrics_path, length=self.position.metrics_length)
-        self.timing = Journal(self.run.timing_path)
+        self._say("running")
+        self.metrics = self._journal(self.run.metrics_path, length=self.position.metrics_length)
+        self.timing = self._journal(self.run.timing_path)
         self._began, self._seconds_before = time.monotonic(), self.position.seconds
         try:
             with Interruption() as interruption:
@@ -82,34 +94,42 @@ class Trainer:
                     self._epoch(interruption)
             if self.position.best is None:  # no validation classes: the last model is the selected one
                 self.position.best_step, self.position.best_epoch = self.position.step, self.position.epoch
-                self.experiment.encoder.save_weights(self.run)
+                self._keep_model()
             self._checkpoint()
             write_results(self.experiment, self.run, asdict(self.position), self.console)
         except KeyboardInterrupt:
-            self.run.write_status("interrupted", **self._where(), message="stopped on request")
+            self._say("interrupted", "stopped on request")
             self.console.line(f"stopped. Go on with: vicinal train --resume {self.run.path}")
             raise
+        except ContactError:
+            raise  # what ended the other process is not known here
         except BaseException as error:
-            self.run.write_status("failed", **self._where(), message=str(error))
+            self._say("failed", str(error))
             raise
         finally:
             self.metrics.close()
             self.timing.close()
-        self.run.write_status("finished", **self._where())
+        self._say("finished")
+
+    def report_end(self, state: str, message: str) -> None:
+        """Say how the run ended where another process has ended it; any process may have to."""
+        if self.run.path.is_dir():  # not every machine need see it
+            checkpoint = latest_checkpoint(self.run.checkpoints_path)
+            place = "the start" if checkpoint is None else f"its last checkpoint, {checkpoint.name}"
+            self.run.write_status(state, **self._where(), message=f"{message.rstrip('.')}. It goes on from {place}.")
 
     # -- one epoch --------------------------------------------------------------------------------
 
     def _epoch(self, interruption: Interruption) -> None:
         experiment, recipe, epoch = self.experiment, self.recipe, self.position.epoch
         if self._plan is None:  # asked once per epoch, also across a resume
-            self._plan = self.method.batches(epoch)
-            if not len(self._plan):
-                raise ConfigError(f"the method plans no batch for epoch {epoch + 1}. Lower the batch size or add data.")
+            self._plan = experiment.plan(epoch)
         if not self._accelerated:
             left = (recipe.epochs - epoch) * len(self._plan) - self.position.batch
             precision, compiled = pick_precision(recipe.precision, experiment.device), self._compiles(left)
             self.method.embedder.accelerate(precision, compiled=compiled)
             self._accelerated = True
+        set_random_state(parallel.from_first(random_state))  # what is drawn for gathered rows is the same everywhere
         batches = experiment.batches(self._plan, epoch=epoch, start=self.position.batch)
         self.method.embedder.train()
         steps = train(self.method, batches, start=self.position.step)
@@ -121,15 +141,19 @@ class Trainer:
                 self._pending.append(step)
                 self.position.step, self.position.batch = step.number + 1, self.position.batch + 1
                 last = self.position.batch == len(self._plan)
+                stop = interruption.requested()
                 due = time.monotonic() - self._saved_at >= recipe.checkpoint_seconds
-                if last or due or interruption.requested or len(self._pending) >= at_once:
+                if last or due or stop or len(self._pending) >= at_once:
                     scalars = self._write_steps(follower)
                     if last:
                         self._watch_collapse(step.batch, scalars)
-                if due or interruption.requested:
+                if last or stop:  # what other processes could not read
+                    for name in itertools.chain.from_iterable(parallel.from_all(self.position.skipped)):
+                        self._note_skipped(name)
+                if due or stop:
                     self._checkpoint()
-                if interruption.requested:
-                    raise KeyboardInterrupt
+                if stop:
+                    raise Interrupted
         if (epoch + 1) % recipe.evaluate_every == 0 or epoch + 1 == recipe.epochs:
             self._select()
         self.position.epoch, self.position.batch, self._plan = epoch + 1, 0, None
@@ -147,7 +171,7 @@ class Trainer:
             scalars = dict(zip(names, values, strict=True))
             self._refuse_divergence(step, scalars)
             self.metrics.append({"kind": "step", "step": step.number, "epoch": self.position.epoch, **scalars})
-            self._rows += len(step.batch.labels)
+            self._rows += parallel.processes() * len(step.batch.labels)
             for index in step.batch.skipped:
                 self._note_skipped(self.experiment.train.source.name(index))
         self._pending.clear()
@@ -163,22 +187,38 @@ class Trainer:
         epoch, validation = self.position.epoch, self.experiment.records.part("validation")
         if not len(validation):
             return
+        parallel.buffers_from_first(self.method.embedder)
         embedded = self.experiment.embed(self.experiment.encoder, validation)
-        scores = measure(embedded, recalls=(1,), clustering=False, seed=self.recipe.seed)
+        scores = parallel.from_first(lambda: measure(embedded, recalls=(1,), clustering=False, seed=self.recipe.seed))
         self.metrics.append(
             {"kind": "evaluation", "step": self.position.step, "epoch": epoch, "split": "validation", "metrics": scores}
         )
         score = scores["recall@1"]
         best = self.position.best is None or score > self.position.best
         if best:
-            self.experiment.encoder.save_weights(self.run)
+            self._keep_model()
             self.position.best, self.position.best_step, self.position.best_epoch = score, self.position.step, epoch
         mark = "  (best so far)" if best else ""
         self.console.line(f"epoch {epoch + 1}/{self.recipe.epochs}  validation R@1 {100 * score:.1f}{mark}")
 
     # -- saving -----------------------------------------------------------------------------------
 
+    def _journal(self, path: Path, *, length: int | None = None) -> Journal:
+        return Journal(path, length=length) if parallel.first() else Journal(Path(os.devnull))
+
+    def _say(self, state: str, message: str | None = None) -> None:
+        if parallel.first():
+            self.run.write_status(state, **self._where(), **({} if message is None else {"message": message}))
+
+    def _keep_model(self) -> None:
+        if parallel.first():
+            self.experiment.encoder.save_weights(self.run)
+
     def _checkpoint(self) -> None:
+        """Save where the run stands: all processes stand there, so the first one does."""
+        self._saved_at = time.monotonic()
+        if not parallel.first():
+            return
         self.position.metrics_length = self.metrics.sync()
         self.position.seconds = self._seconds()
         state = {
@@ -194,7 +234,8 @@ class Trainer:
         return round(self._seconds_before + time.monotonic() - self._began, 3)
 
     def _where(self) -> dict[str, Any]:
-        return {"epoch": self.position.epoch, "step": self.position.step, "seconds": self.position.seconds}
+        where = {"epoch": self.position.epoch, "step": self.position.step, "seconds": self.position.seconds}
+        return where | {"processes": parallel.processes()}
 
     # -- what a person must know ------------------------------------------------------------------
 
@@ -204,14 +245,16 @@ class Trainer:
             return
         files = ", ".join(self.experiment.train.source.name(int(index)) for index in step.batch.indices[:8])
         checkpoint = latest_checkpoint(self.run.checkpoints_path)
+        rows = parallel.processes() * len(step.batch.indices)
         raise DivergenceError(
-            f"training diverged at step {step.number}: {bad}. Its batch of {len(step.batch.indices)} rows began with "
+            f"training diverged at step {step.number}: {bad}. Its batch of {rows} rows held "
             f"{files}. Last good checkpoint: {checkpoint or 'none yet'}. Lower the learning rate, or look at these "
             f"inputs with `vicinal data check`."
         )
 
     def _watch_collapse(self, batch: Batch, scalars: dict[str, float]) -> None:
         """Say so when all embeddings have become one point, or the loss stands where it would stand then."""
+        batch = replace(batch, labels=parallel.all_rows(batch.labels))
         spread, collapsed = scalars.get("spread", 1.0), self.method.collapsed_loss(batch)
         stuck = abs(scalars["loss"] - collapsed) <= 1e-2 * max(abs(collapsed), 1e-2)
         if spread < COLLAPSED_SPREAD or (stuck and spread < COLLAPSING_SPREAD):

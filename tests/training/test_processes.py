@@ -1,0 +1,243 @@
+"""Several processes train as one does; whoever ends, and however, leaves nothing running and a run that resumes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from safetensors.torch import load_file
+
+from vicinal.errors import ConfigError
+from vicinal.run_directory import RunDirectory
+from vicinal.training.checkpoint import latest_checkpoint, load_checkpoint
+from vicinal.training.console import Console
+from vicinal.training.experiment import pick_device, refuse_unequal_parts
+from vicinal.training.interruption import Interruption
+from vicinal.training.launcher import wanted
+from vicinal.training.overrides import apply
+from vicinal.training.recipe import find_recipe
+from vicinal.training.run import resume, start
+
+VICINAL = [sys.executable, "-m", "vicinal", "train"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "--", "vicinal", "train"]
+SILENT = ["--quiet", "--no-report"]
+
+
+def one_process(tiny, path, console, *overrides):
+    file, data = tiny
+    return start(file, apply(find_recipe(file), [data, *overrides]), path, command="test", console=console)
+
+
+def test_two_processes_give_the_run_of_one(tiny, tmp_path, console):
+    file, data = tiny
+    path = tmp_path / "two"
+    # Noise comes after the gather: all processes must draw the same, and what one process would.
+    words = [file, data, "noisy=true", "--processes", "2", "--run", str(path), *SILENT]
+    done = subprocess.run([*VICINAL, *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Recall@1") == 1, "only the first process speaks"
+    one, two = one_process(tiny, tmp_path / "one", console, "noisy=true"), RunDirectory.open(path)
+
+    assert two.status["state"] == "finished"
+    assert two.info["hardware"]["processes"] == two.status["processes"] == 2
+    for a, b in zip(one.metrics(), two.metrics(), strict=True):
+        assert a == pytest.approx(b, abs=1e-5) if a["kind"] == "step" else a == b
+    close(load_file(one.weights_path), load_file(two.weights_path))
+    close(*(load_checkpoint(latest_checkpoint(run.checkpoints_path))["method"] for run in (one, two)))
+    assert one.results["rows"] == two.results["rows"]
+    assert sorted(p.name for p in one.path.rglob("*")) == sorted(p.name for p in two.path.rglob("*"))
+
+
+def test_a_batch_that_cannot_be_shared_is_refused(monkeypatch):
+    monkeypatch.setattr("vicinal.parallel.processes", lambda: 2)
+    refuse_unequal_parts([[1, 2], [3, 4, 5, 6]])
+    with pytest.raises(ConfigError, match="2 processes were to share each batch equally, but batch 2 has 3 rows"):
+        refuse_unequal_parts([[1, 2], [3, 4, 5]])
+
+
+def test_more_processes_than_gpus_are_refused(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    monkeypatch.setattr("vicinal.parallel.processes", lambda: 2)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    with pytest.raises(ConfigError, match="2 processes on this machine and 1 GPUs"):
+        pick_device("auto")
+    assert pick_device("cpu").type == "cpu"
+
+
+def test_processes_are_started_once_and_by_one_launcher(monkeypatch):
+    assert wanted(2) and not wanted(1)
+    with pytest.raises(ConfigError, match="but 0 came"):
+        wanted(0)
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert not wanted(2)
+    with pytest.raises(ConfigError, match="a launcher has started 2"):
+        wanted(4)
+
+
+def test_an_echo_of_ctrl_c_is_not_a_second_one(monkeypatch):
+    with Interruption() as interruption:
+        assert not interruption.requested()
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        assert interruption.requested()
+        monkeypatch.setattr("vicinal.training.interruption.ECHO_SECONDS", 0.0)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.slow
+def test_a_refusal_is_said_once_and_before_there_is_a_folder(tiny, tmp_path):
+    recipe = Path(tiny[0])
+    recipe.write_text(recipe.read_text().replace("per_class=4", "per_class=3"))
+    words = [str(recipe), tiny[1], "--processes", "2", "--run", str(tmp_path / "run"), *SILENT]
+    done = subprocess.run([*VICINAL, *words], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.count("batch 1 has 9 rows") == 1 and "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_ctrl_c_then_kill_minus_nine_then_one_process_change_nothing(tiny, tmp_path, console):
+    """The same run three times over: asked to stop, gone on with, killed in part, and finished by one process."""
+    settings = ["noisy=true", "epochs=6"]
+    whole = one_process(tiny, tmp_path / "whole", console, *settings)
+    file, data = tiny
+    path = tmp_path / "run"
+    words = [file, data, *settings, "slow=0.05", "--processes", "2", "--run", str(path), "--no-report"]
+    launcher, ranks = begin([*VICINAL, *words, "checkpoint_seconds=1000"], path, steps=3)
+    launcher.send_signal(signal.SIGINT)
+    said = ended(launcher, ranks, code=130)
+    assert f"vicinal train --resume {path}" in said
+    run = RunDirectory.open(path)
+    assert run.status["state"] == "interrupted"
+    reached = load_checkpoint(latest_checkpoint(run.checkpoints_path))["position"]["step"]
+    assert reached == run.status["step"] == steps_of(path)
+
+    saved = json.loads(run.info_path.read_text())
+    saved["recipe"]["settings"]["checkpoint_seconds"] = 0.0  # a kill must lose nothing, to see that it loses nothing
+    run.info_path.write_text(json.dumps(saved))
+    words = [file, "--resume", str(path), "--processes", "2", "--no-report"]
+    launcher, ranks = begin([*VICINAL, *words], path, steps=reached + 3)
+    os.kill(ranks[1], signal.SIGKILL)
+    said = ended(launcher, ranks, code=1)
+    assert "process 1 of 2: ended without a word" in said
+    assert run.status["state"] == "failed" and "process 1 of 2" in run.status["message"]
+    assert latest_checkpoint(run.checkpoints_path).name in run.status["message"]
+
+    resume(path, recipe=file, console=console)
+    for a, b in zip(whole.metrics(), run.metrics(), strict=True):
+        assert a == pytest.approx(b, abs=1e-5) if a["kind"] == "step" else a == b
+    close(load_file(whole.weights_path), load_file(run.weights_path))
+    assert run.status["state"] == "finished" and run.status["processes"] == 1
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on_bit_for_bit_in_as_many_processes(tiny, tmp_path):
+    """Killed is the first process, so another one has to say so; started by torchrun, resumed by our launcher."""
+    file, data = tiny
+    settings, together = ["noisy=true", "epochs=6", "checkpoint_seconds=0"], ["--processes", "2", *SILENT]
+    whole, path = tmp_path / "whole", tmp_path / "run"
+    subprocess.run([*VICINAL, file, data, *settings, "--run", str(whole), *together], check=True)
+    words = [file, data, *settings, "slow=0.05", "--run", str(path), *SILENT]
+    launcher, ranks = begin([*TORCHRUN, *words], path, steps=8)
+    os.kill(ranks[0], signal.SIGKILL)
+    ended(launcher, ranks, code=1)
+    status = RunDirectory.open(path).status
+    assert status["state"] == "failed" and "process 0 of 2" in status["message"]
+    subprocess.run([*VICINAL, file, "--resume", str(path), *together], check=True)
+    for name in ("metrics.jsonl", "model.safetensors"):
+        assert (path / name).read_bytes() == (whole / name).read_bytes()
+
+
+def on_one_gpu(number: int, folder: str, count: int) -> None:
+    """A process of ``count`` that share one GPU, which NCCL refuses; gloo moves their rows through the host."""
+    torch.backends.cudnn.allow_tf32 = False
+    if count > 1:
+        dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=number, world_size=count)
+    settings = ["epochs=2", "widths=8,16", "data.per_class=12", "precision=float32", "device=cuda", "restarts=1"]
+    recipe = apply(find_recipe("glyphs_triplet"), settings)
+    start("glyphs_triplet", recipe, Path(folder) / f"of_{count}", command="test", console=Console(quiet=True))
+    if count > 1:
+        dist.destroy_process_group()
+
+
+@pytest.mark.gpu
+def test_synchronised_norms_on_a_gpu_see_the_whole_batch(tmp_path):
+    for count in (1, 2):
+        mp.start_processes(on_one_gpu, args=(str(tmp_path), count), nprocs=count, start_method="spawn")
+    one, two = (list(RunDirectory.open(tmp_path / f"of_{count}").metrics()) for count in (1, 2))
+    losses = [[line["loss"] for line in lines if line["kind"] == "step"] for lines in (one, two)]
+    assert losses[0][:10] == pytest.approx(losses[1][:10], rel=1e-3)
+    assert len(losses[0]) == len(losses[1])
+    a, b = (set(load_file(tmp_path / f"of_{count}" / "model.safetensors")) for count in (1, 2))
+    assert a == b
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("error", "code"), [("DataError('no such picture')", 2), ("RuntimeError('a bug')", 1)])
+def test_an_error_in_one_process_ends_all_and_is_named(tiny, tmp_path, error, code):
+    recipe = Path(tiny[0])
+    text = recipe.read_text().replace("import time\n", "import os, time\nfrom vicinal.errors import DataError\n")
+    breaks = f"        if self.calls == 4 and os.environ['RANK'] == '1':\n            raise {error}\n"
+    recipe.write_text(text.replace("        self.calls += 1\n", "        self.calls += 1\n" + breaks))
+    path = tmp_path / "run"
+    words = [str(recipe), tiny[1], "--processes", "2", "--run", str(path), *SILENT]
+    began = time.monotonic()
+    done = subprocess.run([*VICINAL, *words], capture_output=True, text=True, timeout=120)
+    assert done.returncode == code and time.monotonic() - began < 100
+    message = error.split("'")[1]
+    assert f"error: process 1 of 2: {message}" in done.stderr
+    assert ("Traceback" in done.stderr) == (code == 1)
+    status = RunDirectory.open(path).status
+    assert status["state"] == "failed" and f"process 1 of 2: {message}. It goes on from" in status["message"]
+
+
+def begin(command, path, *, steps):
+    """Start a run and wait until it has taken some steps; return its launcher and the processes by their numbers."""
+    launcher = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    while steps_of(path) < steps and launcher.poll() is None:
+        time.sleep(0.01)
+    children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
+    numbered = {}
+    for child in children:
+        for word in Path(f"/proc/{child}/environ").read_text().split("\0"):
+            if word.startswith("RANK="):
+                numbered[int(word.removeprefix("RANK="))] = int(child)
+    assert sorted(numbered) == [0, 1], "the run ended before it could be disturbed"
+    return launcher, numbered
+
+
+def ended(launcher, ranks, *, code):
+    """Wait for the end, which comes within seconds (of a machine that has nothing else to do); what was said."""
+    _, said = launcher.communicate(timeout=60)
+    assert launcher.returncode == code, said
+    assert not [number for number, pid in ranks.items() if Path(f"/proc/{pid}").exists()]
+    return said
+
+
+def steps_of(path):
+    file = path / "metrics.jsonl"
+    return file.read_text().count('"kind": "step"') if file.exists() else 0
+
+
+def close(a, b):
+    if isinstance(a, torch.Tensor):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
+    elif isinstance(a, dict):
+        assert a.keys() == b.keys()
+        for key in a:
+            close(a[key], b[key])
+    elif isinstance(a, (list, tuple)):
+        for x, y in zip(a, b, strict=True):
+            close(x, y)
+    else:
+        assert a == pytest.approx(b)
