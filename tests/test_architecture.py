@@ -9,7 +9,7 @@ SRC = Path(__file__).parents[1] / "src/vicinal"
 LAYERS = [
     {"errors"},
     {"files", "description", "geometry", "tuples", "parallel"},
-    {"run_directory"},
+    {"run_directory", "exhibits"},
     {"mining", "reports"},  # reports read run directories, never live objects
     {"losses", "sampling", "models", "data", "index", "linear"},
     {"synthesis", "assessment", "evaluation", "compat"},

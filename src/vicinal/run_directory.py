@@ -106,6 +106,10 @@ class RunDirectory:
         return self.artefacts_path / "thumbnails.png"
 
     @property
+    def exhibit_thumbnails_path(self) -> Path:
+        return self.artefacts_path / "exhibits.png"
+
+    @property
     def report_path(self) -> Path:
         return self.path / "report.html"
 

@@ -75,7 +75,7 @@ def test_an_unknown_kind_of_line_is_left_to_its_readers():
 
 
 def test_each_group_is_one_chart_and_the_losses_come_first():
-    names = ("active", "hardness/pull", "learning_rate", "loss", "hardness/push", "metric_loss")
+    names = ("active", "hardness/pull", "learning_rate", "loss", "hardness/push", "metric_loss", "zero_share/real")
     lines = [{"kind": "step", "step": s, "epoch": 0, **dict.fromkeys(names, 0.5)} for s in range(3)]
     lines.append({"kind": "evaluation", "step": 2, "epoch": 0, "split": "validation", "metrics": {"recall@1": 0.5}})
     found = charts(read_progress(lines))
@@ -85,6 +85,7 @@ def test_each_group_is_one_chart_and_the_losses_come_first():
         ("Share of active tuples", ["active"]),
         ("Hardness", ["pull", "push"]),
         ("Learning rate", ["learning_rate"]),
+        ("Zero share", ["real"]),
     ]
-    assert [chart.unit for chart in found] == ["number", "share", "share", "number", "number"]
+    assert [chart.unit for chart in found] == ["number", "share", "share", "number", "number", "share"]
     assert len({chart.key for chart in found}) == len(found)

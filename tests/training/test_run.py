@@ -215,3 +215,12 @@ def _equal(a, b) -> bool:
     if isinstance(a, (list, tuple)):
         return len(a) == len(b) and all(map(_equal, a, b))
     return a == b
+
+
+def test_a_run_without_artefacts_keeps_what_a_comparison_needs(finished, tiny, tmp_path, console):
+    bare = begin(tiny, tmp_path / "bare", console, "artefacts=false")
+    assert bare.results == finished.results
+    written = bare.arrays("by_class")
+    rows = {row["name"]: row["metrics"] for row in bare.results["rows"]}
+    assert written["hits"].sum() / written["queries"].sum() == pytest.approx(rows["trained"]["recall@1"])
+    assert {path.name for path in bare.artefacts_path.iterdir()} == {"by_class.npz", "diagnostics.json"}

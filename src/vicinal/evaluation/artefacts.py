@@ -24,10 +24,16 @@ MEMBERS = 6  # thumbnails of each of the worst classes
 TILE, COLUMNS = 48, 40  # thumbnails: pixels per side, tiles per row
 
 
-def write_artefacts(run: RunDirectory, trained: Embedded, untrained: Embedded, *, seed: int) -> None:
-    """Write retrievals, map, confusions and the thumbnails they need for the measured part."""
+def write_artefacts(
+    run: RunDirectory, trained: Embedded, untrained: Embedded, *, seed: int, pictures: bool = True
+) -> None:
+    """Write right answers by class, and, as ``pictures``, retrievals, map, confusions and their thumbnails."""
     rng = np.random.default_rng(seed)
-    found = neighbours(trained.vectors, NEIGHBOURS)
+    found = neighbours(trained.vectors, NEIGHBOURS if pictures else 1)
+    if "role" not in trained.records.columns:  # else first neighbours are sought in a gallery, not here
+        _by_class(run, found.ids[:, 0], trained)
+    if not pictures:
+        return
     shown = _retrievals(run, found, trained, untrained, rng) | _map(run, trained, rng, seed)
     shown |= _confusions(run, found.ids[:, 0], trained)
     _records(run, trained.records, sorted(shown))
@@ -85,6 +91,17 @@ def _map(run: RunDirectory, trained: Embedded, rng: np.random.Generator, seed: i
     position = tsne(trained.vectors[torch.from_numpy(record)], seed=seed)
     run.write_arrays("map", record=record, position=position.numpy())
     return set(record.tolist())
+
+
+def _by_class(run: RunDirectory, first: Int[Tensor, "n"], trained: Embedded) -> None:
+    """Queries and right first neighbours of each class: what a comparison of two runs needs of each."""
+    rows = sorted(recall_by_class(first, trained.labels), key=lambda row: row.label)
+    run.write_arrays(
+        "by_class",
+        label=np.array([row.label for row in rows]),
+        queries=np.array([row.queries for row in rows]),
+        hits=np.array([round(row.recall * row.queries) for row in rows]),
+    )
 
 
 def _confusions(run: RunDirectory, first: Int[Tensor, "n"], trained: Embedded) -> set[int]:

@@ -1,12 +1,13 @@
 """What the loop asks of a method. Training loops fork at the update step, so the seam is there."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from vicinal.data.records import Batch
+from vicinal.exhibits import Exhibit
 from vicinal.models.embedder import Embedder
 
 
@@ -25,6 +26,11 @@ class Method(Protocol):
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader of its results should know (classes left out of batches, ...)."""
+        ...
+
+    @property
+    def readings(self) -> Mapping[str, str]:
+        """How to read the chart of a group of its scalars: one or two sentences by the group's name, for the report."""
         ...
 
     def to(self, device: torch.device) -> None:
@@ -48,6 +54,10 @@ class Method(Protocol):
 
     def collapsed_loss(self, batch: Batch) -> float:
         """The loss this batch would have if all embeddings were equal: where a collapsed run gets stuck."""
+        ...
+
+    def exhibits(self) -> Sequence[Exhibit]:
+        """Pictures of what it does inside, asked for once when training has ended; there may be none."""
         ...
 
     def state_dict(self) -> dict[str, Any]:

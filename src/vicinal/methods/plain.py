@@ -1,6 +1,6 @@
 """The method that every other one is measured against: embed, score, step."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from vicinal.data.records import Batch
+from vicinal.exhibits import Exhibit
 from vicinal.losses.activity import active_share
 from vicinal.methods.optimisation import Optimisation, fuse
 from vicinal.models.embedder import Embedder
@@ -59,6 +60,10 @@ class Plain:
     def notes(self) -> tuple[str, ...]:
         return () if self.sampler.note is None else (self.sampler.note,)
 
+    @property
+    def readings(self) -> Mapping[str, str]:
+        return {}
+
     def to(self, device: torch.device) -> None:
         self.embedder.to(device)
         self.loss.to(device)
@@ -84,6 +89,9 @@ class Plain:
 
     def collapsed_loss(self, batch: Batch) -> float:
         return collapsed_loss(self.loss, batch.labels, self.embedder.dim or self.embedder.width)
+
+    def exhibits(self) -> Sequence[Exhibit]:
+        return ()
 
     def state_dict(self) -> dict[str, Any]:
         state = {

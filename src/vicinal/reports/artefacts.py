@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -105,13 +106,13 @@ class Artefacts:
 def read_artefacts(run: RunDirectory) -> Artefacts:
     """All that the report shows besides numbers, checked once; a file that contradicts the format is refused."""
     thumbnails, records = _records(run)
-    with _format_of("retrieval.npz"):
+    with format_of("retrieval.npz"):
         gallery = _gallery(run, records)
-    with _format_of("map.npz"):
+    with format_of("map.npz"):
         embedding_map = _map(run, records)
-    with _format_of("classes.json"):
+    with format_of("classes.json"):
         worst, confused = _classes(run, records)
-    with _format_of("diagnostics.json"):
+    with format_of("diagnostics.json"):
         document = run.document("diagnostics")
         diagnostics = [] if document is None else [dict(row) for row in document["rows"]]
     return Artefacts(thumbnails, gallery, embedding_map, worst, confused, diagnostics)
@@ -121,26 +122,29 @@ def _records(run: RunDirectory) -> tuple[Thumbnails | None, dict[int, Record]]:
     document = run.document("records")
     if document is None:
         return None, {}
-    with _format_of("records.json"):
-        records = {r["id"]: Record(r["name"], r["class"], r.get("tile")) for r in document["records"]}
-        if not run.thumbnails_path.is_file():
-            return None, {id: Record(r.name, r.label, None) for id, r in records.items()}
-        png = run.thumbnails_path.read_bytes()
-        try:
-            with Image.open(BytesIO(png)) as image:
-                thumbnails = Thumbnails(png, document["tile"], document["columns"], image.size)
-        except (OSError, SyntaxError, Image.DecompressionBombError) as error:
-            raise RunError(
-                f"{run.thumbnails_path} cannot be read as an image: {error}. Evaluate the run anew."
-            ) from error
-        last = max((r.tile for r in records.values() if r.tile is not None), default=0)
-        right, bottom = (corner + thumbnails.tile for corner in thumbnails.corner(last))
-        if bottom > thumbnails.size[1] or right > thumbnails.size[0]:
-            raise RunError(
-                f"records.json names tile {last}, which ends at pixel {right}, {bottom}, but {run.thumbnails_path} "
-                f"has {thumbnails.size[0]} x {thumbnails.size[1]} pixels. Evaluate the run anew."
-            )
-        return thumbnails, records
+    with format_of("records.json"):
+        return read_thumbnails(document, run.thumbnails_path, "records.json")
+
+
+def read_thumbnails(document: Mapping[str, Any], path: Path, file: str) -> tuple[Thumbnails | None, dict[int, Record]]:
+    """The records that ``document``, the content of ``file``, lists, and the sheet at ``path`` that shows them."""
+    records = {r["id"]: Record(r["name"], r["class"], r.get("tile")) for r in document["records"]}
+    if not path.is_file():
+        return None, {id: Record(r.name, r.label, None) for id, r in records.items()}
+    png = path.read_bytes()
+    try:
+        with Image.open(BytesIO(png)) as image:
+            thumbnails = Thumbnails(png, document["tile"], document["columns"], image.size)
+    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+        raise RunError(f"{path} cannot be read as an image: {error}. Evaluate the run anew.") from error
+    last = max((r.tile for r in records.values() if r.tile is not None), default=0)
+    right, bottom = (corner + thumbnails.tile for corner in thumbnails.corner(last))
+    if bottom > thumbnails.size[1] or right > thumbnails.size[0]:
+        raise RunError(
+            f"{file} names tile {last}, which ends at pixel {right}, {bottom}, but {path} "
+            f"has {thumbnails.size[0]} x {thumbnails.size[1]} pixels. Evaluate the run anew."
+        )
+    return thumbnails, records
 
 
 def _gallery(run: RunDirectory, records: Mapping[int, Record]) -> list[Query]:
@@ -198,7 +202,7 @@ def _classes(run: RunDirectory, records: Mapping[int, Record]) -> tuple[list[Wor
 
 
 @contextmanager
-def _format_of(file: str) -> Iterator[None]:
+def format_of(file: str) -> Iterator[None]:
     """Turn what a malformed artefact does to its reader into a refusal that names the file."""
     try:
         yield

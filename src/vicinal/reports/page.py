@@ -19,6 +19,8 @@ from vicinal.reports import facts
 from vicinal.reports.artefacts import Artefacts, EmbeddingMap, Record, Thumbnails, read_artefacts
 from vicinal.reports.colours import class_colours
 from vicinal.reports.diagnostics import ACTIVE_READING, SPECTRUM_READING, measures, spectrum_chart
+from vicinal.reports.exhibit_figures import draw_exhibits
+from vicinal.reports.exhibits import Exhibition, place_scatter, read_exhibition
 from vicinal.reports.lettering import letter
 from vicinal.reports.pictures import draw_confused, draw_retrieval
 from vicinal.reports.plots import draw_curves, draw_map, draw_spectrum, unit_square
@@ -35,11 +37,11 @@ def write_page(path: Path) -> Path:
     run = RunDirectory.open(path)
     artefacts = read_artefacts(run)
     progress = read_progress(run.metrics())
-    results = run.results or {}
-    for name, figure in _figures(results, progress, artefacts).items():
+    results, exhibition = run.results or {}, read_exhibition(run)
+    for name, figure in (_figures(results, progress, artefacts) | draw_exhibits(exhibition)).items():
         letter(figure)
         write_atomically(run.figures_path / f"{name}.png", partial(figure.savefig, format="png", dpi=_DOTS_PER_INCH))
-    page = render(run.info, run.status, results, progress, artefacts)
+    page = render(run.info, run.status, results, progress, artefacts, exhibition)
     # A file name that is no text at all reaches us as lone surrogates, which no encoding can hold.
     write_text(run.report_path, page.encode(errors="replace").decode())
     return run.report_path
@@ -51,6 +53,7 @@ def render(
     results: Mapping[str, Any],
     progress: Progress,
     artefacts: Artefacts,
+    exhibition: Exhibition = Exhibition(),  # noqa: B008 (frozen and empty)
 ) -> str:
     """The page as text: a pure function of what the run directory holds."""
     scripts = [_shipped(name) for name in ("charts.js", "map.js")]
@@ -60,6 +63,7 @@ def render(
     selected = results.get("selected") or {}
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"per_cent": per_cent, "place": partial(_place, thumbnails)}
+    environment.filters |= {"shown": partial(_place, exhibition.thumbnails), "scatter": place_scatter}
     return environment.from_string(_shipped("page.html.j2")).render(
         css=Markup(_shipped("page.css")),
         scripts=[Markup(script) for script in scripts],
@@ -81,7 +85,10 @@ def render(
         selected=selected,
         curves=[chart for chart in drawn if chart not in active],
         active=active,
-        active_reading=ACTIVE_READING,
+        active_reading=exhibition.readings.get("active", ACTIVE_READING),
+        readings={f"scalar-{group}": text for group, text in exhibition.readings.items()},
+        exhibition=exhibition,
+        exhibit_sheet=_sheet(exhibition.thumbnails) if exhibition.thumbnails else None,
         spectrum=spectrum,
         spectrum_reading=SPECTRUM_READING,
         measures=measures(artefacts.diagnostics),

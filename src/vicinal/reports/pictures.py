@@ -22,7 +22,7 @@ _TICK = Path([(-0.6, 0.0), (-0.15, -0.45), (0.65, 0.5)])
 _CROSS = Path([(-0.5, -0.5), (0.5, 0.5), (-0.5, 0.5), (0.5, -0.5)], [Path.MOVETO, Path.LINETO] * 2)
 
 
-class _Board:
+class Board:
     """Square cells, counted from the left upper one, that hold a thumbnail each.
 
     Tiles, frames and signs are collected and drawn together: one image and a few collections instead of hundreds.
@@ -81,7 +81,7 @@ def draw_retrieval(queries: Sequence[Query], thumbnails: Thumbnails) -> Figure:
     depth = min(_NEIGHBOURS, max(len(query.trained) for query in queries))
     compared = any(query.untrained for query in queries)
     second = 1.5 + depth + 0.5  # where the untrained neighbours begin
-    board = _Board(second + depth + 0.1 if compared else second, 0.6 + len(queries), thumbnails)
+    board = Board(second + depth + 0.1 if compared else second, 0.6 + len(queries), thumbnails)
     board.write("query", 0.1, 0.3)
     board.write("nearest after training", 1.5, 0.3)
     if compared:
@@ -102,7 +102,7 @@ def draw_confused(confused: Sequence[Confusion], thumbnails: Thumbnails) -> Figu
     if not shown:
         return None
     columns = min(3, len(shown))
-    board = _Board(7.0 * columns, 1.2 * -(-len(shown) // columns) + 0.1, thumbnails)
+    board = Board(7.0 * columns, 1.2 * -(-len(shown) // columns) + 0.1, thumbnails)
     for place, (pair, (query, neighbour)) in enumerate(shown):
         x, y = 7.0 * (place % columns) + 0.1, 1.2 * (place // columns) + 0.1
         board.put(query, x, y)

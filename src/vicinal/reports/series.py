@@ -153,7 +153,7 @@ def charts(progress: Progress) -> list[Chart]:
     """One chart per group of scalars (the losses first) and one per evaluated split.
 
     A name's group stands before its slash; ``loss`` and what ends in ``_loss`` are one group, any other bare
-    name is a group of its own, because its scale is its own.
+    name is a group of its own, because its scale is its own. Groups named ``..._share`` hold fractions.
     """
     groups: dict[str, dict[str, Curve]] = {}
     for name, curve in progress.scalars.items():
@@ -171,7 +171,7 @@ def charts(progress: Progress) -> list[Chart]:
     scalars = [
         Chart("scalar-active", "Share of active tuples", "share", lines)
         if group == "active"
-        else Chart(f"scalar-{group}", metric_title(group), "number", lines)
+        else Chart(f"scalar-{group}", metric_title(group), "share" if group.endswith("_share") else "number", lines)
         for group, lines in groups.items()
     ]
     losses = [chart for chart in scalars if chart.key == "scalar-loss"]

@@ -6,6 +6,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from vicinal import parallel
 from vicinal.data import DATASETS, open_path
 from vicinal.data.records import Records, Split
 from vicinal.data.splits import hold_out
@@ -19,6 +20,7 @@ from vicinal.evaluation.retrieval import relevant_counts
 from vicinal.models import Embedder, Identity
 from vicinal.run_directory import FORMAT, RunDirectory
 from vicinal.training.console import Console
+from vicinal.training.exhibition import write_exhibition
 from vicinal.training.experiment import Experiment
 
 RAW_PIXELS = 64 * 64 * 3  # inputs up to this size are also measured as they are
@@ -28,17 +30,21 @@ TRAIN_SAMPLE = 10_000  # training records behind the train-against-test diagnosi
 def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[str, Any], console: Console) -> None:
     """Measure raw inputs, the untrained and the selected network on the test classes; write results and artefacts."""
     recipe, records = experiment.recipe, experiment.records
+    if parallel.first():
+        write_exhibition(run, experiment.method, experiment.train)
     split: Split = "test" if (records.splits == "test").any() else "validation"
     part = records.part(split)
     if not len(part):
         console.line("no test or validation classes: nothing to measure.", warning=True)
         return
     console.line(f"measuring {len(part)} {split} records")
-    encoder = Encoder.load(run, experiment.device)
+    encoder = experiment.selected(run)
     untrained = _unit(experiment.embed(experiment.untrained(), part, features=True))
     trained = experiment.embed(encoder, part)
     known = experiment.embed(encoder, _sample(experiment.train, recipe.seed))
     raw = _raw(experiment, part)
+    if not parallel.first():  # all have embedded their parts; one measures
+        return
 
     def scores(embedded: Embedded, *, clustering: bool) -> dict[str, float]:
         return measure(
@@ -58,7 +64,7 @@ def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[s
             ]
         },
     )
-    write_artefacts(run, trained, untrained, seed=recipe.seed)
+    write_artefacts(run, trained, untrained, seed=recipe.seed, pictures=recipe.artefacts)
     skipped = sorted({*position["skipped"], *trained.skipped})
     run.write_results(
         {
@@ -70,7 +76,7 @@ def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[s
             "skipped": len(skipped),
             "selected": _selected(position),
             "rows": [{"name": name, "metrics": metrics} for name, metrics in rows.items()],
-            "notes": [*experiment.notes, *_lone(trained), *(f"could not be read: {name}" for name in skipped)],
+            "notes": [*_notes(experiment), *_lone(trained), *(f"could not be read: {name}" for name in skipped)],
         }
     )
 
@@ -112,6 +118,11 @@ def measure_run(
         "rows": [{"name": "trained", "metrics": metrics}],
         "notes": [f"could not be read: {name}" for name in embedded.skipped],
     }
+
+
+def _notes(experiment: Experiment) -> tuple[str, ...]:
+    """What was known before training, and what the method has to say after it."""
+    return tuple(dict.fromkeys((*experiment.notes, *experiment.method.notes)))
 
 
 def _lone(embedded: Embedded) -> list[str]:

@@ -36,6 +36,7 @@ class Recipe(ABC):
         evaluate_every: epochs between two looks at the validation classes.
         recalls: the K of Recall@K in the result table.
         restarts: k-means restarts behind NMI, AMI and F1.
+        artefacts: whether the report gets retrievals, map and confusions; a table of many runs does without.
         device: ``auto`` takes the GPU where there is one.
         precision: of the backbone in training; ``auto`` is bfloat16 on a GPU that has it and float32 elsewhere. What is
             measured and deployed is float32.
@@ -56,6 +57,7 @@ class Recipe(ABC):
     evaluate_every: int = 1
     recalls: tuple[int, ...] = (1, 2, 4, 8)
     restarts: int = 3
+    artefacts: bool = True
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     compile: Literal["auto", "on", "off"] = "auto"

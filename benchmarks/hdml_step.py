@@ -1,0 +1,124 @@
+"""The price of HDML: its step beside the plain step with the same network, loss and batch, on a GPU.
+
+    PYTHONPATH=src python benchmarks/hdml_step.py                # prints the table; about two minutes on one GPU
+    PYTHONPATH=src python benchmarks/hdml_step.py --size 64 --rounds 3 --device cpu    # a rehearsal without a GPU
+
+Random images at 227 px (no data is needed), 512 dimensions, N-pair loss with 64 pairs (batch 128) and triplet loss with
+40 triplets (batch 120), as Zheng et al. (CVPR 2019) trained; bfloat16, channels last, frozen norms, as the trainer has
+them. Both methods are built from the same seed and take their steps alternately in one process; each round waits for
+the device before and after a step. The ratio is the median over rounds of (HDML step / plain step), with its range.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from measuring import commit, verdict
+from vicinal.data.records import Batch
+from vicinal.losses.loss import Loss
+from vicinal.methods.hdml import HDML
+from vicinal.methods.optimisation import Optimisation
+from vicinal.methods.plain import Plain
+from vicinal.models import EfficientNetLite, Embedder, GoogLeNet
+from vicinal.synthesis import Hardness, published_n_pair, published_triplet
+
+DIM, CLASSES = 512, 100
+BACKBONES: dict[str, Callable[[], torch.nn.Module]] = {
+    "EfficientNet-Lite0": lambda: EfficientNetLite("lite0", freeze_norm=True),
+    "GoogLeNet": lambda: GoogLeNet(freeze_norm=True),
+}
+LOSSES: dict[str, tuple[Callable[[], Loss], int, float]] = {  # loss, batch, most that HDML may cost
+    "N-pair": (lambda: published_n_pair("relative"), 128, 1.25),
+    "triplet": (lambda: published_triplet("relative"), 120, 1.15),
+}
+
+
+class NoSampler:
+    """The benchmark makes its own batches."""
+
+    note = None
+
+    def epoch(self, number: int) -> list[list[int]]:
+        return []
+
+    def __len__(self) -> int:
+        return 1000
+
+
+def labels_for(name: str, batch: int) -> torch.Tensor:
+    if name == "N-pair":
+        return torch.arange(batch // 2).repeat(2)
+    third = batch // 3
+    return torch.cat([torch.arange(third), torch.arange(third), third + torch.arange(third)])
+
+
+def methods(backbone: str, loss: str, device: torch.device, settings: Hardness) -> tuple[Plain, HDML]:
+    optimisation = Optimisation(learning_rate=1e-5, head_factor=10.0)
+    made = []
+    for kind in (Plain, HDML):
+        torch.manual_seed(0)
+        embedder = Embedder(BACKBONES[backbone](), DIM)
+        given = (embedder, LOSSES[loss][0](), NoSampler(), optimisation)
+        if kind is Plain:
+            made.append(Plain.optimised(*given, epochs=1))
+        else:
+            made.append(HDML.optimised(*given, settings, labels=np.arange(CLASSES), epochs=1))
+        made[-1].to(device)
+        if device.type == "cuda":  # as the trainer has it
+            embedder.to(memory_format=torch.channels_last)
+            embedder.accelerate(torch.bfloat16)
+        embedder.train()
+    return made[0], made[1]
+
+
+def seconds(method: Plain | HDML, batch: Batch, device: torch.device) -> float:
+    wait = torch.cuda.synchronize if device.type == "cuda" else (lambda: None)
+    wait()
+    start = time.perf_counter()
+    method.step(batch)
+    wait()
+    return time.perf_counter() - start
+
+
+def compare(backbone: str, loss: str, device: torch.device, size: int, rounds: int, warmup: int) -> str:
+    _, rows, bar = LOSSES[loss]
+    plain, hdml = methods(backbone, loss, device, Hardness())
+    rng = torch.Generator().manual_seed(0)
+    inputs = torch.randn(rows, 3, size, size, generator=rng).to(device, memory_format=torch.channels_last)
+    batch = Batch(inputs, labels_for(loss, rows).to(device), torch.arange(rows), largest_class=2)
+    for method in (plain, hdml):
+        for _ in range(warmup):  # also past the first window, so that every kernel of a step has run
+            seconds(method, batch, device)
+    times = [(seconds(plain, batch, device), seconds(hdml, batch, device)) for _ in range(rounds)]
+    ratios = [ours / theirs for theirs, ours in times]
+    theirs, ours = (1e3 * statistics.median(column) for column in zip(*times, strict=True))
+    ratio = statistics.median(ratios)
+    spread = f"{ratio:.3f} ({min(ratios):.2f} - {max(ratios):.2f})"
+    verdicts = f"<= {bar} | {verdict(ratio <= bar)}"
+    return f"| {backbone} | {loss}, {rows} | {theirs:.1f} | {ours:.1f} | {spread} | {verdicts} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--size", type=int, default=227)
+    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--warmup", type=int, default=70)
+    parser.add_argument("--backbones", nargs="*", default=list(BACKBONES), choices=list(BACKBONES))
+    arguments = parser.parse_args()
+    device = torch.device(arguments.device)
+    print("| backbone | loss, batch | plain, ms | HDML, ms | ratio (range) | bar | |")
+    print("|---|---|---|---|---|---|---|")
+    for backbone in arguments.backbones:
+        for loss in LOSSES:
+            print(compare(backbone, loss, device, arguments.size, arguments.rounds, arguments.warmup), flush=True)
+    name = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
+    print(f"\n{name}; torch {torch.__version__}; {arguments.size} px; {arguments.rounds} rounds; commit {commit()}")
+
+
+if __name__ == "__main__":
+    main()

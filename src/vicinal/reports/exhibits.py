@@ -1,0 +1,117 @@
+"""A method's own pictures as the report shows them: exhibits and readings from ``artefacts/``, placed on the page."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from vicinal.errors import ConfigError, RunError
+from vicinal.exhibits import Exhibit, Scatter, Tuples, from_json
+from vicinal.reports.artefacts import Record, Thumbnails, format_of, read_thumbnails
+from vicinal.reports.plots import unit_square
+from vicinal.run_directory import RunDirectory
+
+WIDTH, EDGE = 640, 24  # of a scatter on the page: units across, and kept free around its points
+MOST_HEIGHT, LEAST_HEIGHT = 480, 160
+SIGNS = ("circle", "square", "diamond", "triangle", "cross")  # groups differ in sign as well as in colour
+
+
+@dataclass(frozen=True)
+class Exhibition:
+    """What a method shows of itself.
+
+    Attributes:
+        readings: how to read the chart of a group of scalars, by the group's name.
+        exhibits: in the method's order.
+        records: the training records that exhibits name.
+        thumbnails: their pictures.
+    """
+
+    readings: Mapping[str, str] = field(default_factory=dict)
+    exhibits: tuple[Exhibit, ...] = ()
+    records: Mapping[int, Record] = field(default_factory=dict)
+    thumbnails: Thumbnails | None = None
+
+
+@dataclass(frozen=True)
+class PlacedPoint:
+    """A point in the units of the page's drawing; ``group`` counts the groups."""
+
+    x: float
+    y: float
+    group: int
+    title: str
+
+
+@dataclass(frozen=True)
+class PlacedScatter:
+    """A scatter in the units of the page's drawing, y downwards.
+
+    Attributes:
+        groups: name and sign of each.
+        segments: ``(x, y, x, y)``, those that can be seen.
+    """
+
+    height: float
+    groups: list[tuple[str, str]]
+    points: list[PlacedPoint]
+    segments: list[tuple[float, float, float, float]]
+
+
+def read_exhibition(run: RunDirectory) -> Exhibition:
+    """What the method of a run shows; empty where it shows nothing. What contradicts the format is refused."""
+    with format_of("readings.json"):
+        readings = {str(group): str(text) for group, text in (run.document("readings") or {}).items()}
+    document = run.document("exhibits")
+    if document is None:
+        return Exhibition(readings)
+    with format_of("exhibits.json"):
+        try:
+            exhibits = from_json(document["exhibits"])
+        except ConfigError as error:
+            raise RunError(
+                f"artefacts/exhibits.json is not as run format 1 says: {error} Train the run anew."
+            ) from error
+        thumbnails, records = read_thumbnails(document, run.exhibit_thumbnails_path, "exhibits.json")
+        for exhibit in exhibits:
+            _refuse_malformed(exhibit, records)
+    return Exhibition(readings, exhibits, records, thumbnails)
+
+
+def place_scatter(scatter: Scatter) -> PlacedScatter:
+    """A scatter's points in the units of the page, groups numbered in their order."""
+    positions = np.array([(point.x, point.y) for point in scatter.points], dtype=np.float64).reshape(-1, 2)
+    groups = list(dict.fromkeys(point.group for point in scatter.points))
+    if not len(positions):
+        return PlacedScatter(LEAST_HEIGHT, [], [], [])
+    square = unit_square(positions)
+    tall = float(np.ptp(square[:, 1]))
+    across = min(WIDTH - 2 * EDGE, (MOST_HEIGHT - 2 * EDGE) / max(tall, 1e-9))
+    height = max(tall * across + 2 * EDGE, LEAST_HEIGHT)
+    x = (WIDTH / 2 + (square[:, 0] - 0.5) * across).round(1)
+    y = (height / 2 - (square[:, 1] - 0.5) * across).round(1)
+    points = [
+        PlacedPoint(
+            float(x[i]), float(y[i]), groups.index(point.group), ", ".join(filter(None, (point.group, point.label)))
+        )
+        for i, point in enumerate(scatter.points)
+    ]
+    segments = [
+        (points[s.start].x, points[s.start].y, points[s.end].x, points[s.end].y)
+        for s in scatter.segments
+        if abs(points[s.start].x - points[s.end].x) + abs(points[s.start].y - points[s.end].y) >= 1
+    ]
+    signs = [(group, SIGNS[place % len(SIGNS)]) for place, group in enumerate(groups)]
+    return PlacedScatter(round(height, 1), signs, points, segments)
+
+
+def _refuse_malformed(exhibit: Exhibit, records: Mapping[int, Record]) -> None:
+    """A description can hold anything where a number belongs; say so here instead of drawing it."""
+    if isinstance(exhibit, Tuples):
+        for each in exhibit.tuples:
+            for member in each.members:
+                records[member.record]
+        return
+    for point in exhibit.points:
+        if not np.isfinite([point.x, point.y]).all():
+            raise TypeError(f"a point at {point.x}, {point.y}")

@@ -1,0 +1,342 @@
+"""HDML: three updates from one forward pass, none of which reaches what is another's; scales, windows and resume."""
+
+import copy
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+from vicinal.data.records import Batch
+from vicinal.errors import ConfigError
+from vicinal.exhibits import Scatter
+from vicinal.losses import MarginLoss, MultiSimilarityLoss, NPairLoss, ProxyNCALoss, TripletLoss
+from vicinal.methods.hdml import HDML, READINGS
+from vicinal.methods.optimisation import Optimisation
+from vicinal.methods.plain import Plain
+from vicinal.models import Embedder, Identity, SmallConvNet
+from vicinal.synthesis import Hardness, published_n_pair, published_triplet
+from vicinal.training.checkpoint import load_checkpoint, save_checkpoint
+
+PAIRS = torch.tensor([0, 1, 2, 0, 1, 2])
+TRIPLETS = torch.tensor([0, 1, 0, 1, 2, 3])
+PK = torch.tensor([0, 0, 1, 1, 2, 2])
+PARTS = ("embedder", "generator", "classifier")
+
+
+class Sampler:
+    note = None
+
+    def epoch(self, number):
+        return [[0, 1, 2, 3, 4, 5]]
+
+    def __len__(self):
+        return 1
+
+
+def batch_of(labels, seed=0):
+    rng = torch.Generator().manual_seed(seed)
+    return Batch(torch.randn(len(labels), 1, 8, 8, generator=rng), labels, torch.arange(len(labels)))
+
+
+def make(loss, *, rate=1e-2, backbone=None, **settings):
+    torch.manual_seed(0)
+    embedder = Embedder(SmallConvNet(channels=1, widths=(4, 8)) if backbone is None else backbone, 5)
+    optimisation = Optimisation(learning_rate=rate, schedule="constant", weight_decay=0.0)
+    return HDML.optimised(embedder, loss, Sampler(), optimisation, Hardness(**settings), labels=np.arange(6), epochs=50)
+
+
+def trained(method, labels, steps):
+    return [{k: float(v) for k, v in method.step(batch_of(labels, seed)).items()} for seed in range(steps)]
+
+
+def weights(module):
+    return torch.cat([parameter.detach().flatten() for parameter in module.parameters()])
+
+
+# -- gradients -------------------------------------------------------------------------------------
+
+
+def gradients(method, labels, only):
+    """The gradient that each part of the network gets when one of the three losses is the only one."""
+    scale = {"real": 0.0, "synthetic": 0.0, "generator": 0.0, "classifier": 0.0} | {only: 1.0}
+    score, own = method._score, method.classifier.own_loss
+    calls = []
+
+    def scored(comparisons):
+        calls.append(None)
+        value, share = score(comparisons)
+        return value * (scale["real"] if len(calls) == 1 else scale["synthetic"]), share
+
+    method._score = scored
+    method._real_share = lambda: torch.tensor(0.5)
+    method.classifier.own_loss = lambda *given: (own(*given)[0] * scale["classifier"], own(*given)[1])
+    if only != "generator":
+        object.__setattr__(method.reading, "label_factor", 0.0)
+        object.__setattr__(method.reading, "reconstruction_factor", 0.0)
+    method.step(batch_of(labels))
+    parts = {
+        "backbone": method.embedder.backbone,
+        "head": method.embedder.head,
+        "generator": method.generator,
+        "classifier": method.classifier,
+    }
+    return {
+        name: sum(float(p.grad.abs().sum()) for p in part.parameters() if p.grad is not None) > 0
+        for name, part in parts.items()
+    }
+
+
+@pytest.mark.parametrize("syn_grad", ["full", "head"])
+@pytest.mark.parametrize(
+    ("loss", "labels"), [(NPairLoss(blocks=True), PAIRS), (TripletLoss(9.0, blocks=True), TRIPLETS), (NPairLoss(), PK)]
+)
+def test_each_loss_reaches_its_own_parameters_and_no_others(loss, labels, syn_grad):
+    nothing = {"backbone": False, "head": False, "generator": False, "classifier": False}
+    reached = {
+        "real": nothing | {"backbone": True, "head": True},
+        "synthetic": nothing | {"backbone": syn_grad == "full", "head": True},
+        "generator": nothing | {"generator": True},
+        "classifier": nothing | {"classifier": True},
+    }
+    for only, expected in reached.items():
+        assert gradients(make(loss, syn_grad=syn_grad, alpha=1.0), labels, only) == expected, only
+
+
+def test_the_update_of_the_metric_is_the_gradient_of_its_objective_alone():
+    method = make(NPairLoss(blocks=True), alpha=1.0)
+    twin, batch = copy.deepcopy(method), batch_of(PAIRS)
+    method.step(batch)
+    embeddings = twin.embedder.embed(twin.embedder.features(batch.inputs))
+    twin.loss(embeddings, PAIRS).backward()  # in the first window w = 1, so J_metric is J_m
+    for mine, theirs in zip(method.embedder.parameters(), twin.embedder.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad)
+
+
+def test_with_frozen_features_full_is_head():
+    """Where no backbone learns, what J_syn may reach is the head in either case."""
+    runs = []
+    for syn_grad in ("full", "head"):
+        method = make(NPairLoss(blocks=True), syn_grad=syn_grad, window=1, alpha=1.0, beta=1.0)
+        for parameter in method.embedder.backbone.parameters():
+            parameter.requires_grad_(False)
+        trained(method, PAIRS, 4)
+        runs.append(weights(method.embedder.head))
+    torch.testing.assert_close(*runs)
+
+
+def test_what_a_loss_learns_is_part_of_the_metric():
+    method = make(MarginLoss(), window=1)
+    before = method.loss.boundary.clone()
+    trained(method, PK, 2)
+    assert method.loss.boundary != before
+
+
+# -- weights and windows ---------------------------------------------------------------------------
+
+
+def test_without_beta_hdml_is_the_plain_method():
+    method = make(NPairLoss(blocks=True), beta=0.0, alpha=1.0, window=1)
+    embedder = make(NPairLoss(blocks=True)).embedder
+    optimisation = Optimisation(learning_rate=1e-2, schedule="constant", weight_decay=0.0)
+    plain = Plain.optimised(embedder, NPairLoss(blocks=True), Sampler(), optimisation, epochs=50)
+    for number in range(4):
+        found = method.step(batch_of(PAIRS, number))
+        torch.testing.assert_close(found["loss"], plain.step(batch_of(PAIRS, number))["loss"])
+        assert found["hardness/w"] == 1
+    torch.testing.assert_close(weights(method.embedder), weights(embedder))
+
+
+@pytest.mark.parametrize("scale", ["authors", "paper", "relative"])
+@pytest.mark.parametrize(
+    ("kind", "labels"), [(published_n_pair, PAIRS), (published_triplet, TRIPLETS)], ids=["n_pair", "triplet"]
+)
+def test_every_reading_trains_the_published_losses(scale, kind, labels):
+    lines = trained(make(kind(scale), scale=scale, window=2), labels, 5)
+    assert all(math.isfinite(value) for line in lines for value in line.values())
+    for line in lines:
+        w = line["hardness/w"]
+        mixed = w * line["real_loss"] + (1 - w) * line["synthetic_loss"]
+        assert line["loss"] == pytest.approx(mixed, rel=1e-4)
+        assert 0 <= line["hardness/lambda"] <= 1
+
+
+def test_before_the_first_window_the_authors_start_is_one_million():
+    line = trained(make(published_n_pair("authors"), scale="authors"), PAIRS, 1)[0]
+    assert line["hardness/lambda"] == pytest.approx(math.exp(-90 / 1e6))
+    assert line["hardness/w"] == pytest.approx(math.exp(-1e4 / 1e6))
+
+
+def test_lambda_and_w_follow_the_windows():
+    method = make(published_n_pair("paper"), scale="paper", alpha=3.0, beta=2.0, window=2)
+    lines = trained(method, PAIRS, 3)
+    average = (lines[0]["real_loss"] + lines[1]["real_loss"]) / 2
+    generator = sum(line["generator/J_recon"] + line["generator/J_soft"] for line in lines[:2]) / 2
+    assert lines[2]["hardness/lambda"] == pytest.approx(math.exp(-3 / average), rel=1e-5)
+    assert lines[2]["hardness/w"] == pytest.approx(math.exp(-2 / generator), rel=1e-5)
+
+
+def test_the_authors_average_is_weighted_and_has_the_decay_inside():
+    method = make(published_n_pair("authors"), scale="authors", window=1, weight_decay=0.1)
+    decayed = [m for m in method.embedder.modules() if isinstance(m, (torch.nn.Linear, torch.nn.Conv2d))]
+    squares = sum(float(p.detach().square().sum()) for m in decayed for p in m.parameters(recurse=False))
+    batch = batch_of(PAIRS)
+    with torch.no_grad():
+        alone = float(method.loss(method.embedder.embed(method.embedder.features(batch.inputs)), PAIRS))
+    line = {name: float(value) for name, value in method.step(batch).items()}
+    assert line["real_loss"] == pytest.approx(alone + 0.05 * squares, rel=1e-5)
+    assert float(method.average_loss.last) == pytest.approx(line["hardness/w"] * line["real_loss"], rel=1e-5)
+
+
+def test_relative_readings_do_not_depend_on_the_scale_of_the_loss():
+    """A loss twenty times as large (a sum over its terms instead of their mean) gives the same λ."""
+    factors = []
+    for reduction in ("mean", "sum"):
+        method = make(TripletLoss(9.0, blocks=True, reduction=reduction), rate=1e-9, window=1, alpha=0.5)
+        factors.append([line["hardness/lambda"] for line in trained(method, TRIPLETS, 4)])
+    assert factors[0] == pytest.approx(factors[1], rel=1e-5)
+    assert factors[0][0] == 1 and factors[0][1] == pytest.approx(math.exp(-0.5))
+
+
+# -- ablations and options -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("part", ["label_factor", "reconstruction_factor"])
+def test_a_term_of_the_generator_can_be_left_out(part):
+    name = {"label_factor": "generator/J_soft", "reconstruction_factor": "generator/J_recon"}[part]
+    assert trained(make(NPairLoss(blocks=True), **{part: 0.0}), PAIRS, 1)[0][name] == 0
+
+
+def test_interpolated_embeddings_can_be_used_without_a_generator():
+    method = make(NPairLoss(blocks=True), generate=False, real_share=0.5, window=1, alpha=1.0)
+    lines = trained(method, PAIRS, 3)
+    assert method.generator is None and "generator/J_recon" not in lines[0]
+    assert lines[0]["synthetic_loss"] == pytest.approx(lines[0]["real_loss"], rel=1e-4)  # λ = 1: the same tuples
+    assert lines[2]["synthetic_loss"] > lines[2]["real_loss"]
+    assert "generator" not in method.readings
+
+
+def test_drawn_negatives_make_free_tuples_cost_again():
+    loss = TripletLoss(0.05, normalize=False, squared=False, blocks=True)
+    method = make(loss, generate=False, real_share=1.0, window=1, alpha=50.0, rate=3e-2)
+    lines = trained(method, TRIPLETS, 1) + [
+        {k: float(v) for k, v in method.step(batch_of(TRIPLETS)).items()} for _ in range(40)
+    ]
+    assert lines[-1]["zero_loss_share/real"] > 0
+    assert lines[-1]["zero_loss_share/synthetic"] < lines[-1]["zero_loss_share/real"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"hardest": 2}, {"chunk": 7}, {"path": "arc"}, {"push_positives": 0.5}, {"reference": "farthest"}],
+    ids=str,
+)
+def test_any_loss_over_a_class_balanced_batch_trains(options):
+    lines = trained(make(MultiSimilarityLoss(), window=1, **options), PK, 3)
+    assert all(math.isfinite(value) for line in lines for value in line.values())
+
+
+def test_a_loss_without_negatives_of_tuples_is_refused():
+    with pytest.raises(ConfigError, match="ProxyNCALoss"):
+        make(ProxyNCALoss(3, 5))
+
+
+# -- state, export, processes, report --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", [{}, {"generate": False, "real_share": 0.5}, {"scale": "authors"}], ids=str)
+def test_a_restored_method_goes_on_bit_for_bit(settings, tmp_path):
+    method = make(NPairLoss(blocks=True), window=3, **settings)
+    trained(method, PAIRS, 4)  # in the middle of a window
+    path = save_checkpoint(tmp_path, 4, {"method": method.state_dict()})
+    again = make(NPairLoss(blocks=True), window=3, **settings)
+    again.load_state_dict(load_checkpoint(path)["method"])
+    for number in range(4, 8):
+        first, second = (m.step(batch_of(PAIRS, number)) for m in (method, again))
+        assert all(torch.equal(first[name], second[name]) for name in first)
+    assert torch.equal(weights(method.embedder), weights(again.embedder))
+
+
+def test_nothing_of_hdml_is_in_the_exported_network():
+    from vicinal.description import describe
+
+    method, plain = make(NPairLoss(blocks=True)), Embedder(SmallConvNet(channels=1, widths=(4, 8)), 5)
+    assert {k: v.shape for k, v in method.embedder.state_dict().items()} == {
+        k: v.shape for k, v in plain.state_dict().items()
+    }
+    assert describe(method.embedder) == describe(plain)
+
+
+def test_no_step_waits_for_a_number_of_the_windows():
+    """λ and w are tensors made of tensors: reading one as a Python number would stop a GPU's queue."""
+    method = make(TripletLoss(blocks=True), window=1)
+    method.step(batch_of(TRIPLETS))
+    assert isinstance(method._factor(), torch.Tensor) and isinstance(method._real_share(), torch.Tensor)
+
+
+def test_its_picture_has_a_tuple_and_what_became_of_it():
+    method = make(NPairLoss(blocks=True), window=1, alpha=1.0)
+    assert method.exhibits() == ()
+    trained(method, PAIRS, 3)
+    (shown,) = method.exhibits()
+    assert isinstance(shown, Scatter)
+    groups = [point.group for point in shown.points]
+    assert groups == [
+        "anchor",
+        "positive",
+        *["real negative"] * 2,
+        *["drawn negative"] * 2,
+        *["regenerated negative"] * 2,
+    ]
+    anchor, real, drawn = (np.array([shown.points[i].x, shown.points[i].y]) for i in (0, 2, 4))
+    away, towards = real - anchor, drawn - real
+    assert abs(away[0] * towards[1] - away[1] * towards[0]) < 1e-3, "on the line to the anchor, also in the plane"
+    assert [(s.start, s.end) for s in shown.segments] == [(2, 4), (3, 5), (4, 6), (5, 7)]
+
+
+def test_every_group_of_its_scalars_has_a_reading():
+    line = trained(make(NPairLoss(blocks=True)), PAIRS, 1)[0]
+    groups = {name.partition("/")[0] if "/" in name else "loss" for name in line} - {"active", "spread"}
+    assert groups == READINGS.keys()
+    for text in READINGS.values():
+        assert "alpha" in text
+
+
+class Flat(Identity):
+    """A backbone without a batch norm, whose statistics would be each process's own."""
+
+    def __init__(self):
+        super().__init__(64)
+        self.layer = torch.nn.Linear(64, 64)
+
+    def forward(self, inputs):
+        return self.layer(inputs.flatten(1))
+
+
+def one_of_two(number, folder):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=number, world_size=2)
+    try:
+        torch.manual_seed(0)
+        method = make(NPairLoss(blocks=True), backbone=Flat(), window=1, alpha=1.0, beta=1.0)
+        for step in range(3):
+            whole, mine = batch_of(PAIRS, step), slice(3 * number, 3 * number + 3)
+            scalars = method.step(Batch(whole.inputs[mine], whole.labels[mine], whole.indices[mine]))
+        found = {name: weights(getattr(method, name)) for name in PARTS}
+        torch.save(found | {"loss": scalars["loss"]}, f"{folder}/{number}.pt")
+    finally:
+        dist.destroy_process_group()
+
+
+def test_two_processes_take_the_steps_of_one(tmp_path):
+    mp.start_processes(one_of_two, args=(str(tmp_path),), nprocs=2, start_method="spawn")
+    torch.manual_seed(0)
+    method = make(NPairLoss(blocks=True), backbone=Flat(), window=1, alpha=1.0, beta=1.0)
+    line = trained(method, PAIRS, 3)[-1]
+    for number in range(2):
+        found = torch.load(tmp_path / f"{number}.pt", weights_only=True)
+        assert float(found["loss"]) == pytest.approx(line["loss"], rel=1e-3)
+        for name in PARTS:
+            torch.testing.assert_close(found[name], weights(getattr(method, name)), rtol=1e-3, atol=1e-3)

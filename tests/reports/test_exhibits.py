@@ -1,0 +1,158 @@
+"""A method's own pictures: read back as they were written, placed on the page, drawn, and refused where malformed."""
+
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vicinal.errors import ConfigError, RunError
+from vicinal.exhibits import Member, Point, RecordTuple, Scatter, Segment, Tuples, from_json, records_of, to_json
+from vicinal.reports import write_report
+from vicinal.reports.exhibit_figures import draw_exhibits
+from vicinal.reports.exhibits import EDGE, WIDTH, Exhibition, place_scatter, read_exhibition
+from vicinal.run_directory import RunDirectory
+
+HOSTILE = "<script>window.injected = true</script>"
+SCATTER = Scatter(
+    f"Negatives {HOSTILE}",
+    f"Read & weep {HOSTILE}",
+    (Point(0.0, 0.0, "anchor", HOSTILE), Point(4.0, 0.0, f"real {HOSTILE}"), Point(2.0, 1.0, "_drawn")),
+    (Segment(1, 2), Segment(0, 0)),
+)
+TUPLES = Tuples(
+    f"Heaviest {HOSTILE}",
+    "Look twice.",
+    (RecordTuple((Member(7, "anchor"), Member(3, f"negative {HOSTILE}")), f"weight 1.31 {HOSTILE}"),),
+)
+
+
+def write(run, *exhibits, tile=8, thumbnails=True, readings=None):
+    records = [
+        {"id": id, "name": f"{id}.png {HOSTILE}", "class": f"c{id} {HOSTILE}", "tile": place if thumbnails else None}
+        for place, id in enumerate(records_of(exhibits))
+    ]
+    document = {"tile": tile, "columns": 2, "records": records, "exhibits": to_json(exhibits)}
+    run.write_document("exhibits", document)
+    if readings is not None:
+        run.write_document("readings", readings)
+    if thumbnails and records:
+        Image.new("RGB", (2 * tile, tile), "red").save(run.exhibit_thumbnails_path)
+
+
+@pytest.fixture
+def run(tmp_path):
+    run = RunDirectory.create(tmp_path / "run")
+    run.write_info({})
+    return run
+
+
+@pytest.fixture(scope="module")
+def shown(make_run, tmp_path_factory):
+    run = make_run(tmp_path_factory.mktemp("exhibits") / "run", labels=("a", "b"), steps=60)
+    write(run, SCATTER, TUPLES, readings={"hardness": f"Pull {HOSTILE} is alpha.", "active": "Mine."})
+    return run, write_report(run.path).read_text(encoding="utf-8")
+
+
+def test_what_was_written_is_read_back(run):
+    write(run, SCATTER, TUPLES, readings={"hardness": "Look."})
+    found = read_exhibition(run)
+    assert found.exhibits == (SCATTER, TUPLES)
+    assert found.readings == {"hardness": "Look."}
+    assert found.records[3].tile == 1 and found.thumbnails.tile == 8
+
+
+def test_a_run_without_exhibits_shows_none(run):
+    assert read_exhibition(run) == Exhibition()
+
+
+def test_the_page_has_a_section_for_them_and_figures_beside_it(shown):
+    run, text = shown
+    assert 'href="#method"' in text and 'id="method"' in text
+    assert text.count('class="exhibit"') == 2
+    assert {"exhibit-1.png", "exhibit-2.png"} <= {path.name for path in run.figures_path.iterdir()}
+    assert text.count("data:image/png;base64,") == 2  # the run's own sheet, and the exhibits'
+
+
+def test_all_free_text_is_escaped(shown):
+    _, text = shown
+    assert text.count("<script>") == 2 and HOSTILE not in text  # the page's own two
+    assert text.count("&lt;script&gt;window.injected") >= 9
+
+
+def test_a_reading_stands_under_its_chart(shown):
+    _, text = shown
+    chart = re.search(r'data-chart="scalar-hardness">(.*?)</figure>', text, re.S)[1]
+    assert "is alpha." in chart
+    active = re.search(r'data-chart="scalar-active">(.*?)</figure>', text, re.S)[1]
+    assert "Mine." in active
+
+
+def test_every_group_has_a_sign_and_an_entry_in_the_legend(shown):
+    _, text = shown
+    legend = re.search(r'<ul class="groups">(.*?)</ul>', text, re.S)[1]
+    assert legend.count("<li>") == 3
+    drawing = re.search(r'<svg class="scatter".*?</svg>', text, re.S)[0]
+    assert drawing.count("<title>") == 3 and "<circle" in drawing and "<rect" in drawing and "<path" in drawing
+    assert drawing.count("<line") == 1, "an arrow of no length is not drawn"
+
+
+def test_points_keep_their_shape_and_stay_inside():
+    placed = place_scatter(SCATTER)
+    at = np.array([(point.x, point.y) for point in placed.points])
+    assert (at >= EDGE - 0.1).all() and (at[:, 0] <= WIDTH - EDGE + 0.1).all() and (at[:, 1] <= placed.height).all()
+    across, up = at[1, 0] - at[0, 0], at[0, 1] - at[2, 1]
+    assert across / up == pytest.approx(4, rel=0.01), "one scale for both axes, upwards is up"
+
+
+@pytest.mark.parametrize("points", [(), (Point(1.0, 1.0, "alone"),), (Point(0.0, 0.0, "a"), Point(0.0, 9.0, "b"))])
+def test_degenerate_scatters_have_a_place(points):
+    placed = place_scatter(Scatter("t", "r", points))
+    assert len(placed.points) == len(points)
+    assert all(np.isfinite([point.x, point.y]).all() for point in placed.points)
+
+
+def test_figures_can_be_drawn(pixels, run):
+    write(run, SCATTER, TUPLES)
+    figures = draw_exhibits(read_exhibition(run))
+    assert set(figures) == {"exhibit-1", "exhibit-2"}
+    for figure in figures.values():
+        assert len(np.unique(pixels(figure))) > 2
+    write(run, TUPLES, thumbnails=False)
+    run.exhibit_thumbnails_path.unlink()
+    assert draw_exhibits(read_exhibition(run)) == {}
+
+
+def test_a_record_that_is_not_listed_is_refused(run):
+    document = {"tile": 8, "columns": 2, "records": [], "exhibits": to_json([TUPLES])}
+    run.write_document("exhibits", document)
+    with pytest.raises(RunError, match=r"exhibits\.json"):
+        read_exhibition(run)
+
+
+@pytest.mark.parametrize(
+    "exhibit",
+    [
+        {"class": "system", "command": "true"},
+        {"class": "Point", "x": 0.0, "y": 0.0, "group": "a"},
+        {
+            "class": "Scatter",
+            "title": "t",
+            "reading": "r",
+            "points": [{"class": "Point", "x": "1", "y": 0, "group": "a"}],
+        },
+        {"class": "Scatter", "title": "t", "reading": "r", "points": 3},
+        7,
+    ],
+    ids=["foreign class", "no exhibit", "text for a number", "a number for points", "a number"],
+)
+def test_what_is_no_exhibit_is_refused_by_name(run, exhibit):
+    run.write_document("exhibits", {"tile": 8, "columns": 2, "records": [], "exhibits": [exhibit]})
+    with pytest.raises(RunError, match=r"exhibits\.json"):
+        read_exhibition(run)
+
+
+def test_a_segment_between_points_that_are_not_there_is_refused():
+    with pytest.raises(ConfigError, match="2 points"):
+        Scatter("t", "r", (Point(0.0, 0.0, "a"),) * 2, (Segment(0, 2),))
+    assert from_json(to_json([SCATTER, TUPLES])) == (SCATTER, TUPLES)

@@ -1,0 +1,143 @@
+"""The augmentor against Eqs. (5)-(7) of Zheng et al. (CVPR 2019), their limits, and where distances vanish."""
+
+import math
+
+import pytest
+import torch
+from torch.autograd import gradcheck
+
+from vicinal.errors import ConfigError
+from vicinal.geometry import row_distances
+from vicinal.synthesis import angles, farther, harder, harder_on_arc, interpolation_factor, reference_distances
+
+
+def by_hand(anchor, negative, reference, factor):
+    """Eq. (7) as printed, one pair at a time, with λ = ``factor``."""
+    rows = []
+    for z, n, d_plus in zip(anchor.tolist(), negative.tolist(), reference.tolist(), strict=True):
+        d = math.dist(z, n)
+        scale = (factor * d + (1 - factor) * d_plus) / d if d > d_plus else 1.0
+        rows.append([a + scale * (b - a) for a, b in zip(z, n, strict=True)])
+    return torch.tensor(rows, dtype=anchor.dtype)
+
+
+@pytest.fixture
+def pairs(rng):
+    """Anchors, negatives and reference distances on both sides of the negatives' distances."""
+    anchor, negative = torch.randn(2, 40, 5, generator=rng, dtype=torch.float64)
+    reference = torch.rand(40, generator=rng, dtype=torch.float64) * 2 * row_distances(anchor, negative, squared=False)
+    return anchor, negative, reference
+
+
+@pytest.mark.parametrize("factor", [0.0, 0.3, 1.0])
+def test_equals_the_printed_formula(pairs, factor):
+    torch.testing.assert_close(harder(*pairs, 1 - factor), by_hand(*pairs, factor))
+
+
+def test_without_pull_negatives_stay_and_with_all_of_it_they_reach_the_reference(pairs):
+    anchor, negative, reference = pairs
+    assert torch.equal(harder(anchor, negative, reference, 0.0), negative)
+    reached = row_distances(anchor, harder(anchor, negative, reference, 1.0), squared=False)
+    torch.testing.assert_close(reached, reference.minimum(row_distances(anchor, negative, squared=False)))
+
+
+def test_the_distance_is_interpolated_and_the_three_points_lie_on_a_line(pairs):
+    anchor, negative, reference = pairs
+    before, found = row_distances(anchor, negative, squared=False), harder(anchor, negative, reference, 0.7)
+    after = row_distances(anchor, found, squared=False)
+    expected = torch.where(before > reference, 0.3 * before + 0.7 * reference, before)
+    torch.testing.assert_close(after, expected)
+    torch.testing.assert_close(after + row_distances(found, negative, squared=False), before)
+
+
+def test_harder_with_alpha_easier_with_the_loss(pairs):
+    anchor, negative, reference = pairs
+
+    def distance(alpha, loss):
+        pull = 1 - interpolation_factor(alpha, torch.tensor(loss))
+        return row_distances(anchor, harder(anchor, negative, reference, pull), squared=False)
+
+    moves = row_distances(anchor, negative, squared=False) > reference
+    assert (distance(2.0, 1.0) < distance(1.0, 1.0))[moves].all()
+    assert (distance(1.0, 2.0) > distance(1.0, 1.0))[moves].all()
+
+
+def test_a_negative_within_the_reference_stays_exactly_and_passes_nothing_to_the_anchor():
+    anchor = torch.tensor([[0.0, 0.0]], requires_grad=True)
+    negative = torch.tensor([[0.6, 0.8]])
+    for reference in (1.0, 2.0):  # at equality, too
+        found = harder(anchor, negative, torch.tensor([reference]), 0.9)
+        assert torch.equal(found, negative)
+        assert torch.equal(torch.autograd.grad(found.sum(), anchor)[0], torch.zeros(1, 2))
+
+
+def test_it_is_continuous_where_the_negative_meets_the_reference():
+    anchor, negative = torch.zeros(1, 2, dtype=torch.float64), torch.tensor([[1.0, 0.0]], dtype=torch.float64)
+    near = harder(anchor, negative, torch.tensor([1 - 1e-9], dtype=torch.float64), 0.9)
+    torch.testing.assert_close(near, negative, rtol=0, atol=1e-8)
+
+
+def test_moves_turns_and_scales_with_its_points(pairs, rng):
+    anchor, negative, reference = pairs
+    turn = torch.linalg.qr(torch.randn(5, 5, generator=rng, dtype=torch.float64)).Q
+    shift = torch.randn(5, generator=rng, dtype=torch.float64)
+    found = harder(anchor, negative, reference, 0.6)
+    moved = harder(3 * anchor @ turn + shift, 3 * negative @ turn + shift, 3 * reference, 0.6)
+    torch.testing.assert_close(moved, 3 * found @ turn + shift)
+
+
+@pytest.mark.parametrize("move", [harder, farther, harder_on_arc])
+@pytest.mark.parametrize("reference", [0.0, 1.0])
+def test_points_that_meet_give_finite_values_and_gradients(move, reference):
+    anchor = torch.tensor([[1.0, 2.0], [0.0, 0.0], [1.0, 0.0]], requires_grad=True)
+    other = torch.tensor([[1.0, 2.0], [0.0, 0.0], [-2.0, 0.0]], requires_grad=True)  # equal, zeros, opposite
+    wanted = torch.full((3,), reference, requires_grad=True)
+    found = move(anchor, other, wanted, 0.8)
+    assert found.isfinite().all()
+    gradients = torch.autograd.grad(found.square().sum(), (anchor, other, wanted))
+    assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+@pytest.mark.parametrize("move", [harder, farther, harder_on_arc])
+def test_gradient_matches_finite_differences(move, rng):
+    points = torch.randn(2, 6, 3, generator=rng, dtype=torch.float64).requires_grad_()
+    reference = torch.full((6,), 0.4, dtype=torch.float64, requires_grad=True)
+    assert gradcheck(lambda p, r: move(p[0], p[1], r, 0.7), (points, reference))
+
+
+def test_one_call_serves_all_pairs(rng):
+    anchors, negatives = torch.randn(2, 4, 3, generator=rng)
+    reference = torch.rand(4, generator=rng)
+    found = harder(anchors[:, None], negatives[None], reference[:, None], 0.5)
+    for i in range(4):
+        for j in range(4):
+            torch.testing.assert_close(found[i, j], harder(anchors[i], negatives[j], reference[i], 0.5))
+
+
+def test_on_the_arc_angles_are_interpolated_and_lengths_stay(rng):
+    anchor, negative = torch.randn(2, 30, 4, generator=rng, dtype=torch.float64)
+    before, reference = angles(anchor, negative), torch.full((30,), 0.3, dtype=torch.float64)
+    found = harder_on_arc(anchor, negative, reference, 0.75)
+    torch.testing.assert_close(angles(anchor, found), 0.25 * before + 0.75 * reference)
+    torch.testing.assert_close(found.norm(dim=1), negative.norm(dim=1))
+    torch.testing.assert_close(angles(anchor, found) + angles(found, negative), before)  # on the shortest way
+
+
+def test_positives_are_pushed_no_farther_than_told(rng):
+    anchor, positive = torch.randn(2, 20, 3, generator=rng, dtype=torch.float64)
+    before = row_distances(anchor, positive, squared=False)
+    after = row_distances(
+        anchor, farther(anchor, positive, torch.full((20,), 2.0, dtype=torch.float64), 0.5), squared=False
+    )
+    torch.testing.assert_close(after, torch.where(before < 2, (before + 2) / 2, before))
+
+
+def test_a_loss_of_nothing_pulls_all_and_an_unknown_loss_pulls_nothing():
+    assert interpolation_factor(5.0, torch.tensor(0.0)) == 0
+    assert interpolation_factor(5.0, torch.tensor(torch.inf)) == 1
+    assert interpolation_factor(0.0, torch.tensor(0.0)) == 1
+
+
+def test_an_unknown_reference_is_refused():
+    with pytest.raises(ConfigError, match="did you mean 'farthest'"):
+        reference_distances(torch.zeros(1, 1), torch.ones(1, 1, dtype=torch.bool), rule="farthes", fixed=1.0)

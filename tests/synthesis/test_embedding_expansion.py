@@ -1,0 +1,40 @@
+"""Embedding Expansion against the points of the paper's figure, written out."""
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from vicinal.errors import ConfigError
+from vicinal.losses import HPHNLoss, NPairLoss
+from vicinal.synthesis import EmbeddingExpansion
+from vicinal.synthesis.embedding_expansion import expanded_negatives
+from vicinal.synthesis.optimal_negatives import positive_pairs
+
+
+def points_by_hand(x, y, count):
+    inner = [((count + 1 - k) * x + k * y) / (count + 1) for k in range(1, count + 1)]
+    return [point / point.norm() for point in (x, *inner, y)]
+
+
+@pytest.mark.parametrize("points", [0, 1, 2, 5])
+def test_the_nearest_of_all_points_stands_for_both_pairs(points, unit_vectors):
+    rows, labels = unit_vectors(6, dim=3), torch.arange(6) // 2
+    pairs = positive_pairs(labels, "consecutive")
+    found = expanded_negatives(HPHNLoss(), 5 * rows, pairs, points)
+    for a, b in itertools.product(range(3), repeat=2):
+        ours, theirs = (points_by_hand(rows[2 * k], rows[2 * k + 1], points) for k in (a, b))
+        nearest = min(math.dist(p.tolist(), q.tolist()) for p in ours for q in theirs)
+        assert found[a, b].item() == pytest.approx(nearest, abs=1e-12)
+
+
+def test_off_the_sphere_points_stay_on_the_line(unit_vectors):
+    rows = 3 * unit_vectors(4, dim=3)
+    found = expanded_negatives(NPairLoss(), rows, positive_pairs(torch.tensor([0, 0, 1, 1]), "consecutive"), 3)
+    torch.testing.assert_close(found[0, 1], (rows[:2] @ rows[2:].T).max())  # linear: never more than at the ends
+
+
+def test_a_negative_number_of_points_is_refused():
+    with pytest.raises(ConfigError, match="points=-1 came"):
+        EmbeddingExpansion(HPHNLoss(), points=-1)

@@ -1,0 +1,73 @@
+"""The generator and the classifier that guards labels: shapes, terms, and gradients that cross nowhere."""
+
+import pytest
+import torch
+
+from vicinal.errors import ConfigError
+from vicinal.synthesis import FeatureClassifier, Generator, reconstruction_cost
+
+
+def test_the_papers_widths():
+    generator = Generator(512, 1024)
+    assert [tuple(p.shape) for p in generator.parameters()] == [(512, 512), (512,), (1024, 512), (1024,)]
+    assert Generator(64, 128).hidden == 91 and Generator(8, 32, hidden=16).hidden == 16
+
+
+def test_the_authors_norm_stands_after_the_activation():
+    names = [type(layer).__name__ for layer in Generator(4, 8, norm=True).layers]
+    assert names == ["Linear", "ReLU", "BatchNorm1d", "Linear"]
+
+
+def test_a_hidden_layer_without_units_is_refused():
+    with pytest.raises(ConfigError, match="hidden=0"):
+        Generator(4, 8, hidden=0)
+
+
+def test_under_autocast_everything_stays_in_float32(rng):
+    generator, classifier = Generator(4, 8), FeatureClassifier(8, torch.arange(3))
+    features, labels = torch.randn(6, 8, generator=rng), torch.arange(6) % 3
+    plain = generator(features[:, :4])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        regenerated = generator(features[:, :4].bfloat16())
+        term = classifier.label_term(regenerated.bfloat16(), labels)
+        own, _ = classifier.own_loss(features.bfloat16(), labels)
+        cost = reconstruction_cost(300 * features.bfloat16(), regenerated, "sum")
+        same = generator(features[:, :4])
+    assert {regenerated.dtype, term.cost.dtype, own.dtype, cost.dtype} == {torch.float32}
+    assert torch.equal(same, plain)
+
+
+def test_a_sum_beyond_half_precision_is_finite():
+    features = torch.full((128, 1024), 3.0, dtype=torch.float16)
+    assert reconstruction_cost(features, torch.zeros(128, 1024, dtype=torch.float16), "sum") == 128 * 1024 * 9
+
+
+def test_real_features_teach_only_the_classifier_and_synthetic_ones_only_the_generator(rng):
+    classifier = FeatureClassifier(5, torch.arange(3))
+    features, labels = torch.randn(6, 5, generator=rng).requires_grad_(), torch.arange(6) % 3
+    own, _ = classifier.own_loss(features, labels)
+    assert torch.autograd.grad(own, features, allow_unused=True)[0] is None
+    gradients = torch.autograd.grad(own, list(classifier.parameters()))
+    assert all(gradient.abs().sum() > 0 for gradient in gradients)
+    cost = classifier.label_term(features, labels).cost
+    crossing = torch.autograd.grad(cost, list(classifier.parameters()), retain_graph=True, allow_unused=True)
+    assert crossing == (None,) * 4
+    assert torch.autograd.grad(cost, features)[0].abs().sum() > 0
+
+
+def test_the_label_term_is_the_cross_entropy_of_the_kept_rows(rng):
+    classifier = FeatureClassifier(5, torch.tensor([30, 10, 20, 10]))
+    features, labels = torch.randn(4, 5, generator=rng), torch.tensor([10, 20, 30, 20])
+    keep = torch.tensor([True, True, False, True])
+    term = classifier.label_term(features, labels, keep)
+    logits = classifier.teacher(features)
+    wanted = torch.nn.functional.cross_entropy(logits[keep], torch.tensor([0, 1, 1]))
+    torch.testing.assert_close(term.mean(), wanted)
+    judged = (classifier.judge(features).argmax(dim=1)[keep] == torch.tensor([0, 1, 1])).float().mean()
+    assert term.share_kept() == judged
+    assert (term + term).rows == 6 and classifier.label_term(features, labels, ~keep & keep).mean() == 0
+
+
+def test_an_unknown_reconstruction_is_refused():
+    with pytest.raises(ConfigError, match="Known: mean, relative, sum"):
+        reconstruction_cost(torch.zeros(2, 2), torch.zeros(2, 2), "sums of")

@@ -1,0 +1,222 @@
+"""LoOp's losses against loops over pairs of pairs, and against the losses that they come from."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from torch.autograd import gradcheck
+
+from vicinal.errors import ConfigError, DataError
+from vicinal.geometry import arc_distances, arc_similarity
+from vicinal.losses import (
+    BatchAllTripletLoss,
+    BatchHardTripletLoss,
+    CircleLoss,
+    HPHNLoss,
+    LiftedStructureLoss,
+    MultiSimilarityLoss,
+    NPairLoss,
+    TripletLoss,
+)
+from vicinal.synthesis import EmbeddingExpansion, OptimalNegatives
+from vicinal.synthesis.optimal_negatives import positive_pairs
+from vicinal.tuples import one_batch
+
+HINGES = {
+    "triplet": TripletLoss(0.3, squared=False),
+    "squared triplet": TripletLoss(0.3),
+    "batch-hard": BatchHardTripletLoss(0.3, normalize=True),
+    "HPHN": HPHNLoss(0.3),
+    "lifted": LiftedStructureLoss(0.3, form="min"),
+    "lifted by cosine": LiftedStructureLoss(0.3, form="min", similarity="cosine"),
+}
+LOSSES = HINGES | {
+    "batch-all": BatchAllTripletLoss(0.3, normalize=True),
+    "original lifted": LiftedStructureLoss(),
+    "N-pair": NPairLoss(),
+    "N-pair on the sphere": NPairLoss(normalize=True),
+    "N-pair by distance": NPairLoss("distance", normalize=True),
+    "multi-similarity": MultiSimilarityLoss(),
+}
+UNEVEN = [0, 1, 1, 2, 2, 2, 3, 4, 4, 4, 4, 5, 5, 5, 5, 5]
+
+
+@pytest.fixture
+def embeddings(rng):
+    return lambda n, dim=4: torch.randn(n, dim, generator=rng, dtype=torch.float64)
+
+
+def pairs_by_hand(labels):
+    return {
+        frozenset(pair) for pair in itertools.combinations(range(len(labels)), 2) if labels[pair[0]] == labels[pair[1]]
+    }
+
+
+@pytest.mark.parametrize("labels", [UNEVEN, [3, 1, 3, 1], [0, 1, 2], [0] * 6, list(range(3)) * 5, []], ids=str)
+def test_every_two_rows_of_a_class_are_a_pair_once(labels):
+    first, second, keep = positive_pairs(torch.tensor(labels, dtype=torch.long), "all")
+    found = [frozenset(pair) for pair in zip(first[keep].tolist(), second[keep].tolist(), strict=True)]
+    assert len(found) == len(set(found)) and set(found) == pairs_by_hand(labels)
+
+
+def test_padding_up_to_a_known_class_size_changes_no_pair():
+    labels = torch.tensor(UNEVEN)
+    with one_batch(largest_class=8):
+        first, second, keep = positive_pairs(labels, "all")
+    found = {frozenset(pair) for pair in zip(first[keep].tolist(), second[keep].tolist(), strict=True)}
+    assert found == pairs_by_hand(UNEVEN)
+
+
+def test_consecutive_rows_are_pairs_if_of_one_class():
+    first, second, keep = positive_pairs(torch.tensor([4, 4, 4, 4, 1, 2]), "consecutive")
+    assert first.tolist() == [0, 2, 4] and second.tolist() == [1, 3, 5] and keep.tolist() == [True, True, False]
+    with pytest.raises(DataError, match="but 3 rows came"):
+        positive_pairs(torch.tensor([0, 0, 1]), "consecutive")
+
+
+def arc_distance(x1, x2, y1, y2):
+    return arc_distances(*(row[None] for row in (x1, x2, y1, y2))).item()
+
+
+def by_hand(name, loss, x, labels):
+    """The printed sums over pairs (i, j) and (k, l)."""
+    unit, n = torch.nn.functional.normalize(x, dim=1), range(len(labels))
+    plain = lambda i, j: math.dist(unit[i].tolist(), unit[j].tolist())  # noqa: E731
+    terms = []
+    for i, j in itertools.combinations(n, 2):
+        if labels[i] != labels[j]:
+            continue
+        others = [
+            arc_distance(unit[i], unit[j], unit[k], unit[l])
+            for k, l in itertools.combinations(n, 2)
+            if labels[k] == labels[l] != labels[i]
+        ]
+        if not others:
+            continue
+        if name == "triplet":
+            terms += [max(0.0, plain(i, j) - other + loss.margin) for other in others]
+        elif name == "lifted":
+            terms.append(max(0.0, plain(i, j) + loss.margin - min(others)))
+        else:
+            far = max(plain(a, k) for a in (i, j) for k in n if labels[k] == labels[a])
+            terms.append(max(0.0, far + loss.margin - min(others)))
+    return sum(terms) / max(1, len(terms))
+
+
+@pytest.mark.parametrize("labels", [[0, 0, 1, 1], [0, 1, 1, 2, 2, 2, 0, 3], [0, 0, 0], [0, 1, 2]], ids=str)
+@pytest.mark.parametrize("name", ["triplet", "HPHN", "lifted"])
+def test_equals_the_printed_sums(name, labels, embeddings):
+    given, loss = embeddings(len(labels)), HINGES[name]
+    found = OptimalNegatives(loss)(given, torch.tensor(labels)).item()
+    assert found == pytest.approx(by_hand(name, loss, given, labels), abs=1e-7)
+
+
+@pytest.mark.parametrize("loss", HINGES.values(), ids=HINGES)
+def test_costs_at_least_what_its_plain_twin_costs_and_embedding_expansion_lies_between(loss, embeddings):
+    for labels in (torch.arange(12) // 2, torch.arange(12) // 4):
+        given = embeddings(12) + 3 * torch.nn.functional.one_hot(labels, 6)[:, :4]
+        plain = loss(given, labels)
+        if isinstance(loss, BatchHardTripletLoss):  # of a row the farthest positive, of a pair its own
+            plain = TripletLoss(0.3, squared=False)(given, labels)
+        costs = [plain.item(), *(EmbeddingExpansion(loss, points=n)(given, labels).item() for n in (0, 1, 3, 31))]
+        costs.append(OptimalNegatives(loss)(given, labels).item())
+        assert all(less <= more + 1e-9 for less, more in itertools.pairwise(costs)), "each grid holds the one before"
+        assert costs[0] < costs[5]
+        assert costs[5] == pytest.approx(costs[4], rel=0.02), "32 steps are nearly the exact minimum"
+
+
+@pytest.mark.parametrize("loss", HINGES.values(), ids=HINGES)
+def test_equals_its_plain_twin_where_all_of_a_class_agree(loss, embeddings):
+    labels = torch.arange(12) // 3
+    given = embeddings(4)[labels]
+    torch.testing.assert_close(OptimalNegatives(loss)(given, labels), loss(given, labels), rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("pairing", ["all", "consecutive"])
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_gradient_is_that_of_finite_differences(loss, pairing, embeddings):
+    labels, module = torch.tensor([0, 0, 1, 1, 2, 2, 2, 2]), OptimalNegatives(loss, pairing=pairing)
+    given = embeddings(8).requires_grad_()
+    assert gradcheck(lambda e: module(e, labels), (given,), fast_mode=True)
+
+
+DEGENERATE = {
+    "one class": lambda e, y: (e, y * 0),
+    "no two of a class": lambda e, y: (e, torch.arange(len(y))),
+    "all equal": lambda e, y: (e * 0 + 1, y),
+    "all 0": lambda e, y: (e * 0, y),
+    "duplicates": lambda e, y: (e[[0, 0, 2, 2, 0, 0, 6, 7]], y),
+    "opposite": lambda e, y: (torch.cat([e[:4], -e[:4]])[[0, 4, 1, 5, 2, 6, 3, 7]], y),
+    "tiny": lambda e, y: (e * 1e-30, y),
+    "no rows": lambda e, y: (e[:0], y[:0]),
+}
+
+
+@pytest.mark.parametrize("kind", [OptimalNegatives, EmbeddingExpansion])
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_degenerate_batches_have_a_finite_value_and_gradient(loss, kind, embeddings):
+    for state, degenerate in DEGENERATE.items():
+        given, labels = degenerate(embeddings(8).float(), torch.arange(8) // 2)
+        given.requires_grad_()
+        value = kind(loss)(given, labels)
+        (gradient,) = torch.autograd.grad(value, given)
+        assert value.isfinite() and gradient.isfinite().all(), state
+        assert value.dtype == torch.float32
+
+
+def test_padding_counts_in_no_mean(embeddings, monkeypatch):
+    """As on a GPU, where rows that are no pair stay: a mean over anchors would otherwise be too small."""
+    given, labels = embeddings(8), torch.arange(8) // 4
+    for loss in LOSSES.values():
+        expected = OptimalNegatives(loss)(given, labels)
+        with monkeypatch.context() as patch:
+            patch.setattr("vicinal.synthesis.optimal_negatives.positive_pairs", lambda y, _: pairs_with_padding(y))
+            torch.testing.assert_close(OptimalNegatives(loss)(given, labels), expected)
+
+
+def pairs_with_padding(labels):
+    first, second, keep = positive_pairs(labels, "all")
+    more = torch.zeros(3, dtype=torch.long)
+    return type(positive_pairs(labels, "all"))(
+        torch.cat([more, first]), torch.cat([more + 1, second]), torch.cat([more.bool(), keep])
+    )
+
+
+def test_n_pair_without_normalisation_takes_the_largest_of_four_inner_products(embeddings):
+    given, labels = embeddings(4), torch.tensor([0, 0, 1, 1])
+    strongest = (given[:2] @ given[2:].T).max()
+    own = torch.stack([given[0] @ given[1], given[2] @ given[3]])
+    expected = torch.log1p(torch.exp(strongest - own)).mean()
+    torch.testing.assert_close(OptimalNegatives(NPairLoss(l2=0.0))(given, labels), expected)
+
+
+def test_multi_similarity_sees_the_positives_of_both_members_once(embeddings):
+    loss, labels = MultiSimilarityLoss(epsilon=None), torch.tensor([0, 0, 0, 1, 1])
+    given = embeddings(5)
+    c = OptimalNegatives(loss, pairing="all").comparisons(given, labels)
+    assert sorted(c.keep_positive.sum(dim=1).tolist()) == [1, 3, 3, 3], "of three: ij, ik and jk"
+    first, second, _ = positive_pairs(labels, "all")
+    torch.testing.assert_close(c.negative, arc_similarity(given[first], given[second]))
+
+
+def test_soft_lifted_is_the_form_of_the_authors_code(embeddings):
+    """log Σ exp(-d) + d_ij + m, hinged: ``form="smooth"`` on rows with one positive."""
+    given, labels = embeddings(6), torch.arange(6) // 2
+    loss = LiftedStructureLoss(0.2, form="smooth")
+    c = OptimalNegatives(loss).comparisons(given, labels)
+    soft = (-c.negative).masked_fill(~c.keep_negative, -torch.inf).logsumexp(dim=1)
+    expected = (soft + c.positive[:, 0] + 0.2).relu().mean()
+    torch.testing.assert_close(OptimalNegatives(loss)(given, labels), expected)
+
+
+@pytest.mark.parametrize("kind", [OptimalNegatives, EmbeddingExpansion])
+def test_refusals_say_what_to_do(kind):
+    with pytest.raises(ConfigError, match="over CircleLoss"):
+        kind(CircleLoss())
+    with pytest.raises(ConfigError, match="blocks=True"):
+        kind(NPairLoss(blocks=True))
+    with pytest.raises(ConfigError, match="Set normalize=True"):
+        kind(BatchHardTripletLoss())
+    with pytest.raises(ConfigError, match="did you mean 'consecutive'"):
+        kind(HPHNLoss(), pairing="consecutiv")

@@ -1,0 +1,227 @@
+"""Synthetic tuples: the published layouts in loops, any loss through its core, and parts that add up to the whole."""
+
+import itertools
+
+import pytest
+import torch
+
+from vicinal import losses
+from vicinal.errors import ConfigError
+from vicinal.losses import NPairLoss, TripletLoss, reduce
+from vicinal.synthesis import FeatureClassifier, Generator, Hardness, Roles, Synthesis, harder
+from vicinal.synthesis.roles import checked
+
+PK = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 2])
+OVER_PAIRS = [
+    losses.BatchAllTripletLoss(),
+    losses.BatchHardTripletLoss(),
+    losses.CircleLoss(),
+    losses.ContrastiveLoss(),
+    losses.DiscriminativeDeepMetricLoss(),
+    losses.HPHNLoss(),
+    losses.LiftedStructureLoss(),
+    losses.LiftedStructureLoss(form="smooth"),
+    losses.MarginLoss(),
+    losses.MultiSimilarityLoss(),
+    NPairLoss(),
+    losses.RankedListLoss(),
+    losses.SemiHardTripletLoss(),
+    losses.SupervisedContrastiveLoss(),
+    TripletLoss(),
+]
+
+
+class Unchanged(Generator):
+    """A perfect generator for features that are the embeddings."""
+
+    def forward(self, embeddings):
+        return embeddings
+
+
+def synthesis(loss, dim=4, width=6, generator="learnt", **settings):
+    torch.manual_seed(0)
+    made = {"learnt": lambda: Generator(dim, width), "perfect": lambda: Unchanged(dim, width), None: lambda: None}
+    classifier = FeatureClassifier(dim if generator == "perfect" else width, torch.arange(6))
+    if generator is None:
+        settings |= {"generate": False, "real_share": 0.5}
+    settings = Hardness(**settings)
+    return Synthesis(loss, made[generator](), classifier, settings, settings.reading().label_average).__call__
+
+
+def embeddings_for(labels, rng, dim=4, dtype=torch.float32):
+    return torch.randn(len(labels), dim, generator=rng, dtype=dtype)
+
+
+@pytest.fixture
+def head():
+    torch.manual_seed(1)
+    return torch.nn.Linear(6, 4)
+
+
+def test_n_pair_tuples_are_those_of_the_paper_in_loops(rng, head):
+    """Eqs. (7), (8) and (13), one pair at a time, with inner products as in the authors' code."""
+    labels, pull, loss = torch.tensor([0, 1, 2, 0, 1, 2]), torch.tensor(0.6), NPairLoss(l2=0.1, blocks=True)
+    embeddings, make = embeddings_for(labels, rng), synthesis(loss)
+    found = make(embeddings, labels, pull, head)
+    generator = make.__self__.generator
+    anchors, positives = embeddings.chunk(2)
+    total, squares = 0.0, []
+    for i in range(3):
+        again = head(generator(anchors[i : i + 1]))[0]
+        distance = (anchors[i] - positives[i]).norm()
+        drawn = [harder(anchors[i], positives[j], distance, pull) for j in range(3)]
+        torch.testing.assert_close(drawn[i], positives[i])
+        tuples = head(generator(torch.stack(drawn)))
+        products = tuples @ again
+        total = total - torch.log_softmax(products, dim=0)[i] + 0.1 / 4 * again.square().sum()
+        squares.append(tuples.square().sum(dim=1))
+    wanted = total / 3 + 0.1 / 4 * torch.cat(squares).mean()
+    torch.testing.assert_close(reduce(loss.core(found.comparisons), "mean"), wanted)
+
+
+def test_triplets_keep_anchor_and_positive_and_replace_the_negative(rng, head):
+    """Eqs. (7), (8) and (12)."""
+    labels, loss = torch.tensor([0, 1, 0, 1, 2, 3]), TripletLoss(1.0, normalize=False, blocks=True, reduction="sum")
+    embeddings, make = embeddings_for(labels, rng), synthesis(loss)
+    found = make(embeddings, labels, torch.tensor(0.6), head)
+    anchor, positive, negative = embeddings.chunk(3)
+    drawn = harder(anchor, negative, (anchor - positive).norm(dim=1), 0.6)
+    again = head(make.__self__.generator(torch.cat([anchor, positive, drawn])))
+    torch.testing.assert_close(reduce(loss.core(found.comparisons), "sum"), loss(again, labels))
+
+
+def test_label_terms_of_the_readings(rng, head):
+    labels, loss = torch.tensor([0, 1, 2, 0, 1, 2]), NPairLoss(blocks=True)
+    embeddings, pull = embeddings_for(labels, rng), torch.tensor(0.5)
+    for average in ("parts", "rows", "sum"):
+        make = synthesis(loss, label_average=average)
+        it = make.__self__
+        anchors, positives = embeddings.chunk(2)
+        distance = (anchors - positives).norm(dim=1)
+        drawn = harder(anchors[:, None], positives[None], distance[:, None], pull).flatten(0, 1)
+
+        def costs(vectors, classes, it=it):
+            logits = it.classifier.teacher(it.generator(vectors))
+            return torch.nn.functional.cross_entropy(logits, classes, reduction="none")
+
+        moved = costs(drawn, labels[3:].repeat(3))  # row i N + j has the label of p_j
+        every = torch.cat([costs(embeddings, labels), moved])
+        wanted = {"parts": costs(anchors, labels[:3]).mean() + moved.mean(), "rows": every.mean(), "sum": every.sum()}
+        torch.testing.assert_close(make(embeddings, labels, pull, head).label_cost, wanted[average])
+
+
+@pytest.mark.parametrize("loss", OVER_PAIRS, ids=lambda loss: type(loss).__name__)
+@pytest.mark.parametrize("generator", ["perfect", None])
+def test_without_pull_and_with_a_perfect_generator_synthetic_tuples_are_the_real_ones(loss, generator, rng):
+    embeddings = embeddings_for(PK, rng)
+    found = synthesis(loss, generator=generator)(embeddings, PK, torch.tensor(0.0), lambda features: features)
+    torch.testing.assert_close(reduce(loss.core(found.comparisons), "mean"), loss(embeddings, PK))
+
+
+@pytest.mark.parametrize("labels", [[0, 1, 2, 0, 1, 2]])
+def test_without_pull_published_n_pairs_are_the_real_ones(labels, rng):
+    labels, loss = torch.tensor(labels), NPairLoss(l2=0.1, blocks=True)
+    embeddings = embeddings_for(labels, rng)
+    found = synthesis(loss, generator="perfect")(embeddings, labels, torch.tensor(0.0), lambda features: features)
+    torch.testing.assert_close(reduce(loss.core(found.comparisons), "mean"), loss(embeddings, labels))
+
+
+@pytest.mark.parametrize("loss", OVER_PAIRS, ids=lambda loss: type(loss).__name__)
+@pytest.mark.parametrize("path", ["straight", "arc"])
+def test_every_loss_meets_harder_negatives(loss, path, rng):
+    embeddings = embeddings_for(PK, rng).requires_grad_()
+    make = synthesis(loss, generator=None, path=path)
+    found, base = (make(embeddings, PK, torch.tensor(pull), lambda z: z).comparisons for pull in (0.9, 0.0))
+    keep = base.keep_negative
+    like = torch.linalg.vector_norm(embeddings[:, None] - embeddings, dim=2) if path == "straight" else None
+    assert (found.negative != base.negative)[keep].any()
+    if like is not None:
+        near = (like * (PK[:, None] == PK)).sum(dim=1) / 2
+        still = keep & (like <= near[:, None])
+        torch.testing.assert_close(found.negative[still], base.negative[still])
+    gradient = torch.autograd.grad(reduce(loss.core(found), "mean"), embeddings)[0]
+    assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("loss", OVER_PAIRS, ids=lambda loss: type(loss).__name__)
+def test_parts_add_up_to_the_whole(loss, rng, head):
+    embeddings, pull = embeddings_for(PK, rng).requires_grad_(), torch.tensor(0.5)
+    values = []
+    for chunk in (2**15, 20):
+        make = synthesis(loss, chunk=chunk)
+        found = make(embeddings, PK, pull, head)
+        value = reduce(loss.core(found.comparisons), "mean") + found.label_cost
+        inputs = [embeddings, *make.__self__.generator.parameters()]
+        first = torch.autograd.grad(value, inputs, retain_graph=True)  # the graph serves several losses
+        again = torch.autograd.grad(value, inputs)
+        assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+        values.append((value, found.labels_kept, *first))
+    for whole, parts in zip(*values, strict=True):
+        torch.testing.assert_close(parts, whole)
+
+
+def test_the_hardest_are_each_anchors_nearest_negatives(rng):
+    embeddings, loss = embeddings_for(PK, rng), losses.ContrastiveLoss()
+    roles = Roles.of(loss, len(PK)).limited(embeddings, PK, 2)
+    distances = torch.cdist(embeddings, embeddings).masked_fill(PK[:, None] == PK, torch.inf)
+    for anchor, chosen in enumerate(roles.chosen.tolist()):
+        assert set(chosen) == set(distances[anchor].argsort()[:2].tolist())
+    found = synthesis(loss, hardest=2)(embeddings, PK, torch.tensor(0.5), torch.nn.Linear(6, 4)).comparisons
+    assert found.negative.shape == (9, 2) and found.keep_negative.all()
+
+
+def test_pushed_positives_move_away_but_not_past_the_nearest_negative(rng):
+    embeddings, loss = embeddings_for(PK, rng), losses.ContrastiveLoss()
+    pushed = synthesis(loss, generator=None, push_positives=1.0)
+    before = loss.comparisons(embeddings, PK).positive
+    after = pushed(embeddings, PK, torch.tensor(1.0), lambda z: z).comparisons.positive
+    nearest = torch.cdist(embeddings, embeddings).masked_fill(PK[:, None] == PK, torch.inf).amin(dim=1)
+    torch.testing.assert_close(after, before.maximum(nearest[:, None]))
+    for labels, kind in ((torch.tensor([0, 1, 0, 1]), NPairLoss), (torch.tensor([0, 1, 0, 1, 2, 3]), TripletLoss)):
+        rows = embeddings_for(labels, rng)
+        make = synthesis(kind(blocks=True), generator=None, push_positives=0.5)
+        assert make(rows, labels, torch.tensor(1.0), lambda z: z).comparisons.positive.isfinite().all()
+
+
+@pytest.mark.parametrize("rule", ["mean", "farthest", "fixed"])
+def test_reference_distances_follow_their_rule(rule, rng):
+    embeddings, labels = embeddings_for(PK, rng), PK.clone()
+    labels[-1] = 5  # a class of one
+    roles = Roles.of(losses.ContrastiveLoss(), len(labels))
+    found = roles.reference(embeddings, labels, "straight", rule, 0.7)
+    for i in range(len(labels)):
+        own = [float((embeddings[i] - embeddings[j]).norm()) for j in range(9) if j != i and labels[i] == labels[j]]
+        wanted = {"mean": lambda own=own: sum(own) / len(own), "farthest": lambda own=own: max(own)}
+        expected = 0.7 if rule == "fixed" or not own else wanted[rule]()
+        assert found[i] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (losses.ProxyNCALoss(3, 4), "proxies or clusters"),
+        (losses.ProxyAnchorLoss(3, 4), "proxies or clusters"),
+        (losses.ClusteringLoss(), "proxies or clusters"),
+        (losses.AngularLoss(), "middle of a pair"),
+        (losses.ContrastiveLoss(reduction="none"), "one number"),
+        (losses.CrossBatchMemory(losses.ContrastiveLoss(), size=8, dim=4), "stands around"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_losses_without_negatives_to_replace_are_refused(loss, message):
+    with pytest.raises(ConfigError, match=message):
+        checked(loss)
+
+
+def test_every_loss_of_the_package_is_either_served_or_refused():
+    served = {type(loss).__name__ for loss in OVER_PAIRS}
+    known = {name for name in losses.__all__ if name.endswith("Loss") and name != "Loss"}
+    refused = {"AngularLoss", "ClusteringLoss"} | {name for name in known if not getattr(losses, name).takes_reference}
+    assert known - refused == served - refused
+
+
+def test_batches_without_tuples_cost_nothing(rng, head):
+    for labels, loss in itertools.product(([0, 0, 0, 0], [0, 1, 2, 3]), (losses.ContrastiveLoss(), NPairLoss())):
+        labels = torch.tensor(labels)
+        found = synthesis(loss)(embeddings_for(labels, rng).requires_grad_(), labels, torch.tensor(0.5), head)
+        assert reduce(loss.core(found.comparisons), "mean").isfinite() and found.label_cost.isfinite()

@@ -1,0 +1,54 @@
+"""A method's readings and exhibits on their way into the run directory."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vicinal.data.records import FeatureArray, ImageArray, Records
+from vicinal.exhibits import Member, RecordTuple, Tuples
+from vicinal.reports.exhibits import read_exhibition
+from vicinal.run_directory import RunDirectory
+from vicinal.training.exhibition import COLUMNS, TILE, write_exhibition
+
+SHOWN = Tuples("Heaviest", "Look.", (RecordTuple((Member(2, "anchor"), Member(0, "negative")), "1.3"),))
+
+
+class Shows:
+    """As much of a method as the exhibition asks for."""
+
+    def __init__(self, exhibits=(), readings=None):
+        self._exhibits, self.readings = exhibits, readings or {}
+
+    def exhibits(self):
+        return self._exhibits
+
+
+@pytest.fixture
+def run(tmp_path):
+    return RunDirectory.create(tmp_path / "run")
+
+
+def records(source):
+    return Records("r", source, np.array([0, 1, 1]), ("a", "b"), np.array(["train"] * 3))
+
+
+def test_a_method_that_shows_nothing_writes_nothing(run):
+    write_exhibition(run, Shows(), records(FeatureArray(np.zeros((3, 2)), "xyz")))
+    assert not run.artefacts_path.exists()
+
+
+def test_tuples_come_with_names_and_thumbnails(run):
+    pixels = np.stack([np.full((9, 7), 100 * place, dtype=np.uint8) for place in range(3)])
+    write_exhibition(run, Shows([SHOWN], {"hardness": "Look."}), records(ImageArray(pixels, "xyz")))
+    found = read_exhibition(run)
+    assert found.exhibits == (SHOWN,) and found.readings == {"hardness": "Look."}
+    assert {id: (r.name, r.label, r.tile) for id, r in found.records.items()} == {2: ("z", "b", 0), 0: ("x", "a", 1)}
+    with Image.open(run.exhibit_thumbnails_path) as sheet:
+        assert sheet.size == (COLUMNS * TILE, TILE)
+        assert sheet.getpixel((1, 1)) == (200,) * 3 and sheet.getpixel((TILE + 1, 1)) == (0,) * 3
+
+
+def test_feature_vectors_are_shown_by_name(run):
+    write_exhibition(run, Shows([SHOWN]), records(FeatureArray(np.zeros((3, 2)), "xyz")))
+    assert not run.exhibit_thumbnails_path.exists()
+    assert read_exhibition(run).records[2].tile is None
