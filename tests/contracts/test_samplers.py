@@ -14,7 +14,7 @@ from vicinal.errors import ConfigError
 from vicinal.sampling import BatchSampler
 
 # What a sampler may ask for, by the name of the argument; the labels here have 9 classes of 2 to 9 samples.
-ARGUMENTS = {"classes": 3, "per_class": 2, "triplets": 2, "seed": 5}
+ARGUMENTS = {"classes": 3, "per_class": 2, "triplets": 2, "training_classes": 3, "validation_classes": 2, "seed": 5}
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(9) * 10 - 7, [2, 3, 4, 5, 5, 6, 7, 8, 9]))
 
 

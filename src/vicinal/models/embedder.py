@@ -36,7 +36,7 @@ class Embedder(nn.Module):
         self.backbone, self.dim, self.normalize, self.pooling = backbone, dim, normalize, pooling
         self.width = int(backbone.width)  # type: ignore[arg-type]
         self.head = nn.Identity() if dim is None else nn.Linear(self.width, dim)
-        self._precision: torch.dtype | None = None
+        self.precision: torch.dtype | None = None
         self._compiled: Callable[[Tensor], Tensor] | None = None
 
     def accelerate(self, precision: torch.dtype | None, *, compiled: bool = False) -> None:
@@ -45,16 +45,16 @@ class Embedder(nn.Module):
         Precision is settled here and nowhere else: ``features`` returns float32 or more, so a head, a loss and whatever
         a method adds never meet half precision.
         """
-        self._precision = precision
+        self.precision = precision
         # Not a submodule, or its parameters would be listed twice.
         object.__setattr__(self, "_compiled", torch.compile(self.backbone) if compiled else None)
 
     def features(self, inputs: Tensor) -> Float[Tensor, "n c"]:
         """y = pooled f(x)."""
-        if not self.training or (self._precision is None and self._compiled is None):
+        if not self.training or (self.precision is None and self._compiled is None):
             return self.pool(self.backbone(inputs))
         run = self.backbone if self._compiled is None else self._compiled
-        with torch.autocast(inputs.device.type, self._precision, enabled=self._precision is not None):
+        with torch.autocast(inputs.device.type, self.precision, enabled=self.precision is not None):
             maps = run(inputs)
         return self.pool(maps.float())
 

@@ -1,8 +1,23 @@
 """Samplers: index lists for an epoch, a function of the seed and the epoch alone."""
 
+from vicinal.sampling.anchor_neighbours import AnchorNeighbourSampler
+from vicinal.sampling.class_tree import ClassTree, Linkage
+from vicinal.sampling.episodes import EpisodeSampler, episode_triplets
+from vicinal.sampling.fitted import FittedSampler
 from vicinal.sampling.n_pair import NPairSampler
 from vicinal.sampling.pk import PKSampler
 from vicinal.sampling.sampler import BatchSampler
 from vicinal.sampling.triplets import TripletSampler
 
-__all__ = ["BatchSampler", "NPairSampler", "PKSampler", "TripletSampler"]
+__all__ = [
+    "AnchorNeighbourSampler",
+    "BatchSampler",
+    "ClassTree",
+    "EpisodeSampler",
+    "FittedSampler",
+    "Linkage",
+    "NPairSampler",
+    "PKSampler",
+    "TripletSampler",
+    "episode_triplets",
+]

@@ -1,0 +1,173 @@
+"""The cost of an ALA step on a GPU, in multiples of a plain step, and the error of its approximation.
+
+    python benchmarks/ala_step.py                          # TF32, 120 images at 227 pixels, K = 3, GoogLeNet layout
+    python benchmarks/ala_step.py --precision bfloat16     # backbone and its forward mode under autocast
+    python benchmarks/ala_step.py --compile                # forward mode compiled as well; minutes at the start
+    python benchmarks/ala_step.py --quick                  # 32 pixels, one round: does it run?
+
+Random images, triplet loss over 50 + 10 tuples, batch norm frozen; every contestant is a whole step with its optimiser.
+Rounds are interleaved; a ratio is the median over rounds, with its range. Peak memory is torch's, of one step after
+all contestants were built and warmed up, above what they hold between steps. The approximation is measured along the
+real direction of the first step, against forward mode in full float32.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+
+from measuring import commit, verdict
+from vicinal.assessment import Assessing, EpisodeLoss, LSTMAssessor, TripletScoring, meta_gradient
+from vicinal.data.records import Batch
+from vicinal.losses import TripletLoss
+from vicinal.methods.ala import ALA
+from vicinal.methods.optimisation import Optimisation
+from vicinal.methods.plain import Plain
+from vicinal.models import Embedder, GoogLeNet
+from vicinal.sampling import EpisodeSampler
+
+BARS = {"once": (2.2, 1.5), "recomputed": (3.5, None)}  # time and memory in multiples of a plain step
+CHANGES = (None, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)  # of embeddings across half a difference; None is the rule
+
+
+def build(kind: str, device: torch.device, options: argparse.Namespace) -> Plain | ALA:
+    """A contestant: ``plain``, or ``once`` / ``recomputed`` and a route."""
+    torch.manual_seed(0)
+    embedder = Embedder(GoogLeNet(freeze_norm=True), 512)
+    classes = torch.arange(60).repeat_interleave(2).numpy()
+    sampler = EpisodeSampler(classes, seed=0)
+    scoring = TripletScoring(TripletLoss(margin=1.0, squared=False, normalize=False))
+    optimisation = Optimisation(learning_rate=1e-4, head_factor=10.0)
+    if kind == "plain":
+        loss = EpisodeLoss(scoring, training_rows=sampler.training_rows)
+        method = Plain.optimised(embedder, loss, sampler, optimisation, epochs=1000)
+    else:
+        reading, route = kind.split(", ")
+        settings = Assessing(
+            recompute=reading == "recomputed", route=route, compiled=options.compile and route == "forward"
+        )
+        assessor = LSTMAssessor(3 * 512)
+        method = ALA.optimised(embedder, scoring, assessor, sampler, optimisation, settings, epochs=1000)
+    method.to(device)
+    embedder.to(memory_format=torch.channels_last)
+    embedder.train()
+    if options.precision == "bfloat16":
+        embedder.accelerate(torch.bfloat16)
+    return method
+
+
+def make_batch(device: torch.device, side: int) -> Batch:
+    rng = torch.Generator().manual_seed(1)
+    rows = torch.arange(120)
+    labels = torch.cat([torch.arange(50).repeat(2), 50 + torch.arange(10).repeat(2)])
+    images = torch.randn(120, 3, side, side, generator=rng).to(memory_format=torch.channels_last)
+    return Batch(images, labels, rows, largest_class=2).to(device)
+
+
+def seconds(step: Callable[[], object], device: torch.device) -> float:
+    _wait(device)
+    began = time.perf_counter()
+    step()
+    _wait(device)
+    return time.perf_counter() - began
+
+
+def peak(step: Callable[[], object]) -> float:
+    """GiB that a step needs above what was allocated before it."""
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    step()
+    torch.cuda.synchronize()
+    return (torch.cuda.max_memory_allocated() - before) / 2**30
+
+
+def errors(device: torch.device, batch: Batch, options: argparse.Namespace) -> list[str]:
+    """Slopes by central difference, by forward mode as it is trained, and by double backward, against full float32."""
+    method = build("once, forward", device, argparse.Namespace(**(vars(options) | {"compile": False})))
+    training = method._pass(batch)
+    objective = training.scored.losses.mean() / 2
+    direction = method._validate(batch, method.metric.scaled(meta_gradient.gradient(objective, method.metric.leaves)))[
+        1
+    ]
+    given = method.metric, method.scoring, direction, training.embeddings.detach()
+
+    def slopes(route: str) -> torch.Tensor:
+        tangents = meta_gradient.embedding_tangents(method.metric, training.inputs, direction, route=route)
+        return meta_gradient.slopes(*given, tangents, training.labels).double()
+
+    precision, method.embedder.precision = method.embedder.precision, None
+    with meta_gradient.full_float32():
+        exact = slopes("forward")
+    method.embedder.precision = precision
+    found = {"forward mode as trained": slopes("forward")}
+    by_graph = meta_gradient.slopes_by_double_backward(training.scored.losses, method.metric.leaves, direction)
+    found["double backward as trained"] = by_graph.double()
+    for change in CHANGES:
+        meta_gradient.CHANGE = change
+        found[f"central difference, {'the rule' if change is None else f'change {change:g}'}"] = slopes("difference")
+    meta_gradient.CHANGE = None
+    lines = ["| slopes | relative error | cosine to exact |", "|---|---|---|"]
+    for name, value in found.items():
+        cosine = torch.nn.functional.cosine_similarity(value, exact, dim=0)
+        lines.append(f"| {name} | {float((value - exact).norm() / exact.norm()):.1e} | {float(cosine):.6f} |")
+    return lines
+
+
+def table(device: torch.device, options: argparse.Namespace) -> str:
+    batch = make_batch(device, 32 if options.quick else 227)
+    routes = ("forward", "difference", "double_backward")
+    kinds = ["plain", *(f"{reading}, {route}" for reading in BARS for route in routes)]
+    methods = {kind: build(kind, device, options) for kind in kinds}
+    for method in methods.values():
+        for _ in range(1 if options.quick else 3):
+            method.step(batch)
+    times = {kind: [] for kind in kinds}
+    for _ in range(options.rounds):
+        for kind, method in methods.items():
+            times[kind].append(seconds(lambda method=method: method.step(batch), device))
+    on_gpu = device.type == "cuda"
+    memory = {kind: peak(lambda m=method: m.step(batch)) if on_gpu else 1.0 for kind, method in methods.items()}
+    lines = ["| step | ms | times plain | peak GiB | times plain | bars |", "|---|---|---|---|---|---|"]
+    for kind in kinds:
+        ratios = [mine / plain for mine, plain in zip(times[kind], times["plain"], strict=True)]
+        ratio, share = statistics.median(ratios), memory[kind] / memory["plain"]
+        judged = ""
+        if kind != "plain":
+            slowest, largest = BARS[kind.split(", ")[0]]
+            judged = f"{slowest}x: {verdict(ratio <= slowest)}"
+            judged += "" if largest is None else f"; {largest}x memory: {verdict(share <= largest)}"
+        lines.append(
+            f"| {kind} | {1e3 * statistics.median(times[kind]):.1f} | {ratio:.2f} ({min(ratios):.2f} to "
+            f"{max(ratios):.2f}) | {memory[kind]:.2f} | {share:.2f} | {judged} |"
+        )
+    name = torch.cuda.get_device_name() if on_gpu else "CPU"
+    where = f"{name}, torch {torch.__version__}, commit {commit()}, {options.precision}, {options.rounds} rounds"
+    compiled = ", forward mode compiled" if options.compile else ""
+    return "\n".join([*lines, "", f"{where}{compiled}.", "", *errors(device, batch, options)])
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=15, help="interleaved rounds")
+    parser.add_argument("--precision", choices=("tf32", "float32", "bfloat16"), default="tf32")
+    parser.add_argument("--compile", action="store_true", help="compile forward mode")
+    parser.add_argument("--quick", action="store_true", help="32 pixels, one round: does it run?")
+    options = parser.parse_args()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    tensor_cores = options.precision != "float32"
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tensor_cores
+    torch.backends.cudnn.benchmark = True
+    options.rounds = 1 if options.quick else options.rounds
+    print(table(device, options))
+
+
+if __name__ == "__main__":
+    main()

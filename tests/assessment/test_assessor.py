@@ -1,0 +1,128 @@
+"""Assessors: weights between 0 and 1, and a state that goes through training once."""
+
+import numpy as np
+import pytest
+import torch
+
+from vicinal.assessment import ConstantAssessor, LSTMAssessor, MLPAssessor, RandomAssessor
+from vicinal.errors import ConfigError
+
+
+@pytest.fixture
+def members(rng):
+    return torch.randn(12, 3, 4, generator=rng)
+
+
+@pytest.fixture
+def lstm():
+    """An assessor that has left its start, where all weights are 1/2."""
+    torch.manual_seed(0)
+    assessor = LSTMAssessor(12, hidden=8)
+    torch.nn.init.normal_(assessor.weight.weight)
+    return assessor
+
+
+@pytest.mark.parametrize("kind", [LSTMAssessor, MLPAssessor])
+def test_starts_at_one_half_for_every_tuple(kind, members):
+    assert torch.equal(kind(12)(members).weights, torch.full((12,), 0.5))
+
+
+def test_weights_lie_between_zero_and_one(lstm, members):
+    weights = lstm(1e6 * members).weights
+    assert ((weights > 0) & (weights < 1)).all() and weights.std() > 0.01
+
+
+def test_has_the_papers_layers():
+    assessor = LSTMAssessor(1536)
+    assert (assessor.sequence.num_layers, assessor.sequence.hidden_size) == (2, 64)
+    assert assessor.weight.in_features == 64
+
+
+def test_two_episodes_are_one_long_sequence_with_the_state_carried(lstm, members):
+    whole = lstm(members).weights
+    first = lstm(members[:7])
+    lstm.advance(first.state)
+    second = lstm(members[7:])
+    torch.testing.assert_close(torch.cat([first.weights, second.weights]), whole)
+
+
+def test_a_reset_state_gives_other_weights(lstm, members):
+    lstm.advance(lstm(members[:7]).state)
+    carried = lstm(members[7:]).weights
+    lstm.advance((torch.zeros(2, 8), torch.zeros(2, 8)))
+    assert not torch.allclose(carried, lstm(members[7:]).weights)
+
+
+def test_calling_does_not_advance_the_state(lstm, members):
+    before = lstm(members).weights
+    assert torch.equal(lstm(members).weights, before)
+
+
+def test_order_matters_unless_nothing_recurs(lstm, members):
+    order = torch.arange(11, -1, -1)
+    assert not torch.allclose(lstm(members[order]).weights, lstm(members).weights[order])
+    with torch.no_grad():
+        for name, parameter in lstm.sequence.named_parameters():
+            if "_hh_" in name:
+                parameter.zero_()
+            if name.startswith("bias"):
+                parameter[8:16] = -1e9  # forget gates closed: the cell is a recurrence, too
+    torch.testing.assert_close(lstm(members[order]).weights, lstm(members).weights[order])
+
+
+def test_the_kept_state_has_no_history(lstm, members):
+    for _ in range(3):
+        lstm.advance(lstm(members).state)
+        assert not lstm.hidden_state.requires_grad and lstm.hidden_state.grad_fn is None
+        assert lstm.cell_state.grad_fn is None
+
+
+def test_passes_no_gradient_to_the_embeddings(lstm, members):
+    assert lstm(members.requires_grad_()).weights.sum().requires_grad
+    lstm(members).weights.sum().backward()
+    assert members.grad is None
+
+
+def test_the_state_is_saved_and_restored(lstm, members):
+    lstm.advance(lstm(members).state)
+    again = LSTMAssessor(12, hidden=8)
+    again.load_state_dict(lstm.state_dict())
+    assert torch.equal(again(members).weights, lstm(members).weights)
+
+
+def test_scale_of_the_embeddings_is_taken_out_unless_asked(lstm, members):
+    torch.testing.assert_close(lstm(1e-3 * members).weights, lstm(members).weights)
+    lstm.standardise = False
+    assert not torch.allclose(lstm(1e-3 * members).weights, lstm(members).weights)
+
+
+def test_a_constant_is_a_constant_and_learns_nothing(members):
+    assessor = ConstantAssessor(0.3)
+    assert torch.equal(assessor(members).weights, torch.full((12,), 0.3)) and not assessor.learns
+
+
+def test_random_weights_have_the_mean_and_spread_asked_for():
+    weights = RandomAssessor(0.7, 0.2)(torch.zeros(100_000, 3, 1)).weights
+    assert float(weights.mean()) == pytest.approx(0.7, abs=5e-3)
+    assert float(weights.std()) == pytest.approx(0.2, abs=5e-3)
+    assert ((weights >= 0) & (weights <= 1)).all()
+
+
+def test_random_weights_follow_from_seed_and_episode_alone(members):
+    assessor = RandomAssessor(seed=3)
+    first = assessor(members)
+    assert torch.equal(assessor(members).weights, first.weights)
+    assessor.advance(first.state)
+    second = assessor(members).weights
+    assert not torch.equal(second, first.weights)
+    again = RandomAssessor(seed=3)
+    again.load_state_dict(assessor.state_dict())
+    assert torch.equal(again(members).weights, second)
+    assert not np.allclose(RandomAssessor(seed=4)(members).weights, first.weights)
+
+
+def test_weights_that_cannot_be_are_refused():
+    with pytest.raises(ConfigError, match=r"lies in \(0, 1\], but 1.5 came"):
+        ConstantAssessor(1.5)
+    with pytest.raises(ConfigError, match=r"between 0 and 0.500, but 0.6 came"):
+        RandomAssessor(0.5, 0.6)

@@ -1,0 +1,202 @@
+"""The meta-gradient by four ways: slopes in forward mode, by double backward, by differences, and straight autograd."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call
+
+from vicinal.assessment.meta_gradient import embedding_tangents, gradient, slopes, slopes_by_double_backward
+from vicinal.assessment.metric import Metric
+from vicinal.assessment.scoring import AnchorScoring, PairScoring, TripletScoring
+from vicinal.errors import ConfigError
+from vicinal.losses import ContrastiveLoss, MarginLoss, MultiSimilarityLoss, TripletLoss
+from vicinal.models import Embedder, GoogLeNet, SmallConvNet
+
+RATES = (0.3, 1.7)  # of backbone and head: a virtual step that took one for both would be seen
+
+
+class Network(nn.Module):
+    """A small backbone with batch norm and, if asked, dropout."""
+
+    def __init__(self, width=6, dropout=0.0):
+        super().__init__()
+        self.width = width
+        self.layers = nn.Sequential(nn.Linear(5, width), nn.BatchNorm1d(width), nn.Tanh(), nn.Dropout(dropout))
+
+    def forward(self, inputs):
+        return self.layers(inputs)
+
+
+class Episode:
+    """An embedder, an optimiser with two rates, training and validation rows."""
+
+    def __init__(self, scoring, *, train=True, dropout=0.0, unroll="all"):
+        torch.manual_seed(0)
+        self.embedder = Embedder(Network(dropout=dropout), 4).double().train(train)
+        self.scoring = scoring.double()
+        parts = self.embedder.backbone.parameters(), self.embedder.head.parameters()
+        groups = [{"params": list(part), "lr": rate} for part, rate in zip(parts, RATES, strict=True)]
+        self.metric = Metric(self.embedder, torch.optim.SGD(groups), unroll=unroll)
+        self.inputs = torch.randn(8, 5, dtype=torch.float64)
+        self.labels = torch.tensor([0, 1, 2, 3, 0, 1, 2, 3])
+        self.unseen, self.unseen_labels = torch.randn(4, 5, dtype=torch.float64), torch.tensor([4, 5, 4, 5])
+        self.weights = torch.rand(len(self.losses()[0]), dtype=torch.float64)
+
+    def losses(self):
+        features = self.metric.features(self.inputs)
+        embeddings = self.embedder.embed(features)
+        return self.scoring(embeddings, self.labels, self.embedder.embed).losses, features, embeddings
+
+    def validation(self, tried):
+        inputs = self.metric.frozen_features(self.unseen) if self.metric.unroll == "head" else self.unseen
+        embeddings = self.metric.embed(tried, inputs)
+        return self.scoring(embeddings, self.unseen_labels, self.metric.head(tried)).losses.sum()
+
+    def direction(self, losses):
+        steps = self.metric.scaled(gradient(self.weights @ losses, self.metric.leaves))
+        tried = {name: value.requires_grad_() for name, value in self.metric.moved(steps).items()}
+        return self.metric.scaled(list(torch.autograd.grad(self.validation(tried), list(tried.values()))))
+
+    def by_forward_mode(self, route="forward"):
+        losses, features, embeddings = self.losses()
+        direction = self.direction(losses)
+        inputs = features.detach() if self.metric.unroll == "head" else self.inputs
+        tangents = embedding_tangents(self.metric, inputs, direction, route=route)
+        return -slopes(self.metric, self.scoring, direction, embeddings, tangents, self.labels)
+
+    def by_double_backward(self):
+        losses, _, _ = self.losses()
+        return -slopes_by_double_backward(losses, self.metric.leaves, self.direction(losses))
+
+    def by_autograd(self):
+        """∂L_va/∂w with the virtual step in the graph, as the paper's authors must have done it."""
+        weights = self.weights.clone().requires_grad_()
+        losses, _, _ = self.losses()
+        gradients = torch.autograd.grad(weights @ losses, self.metric.leaves, create_graph=True)
+        tried = dict(zip(self.metric.parameters(), self._stepped(gradients), strict=True))
+        return torch.autograd.grad(self.validation(tried), weights)[0]
+
+    def _stepped(self, gradients):
+        names = self.metric.parameters()
+        rates = [RATES[1] if name.startswith("head.") else RATES[0] for name in names]
+        return [leaf - rate * g for leaf, rate, g in zip(self.metric.leaves, rates, gradients, strict=True)]
+
+
+SCORINGS = {
+    "triplet": lambda: TripletScoring(TripletLoss(margin=2.0, squared=False, normalize=False)),
+    "triplet on the sphere": lambda: TripletScoring(TripletLoss(margin=1.0)),
+    "contrastive": lambda: TripletScoring(ContrastiveLoss(margin=2.0)),
+    "contrastive pairs": lambda: PairScoring(ContrastiveLoss(margin=2.0)),
+    "margin": lambda: TripletScoring(MarginLoss()),
+    "multi-similarity anchors": lambda: AnchorScoring(MultiSimilarityLoss()),
+}
+
+
+@pytest.mark.parametrize("name", SCORINGS)
+@pytest.mark.parametrize("train", [True, False])
+def test_all_routes_agree_with_autograd_through_the_step(name, train):
+    episode = Episode(SCORINGS[name](), train=train)
+    reference = episode.by_autograd()
+    assert reference.abs().max() > 1e-4
+    torch.testing.assert_close(episode.by_forward_mode(), reference, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(episode.by_double_backward(), reference, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(episode.by_forward_mode("difference"), reference, rtol=1e-4, atol=1e-7)
+
+
+def test_the_head_alone_can_be_unrolled():
+    scoring = SCORINGS["triplet"]
+    head, whole = Episode(scoring(), unroll="head"), Episode(scoring())
+    assert set(head.metric.parameters()) == {"head.weight", "head.bias"}
+    torch.testing.assert_close(head.by_forward_mode(), head.by_double_backward(), rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(head.by_forward_mode(), head.by_autograd(), rtol=1e-9, atol=1e-12)
+    assert not torch.allclose(head.by_forward_mode(), whole.by_forward_mode(), rtol=1e-2)
+
+
+def test_equals_finite_differences_in_the_weights():
+    episode = Episode(SCORINGS["triplet"](), train=False)
+    found, small = episode.by_forward_mode(), 1e-6
+
+    def after(weights):
+        losses, _, _ = episode.losses()
+        steps = episode.metric.scaled(gradient(weights @ losses, episode.metric.leaves))
+        return float(episode.validation(episode.metric.moved(steps)))
+
+    for place, value in enumerate(found.tolist()):
+        bump = torch.zeros_like(episode.weights)
+        bump[place] = small
+        measured = (after(episode.weights + bump) - after(episode.weights - bump)) / (2 * small)
+        assert measured == pytest.approx(value, rel=1e-5, abs=1e-8)
+
+
+def test_a_step_of_no_length_teaches_nothing():
+    episode = Episode(SCORINGS["triplet"]())
+    episode.metric.factor = 0.0
+    assert not episode.by_forward_mode().any() and not episode.by_double_backward().any()
+
+
+def test_a_validation_loss_of_zero_teaches_nothing():
+    episode = Episode(TripletScoring(TripletLoss(margin=-100.0, squared=False, normalize=False)))
+    for route in ("forward", "difference"):
+        assert not episode.by_forward_mode(route).any()
+    assert not episode.by_double_backward().any()
+
+
+@pytest.mark.parametrize("route", ["forward", "double_backward", "difference"])
+def test_virtual_steps_touch_no_parameter_and_no_buffer(route):
+    episode = Episode(SCORINGS["triplet"]())
+    losses, _, embeddings = episode.losses()
+    before = copy.deepcopy(episode.embedder.state_dict())
+    assert any("running_mean" in name for name in before)
+    direction = episode.direction(losses)
+    if route == "double_backward":
+        slopes_by_double_backward(losses, episode.metric.leaves, direction)
+    else:
+        tangents = embedding_tangents(episode.metric, episode.inputs, direction, route=route)
+        slopes(episode.metric, episode.scoring, direction, embeddings, tangents, episode.labels)
+    for name, value in episode.embedder.state_dict().items():
+        assert torch.equal(value, before[name]), name
+    assert all(leaf.grad is None for leaf in episode.metric.leaves)
+
+
+def test_what_was_dropped_in_the_pass_is_dropped_in_its_derivative():
+    episode = Episode(SCORINGS["triplet"](), dropout=0.5)
+    torch.manual_seed(5)
+    losses, _, embeddings = episode.losses()
+    direction = episode.direction(losses)
+    after = torch.get_rng_state()
+    tangents = embedding_tangents(episode.metric, episode.inputs, direction)
+    found = slopes(episode.metric, episode.scoring, direction, embeddings, tangents, episode.labels)
+    torch.testing.assert_close(found, slopes_by_double_backward(losses, episode.metric.leaves, direction))
+    assert torch.equal(torch.get_rng_state(), after)
+
+
+@pytest.mark.parametrize(
+    "backbone", [lambda: SmallConvNet(channels=3, widths=(4, 8)), lambda: GoogLeNet(freeze_norm=True)]
+)
+def test_forward_mode_passes_through_the_real_backbones(backbone):
+    torch.manual_seed(0)
+    embedder = Embedder(backbone(), 8).train()
+    metric = Metric(embedder, torch.optim.SGD(embedder.parameters(), lr=0.01))
+    inputs = torch.randn(4, 3, 32, 32)
+    z = embedder.embed(metric.features(inputs))
+    direction = [torch.randn_like(leaf) * leaf.norm() / leaf.numel() ** 0.5 for leaf in metric.leaves]
+    exact = slopes_by_double_backward(z.flatten(), metric.leaves, direction).view_as(z)
+    torch.testing.assert_close(embedding_tangents(metric, inputs, direction), exact, rtol=1e-3, atol=1e-3)
+    near = embedding_tangents(metric, inputs, direction, route="difference")
+    assert (near - exact).norm() < 0.05 * exact.norm()
+
+
+def test_named_parameters_not_given_keep_their_value():
+    episode = Episode(SCORINGS["triplet"](), train=False)
+    expected = episode.embedder.embed(episode.embedder.features(episode.inputs))
+    torch.testing.assert_close(episode.metric.embed({}, episode.inputs), expected)
+    named = {f"embedder.{n}": p for n, p in episode.embedder.named_parameters()}
+    assert functional_call(episode.metric._network, named, (episode.inputs, None)).shape == expected.shape
+
+
+def test_an_optimiser_without_the_head_cannot_unroll_it():
+    embedder = Embedder(Network(), 4)
+    with pytest.raises(ConfigError, match="was to move the head, but the optimiser trains no parameter of it"):
+        Metric(embedder, torch.optim.SGD(embedder.backbone.parameters()), unroll="head")

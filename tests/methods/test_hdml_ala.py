@@ -1,0 +1,124 @@
+"""HDML + ALA: both kinds of tuples are weighed, the generator stands still where only a step is tried."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from vicinal.assessment import Assessing, ConstantAssessor, LSTMAssessor
+from vicinal.assessment.meta_gradient import embedding_tangents, gradient, slopes, slopes_by_double_backward
+from vicinal.data.records import Batch
+from vicinal.errors import ConfigError
+from vicinal.losses import TripletLoss
+from vicinal.methods.hdml_ala import HDMLALA
+from vicinal.methods.optimisation import Optimisation
+from vicinal.models import Embedder, Identity
+from vicinal.sampling import EpisodeSampler
+from vicinal.synthesis import Hardness
+
+LABELS = np.arange(10).repeat(4)
+
+
+def make(assessor=None, **settings):
+    torch.manual_seed(0)
+    sampler = EpisodeSampler(LABELS, training_classes=5, validation_classes=3, seed=0)
+    return HDMLALA.optimised(
+        Embedder(Identity(6), 4),
+        TripletLoss(margin=1.0, blocks=True),
+        assessor or LSTMAssessor(12, hidden=8),
+        sampler,
+        Optimisation(learning_rate=1e-2),
+        Assessing(),
+        Hardness(window=1, generator_norm=True, **settings),
+        labels=LABELS,
+        epochs=5,
+    )
+
+
+@pytest.fixture
+def batch(rng):
+    rows = torch.tensor(make().batches(0)[0])
+    return Batch(torch.randn(len(rows), 6, generator=rng), torch.as_tensor(LABELS)[rows], rows, largest_class=2)
+
+
+def test_real_and_regenerated_tuples_are_weighed_and_validation_is_real(batch):
+    method = make(real_share=0.25)
+    method.step(batch)
+    method.scoring.pull, method.scoring.share = torch.tensor(0.5), torch.tensor(0.25)
+    scored = method.ala._pass(batch).scored
+    assert scored.losses.shape == (10,) and scored.members.shape == (10, 3, 4)
+    real = method.scoring.real(method.ala.seen.embeddings, method.ala.seen.labels, method.embedder.embed)
+    torch.testing.assert_close(scored.losses[:5].detach(), 2 * 0.25 * real.losses)
+    assert method.scoring.real is method.scoring.inner
+
+
+def test_weight_one_is_hdmls_own_objective(batch):
+    method = make(ConstantAssessor(1.0), real_share=0.25)
+    loss = method.step(batch)["loss"]
+    method = make(ConstantAssessor(1.0), real_share=0.25)
+    method.scoring.pull, method.scoring.share = torch.zeros(()), torch.tensor(0.25)
+    losses = method.ala._pass(batch).scored.losses
+    real, synthetic = losses[:5].mean() / (2 * 0.25), losses[5:].mean() / (2 * 0.75)
+    torch.testing.assert_close(loss, (0.25 * real + 0.75 * synthetic).detach())
+
+
+def test_the_derivative_runs_over_both_vectors_of_losses(batch):
+    method = make(real_share=0.25)
+    method.step(batch)
+    method.scoring.pull = torch.tensor(0.5)
+    training, ala = method.ala._pass(batch), method.ala
+    steps = ala.metric.scaled(gradient(training.scored.losses.mean(), ala.metric.leaves))
+    _, direction = ala._validate(batch, steps)
+    tangents = embedding_tangents(ala.metric, training.inputs, direction)
+    before = copy.deepcopy(method.hdml.generator.state_dict())
+    forward = slopes(ala.metric, method.scoring, direction, training.embeddings, tangents, training.labels)
+    backward = slopes_by_double_backward(training.scored.losses, ala.metric.leaves, direction)
+    torch.testing.assert_close(forward, backward, rtol=1e-3, atol=1e-8)
+    assert forward[5:].abs().max() > 0
+    for name, value in method.hdml.generator.state_dict().items():
+        assert torch.equal(value, before[name]), name
+
+
+def test_the_bilevel_step_leaves_the_generator_and_the_generators_step_leaves_the_metric(batch):
+    method = make(real_share=0.5)
+    generator = copy.deepcopy(list(method.hdml.generator.parameters()))
+    method.scoring.pull, method.scoring.share = torch.tensor(0.5), torch.tensor(0.5)
+    method.ala.step(batch)
+    assert all(torch.equal(a, b) for a, b in zip(method.hdml.generator.parameters(), generator, strict=True))
+    metric = copy.deepcopy(method.embedder.state_dict())
+    method._generate()
+    assert not all(torch.equal(a, b) for a, b in zip(method.hdml.generator.parameters(), generator, strict=True))
+    assert all(torch.equal(value, metric[name]) for name, value in method.embedder.state_dict().items())
+
+
+def test_goes_on_from_its_state_bit_for_bit(batch):
+    method = make()
+    for _ in range(3):
+        method.step(batch)
+    again = make()
+    again.load_state_dict(copy.deepcopy(method.state_dict()))
+    assert method.step(batch) == again.step(batch)
+    for a, b in zip(method.embedder.parameters(), again.embedder.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_every_group_of_its_scalars_is_explained(batch):
+    method = make()
+    groups = {name.split("/")[0] for name in method.step(batch) if "/" in name}
+    assert groups == set(method.readings)
+
+
+def test_a_loss_without_blocks_is_refused():
+    with pytest.raises(ConfigError, match="a loss without `blocks`"):
+        HDMLALA.optimised(
+            Embedder(Identity(6), 4),
+            TripletLoss(),
+            LSTMAssessor(12),
+            EpisodeSampler(LABELS, training_classes=5, validation_classes=3, seed=0),
+            Optimisation(),
+            Assessing(),
+            Hardness(),
+            labels=LABELS,
+            epochs=1,
+        )
