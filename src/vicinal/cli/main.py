@@ -5,12 +5,15 @@ from typing import Annotated
 
 import typer
 
+from vicinal.cli.bench import bench
+from vicinal.cli.compare import compare
 from vicinal.cli.data import app as data
 from vicinal.cli.embed import embed
 from vicinal.cli.evaluate import evaluate
 from vicinal.cli.recipes import recipes
 from vicinal.cli.report import report
 from vicinal.cli.train import train
+from vicinal.cli.tune import tune
 from vicinal.errors import VicinalError
 
 app = typer.Typer(
@@ -31,7 +34,7 @@ def _main(version: Annotated[bool, typer.Option("--version", help="Print the ver
         raise typer.Exit
 
 
-for command in (train, evaluate, embed, report, recipes):
+for command in (train, evaluate, embed, report, recipes, bench, compare, tune):
     app.command()(command)
 app.add_typer(data, name="data")
 

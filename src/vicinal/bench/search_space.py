@@ -1,0 +1,96 @@
+"""What tuning may try: ``key=low..high``, ``key=low..high:log`` or ``key=a,b,c``."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from vicinal.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from ``low`` to ``high``; whole ones if both ends are written as such."""
+
+    low: float
+    high: float
+    log: bool = False
+    whole: bool = False
+
+    def draw(self, share: float) -> str:
+        """The value at ``share`` (0 to 1) of the range, as it is written on the command line.
+
+        >>> Range(1e-5, 1e-1, log=True).draw(0.5), Range(2, 8, whole=True).draw(0.999)
+        ('0.001', '8')
+        """
+        if self.whole:
+            return str(min(int(self.high), math.floor(self.low + share * (self.high - self.low + 1))))
+        if self.log:
+            return f"{math.exp(math.log(self.low) + share * math.log(self.high / self.low)):.4g}"
+        return f"{self.low + share * (self.high - self.low):.4g}"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of some values."""
+
+    values: tuple[str, ...]
+
+    def draw(self, share: float) -> str:
+        return self.values[min(len(self.values) - 1, math.floor(share * len(self.values)))]
+
+
+Space = Mapping[str, Range | Choice]
+
+
+def parse(words: Sequence[str]) -> tuple[dict[str, Range | Choice], list[str]]:
+    """The space that some words of the command line span, and the words that fix a setting.
+
+    >>> space, fixed = parse(["margin=0.1..0.5", "optimisation.learning_rate=1e-5..1e-3:log", "dim=64,128", "epochs=5"])
+    >>> space["margin"], space["dim"], fixed
+    (Range(low=0.1, high=0.5, log=False, whole=False), Choice(values=('64', '128')), ['epochs=5'])
+    """
+    space: dict[str, Range | Choice] = {}
+    fixed: list[str] = []
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals or not key:
+            raise ConfigError(f"a setting is written key=value, key=low..high or key=a,b,c, but {word!r} came.")
+        if key in space or any(other.startswith(f"{key}=") for other in fixed):
+            raise ConfigError(f"{key} came twice; name each setting once.")
+        if ".." in text:
+            space[key] = _range(key, text)
+        elif "," in text:
+            space[key] = Choice(tuple(part.strip() for part in text.split(",") if part.strip()))
+        else:
+            fixed.append(word)
+    return space, fixed
+
+
+def random_trial(space: Space, seed: int, number: int) -> dict[str, str]:
+    """The values of trial ``number``, a function of seed, number and keys alone: so a search goes on after a stop."""
+    shares = np.random.default_rng([seed, number]).random(len(space))
+    return {key: part.draw(float(share)) for (key, part), share in zip(sorted(space.items()), shares, strict=True)}
+
+
+def _range(key: str, text: str) -> Range:
+    ends, _, scale = text.partition(":")
+    texts = [end.strip() for end in ends.split("..", 1)]
+    try:
+        low, high = map(float, texts)
+    except ValueError:
+        low = high = math.nan
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise ConfigError(f"{key} is searched in low..high with low < high, such as 0.1..0.5, but {text!r} came.")
+    if scale not in ("", "log"):
+        raise ConfigError(f"{key} is searched on a plain scale or on `:log`, but `:{scale}` came.")
+    log, whole = scale == "log", all(re.fullmatch(r"-?\d+", end) for end in texts)
+    if log and low <= 0:
+        raise ConfigError(f"{key} is searched on a log scale, which starts above 0, but {text!r} came.")
+    if log and whole:
+        raise ConfigError(
+            f"{key} is searched among whole numbers, which have no log scale here. List them, such as {key}=1,2,4."
+        )
+    return Range(low, high, log, whole)

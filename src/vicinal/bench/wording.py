@@ -1,0 +1,96 @@
+"""Estimates as text, in points of a per cent, with the signs and dashes that tables have."""
+
+from collections.abc import Sequence
+
+from vicinal.bench.statistics import Estimate
+from vicinal.bench.summary import CLAIM_SEEDS, Difference, Summary, SummaryRow
+from vicinal.bench.tables import PROTOCOLS
+from vicinal.reports.tables import MISSING, metric_title
+
+
+def score(estimate: Estimate | None) -> str:
+    """
+    >>> score(Estimate(0.6214, 0.6101, 0.6327, 5)), score(Estimate(0.5, None, None, 1)), score(None)
+    ('62.1 ± 1.1', '50.0', '–')
+    """
+    if estimate is None:
+        return MISSING
+    half = estimate.half_width
+    return f"{100 * estimate.mean:.1f}" + ("" if half is None else f" ± {100 * half:.1f}")
+
+
+def signed(value: float) -> str:
+    """
+    >>> signed(0.0123), signed(-0.004), signed(0.00001)
+    ('+1.2', '−0.4', '0.0')
+    """
+    text = f"{abs(100 * value):.1f}"
+    return text if text == "0.0" else ("+" if value > 0 else "−") + text
+
+
+def interval(estimate: Estimate | None) -> str:
+    """
+    >>> interval(Estimate(0.012, 0.004, 0.02, 5)), interval(Estimate(0.012, None, None, 1))
+    ('+1.2 (+0.4 to +2.0)', '+1.2')
+    """
+    if estimate is None:
+        return MISSING
+    if estimate.low is None or estimate.high is None:
+        return signed(estimate.mean)
+    return f"{signed(estimate.mean)} ({signed(estimate.low)} to {signed(estimate.high)})"
+
+
+def probability(p: float | None) -> str:
+    """
+    >>> probability(0.0312), probability(0.00001), probability(None)
+    ('0.031', '< 0.001', '–')
+    """
+    return MISSING if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def columns(summary: Summary) -> list[str]:
+    """The heads of the printed table."""
+    heads = ["row", *(metric_title(metric) for metric in summary.table.metrics)]
+    if any(row.difference for row in summary.rows):
+        first = metric_title(summary.table.metrics[0])
+        heads += [f"{first} to twin", "over classes", "p (Holm)", "shows from"]
+    if any(row.published for row in summary.rows):
+        heads.append("published")
+    return [*heads, "trials", "seeds", "marks"]
+
+
+def cells(summary: Summary, row: SummaryRow) -> list[str]:
+    """One printed line, as long as ``columns``."""
+    texts = [row.name, *(score(row.scores.get(metric)) for metric in summary.table.metrics)]
+    if any(other.difference for other in summary.rows):
+        texts += _difference(row.difference)
+    if any(other.published for other in summary.rows):
+        texts.append(", ".join(f"{metric_title(name)} {100 * x:.1f}" for name, x in row.published.items()) or MISSING)
+    trials = MISSING if row.trials is None else str(row.trials)
+    return [*texts, trials, f"{row.done}/{row.wanted}", "; ".join(row.marks)]
+
+
+def legend(summary: Summary) -> list[str]:
+    """What the columns mean, in sentences."""
+    table = summary.table
+    said = [
+        f"Protocol `{table.protocol}`: {PROTOCOLS[table.protocol]}.",
+        "Per cent: mean ± half of the 95 % interval over seeds (Student's t).",
+    ]
+    if any(row.difference for row in summary.rows):
+        said.append(
+            "To twin: the mean of the paired differences to the plain twin with the same seeds, its 95 % interval over "
+            "seeds, and the interval of the Recall@1 difference over test classes drawn anew (bootstrap). p is of the "
+            "paired t-test, corrected by Holm over the table. Shows from: the true difference that this many seeds "
+            f"would find in 4 of 5 cases. A claim needs {CLAIM_SEEDS} seeds and an interval above 0."
+        )
+    said.append("Trials: how many settings were tried before these were chosen, on held-out training classes.")
+    return said
+
+
+def _difference(difference: Difference | None) -> Sequence[str]:
+    if difference is None:
+        return (MISSING,) * 4
+    found = interval(difference.over_seeds) + (" ✓" if difference.claimed else "")
+    smallest = MISSING if difference.smallest is None else f"{100 * difference.smallest:.1f}"
+    return found, interval(difference.over_classes), probability(difference.p), smallest

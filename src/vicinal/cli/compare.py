@@ -1,0 +1,59 @@
+"""``vicinal compare``: the paired comparison of any runs."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def compare(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN RUN...", help="Folders of finished runs, the reference first.")
+    ],
+    metric: Annotated[str, typer.Option(help="What is compared.")] = "recall@1",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Hold runs against those of the first one's recipe and settings, paired by seed and by test class.
+
+    Runs that differ in their seed alone are one row. With two shared seeds or more there is an interval over seeds and
+    a test; the interval over test classes drawn anew (of Recall@1) needs one run on each side.
+    """
+    from dataclasses import asdict
+
+    from vicinal.bench.compare import compare as compare_runs
+    from vicinal.bench.wording import interval, probability, score
+    from vicinal.cli.bench import print_grid
+    from vicinal.reports.tables import MISSING, metric_title
+
+    lines = compare_runs(runs, metric)
+    if as_json:
+        found = [
+            {
+                "name": line.group.name,
+                "runs": [str(run.path) for run in line.group.runs.values()],
+                "score": asdict(line.score),
+                "seeds": list(line.seeds),
+                "over_seeds": asdict(line.over_seeds) if line.over_seeds else None,
+                "over_classes": asdict(line.over_classes) if line.over_classes else None,
+                "p": line.p,
+                "smallest": line.smallest,
+            }
+            for line in lines
+        ]
+        typer.echo(json.dumps({"metric": metric, "rows": found}, indent=2))
+        return
+    heads = ["runs", metric_title(metric), "difference", "over classes (R@1)", "p (Holm)", "shows from", "seeds"]
+    rows = [
+        [
+            line.group.name,
+            score(line.score),
+            interval(line.over_seeds),
+            interval(line.over_classes),
+            probability(line.p),
+            MISSING if line.smallest is None else f"{100 * line.smallest:.1f}",
+            f"{len(line.group.runs)}, {len(line.seeds)} paired" if line.seeds else str(len(line.group.runs)),
+        ]
+        for line in lines
+    ]
+    print_grid("differences to the first row, in points", heads, rows)

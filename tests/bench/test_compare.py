@@ -1,0 +1,69 @@
+"""Any runs, compared: paired by seed where seeds are shared, by test class in any case."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from vicinal.bench.compare import compare, groups
+from vicinal.errors import ConfigError, RunError
+from vicinal.run_directory import RunDirectory
+
+CLASSES = 12
+
+
+@pytest.fixture
+def make(tmp_path):
+    """``make("a", seed, recall, beta=2)``: a finished run as training leaves it, as far as a comparison looks."""
+
+    def run(name, seed, recall, recipe="triplet", queries=10, **settings):
+        made = RunDirectory(tmp_path / f"{name}-{seed}")
+        made.path.mkdir()
+        made.write_info({"recipe": {"name": recipe, "settings": {"seed": seed, "optimisation": settings}}})
+        made.write_status("finished")
+        made.write_results({"rows": [{"name": "trained", "metrics": {"recall@1": recall}}]})
+        hits = np.full(CLASSES, round(10 * recall)) + np.arange(CLASSES) % 2
+        made.write_arrays("by_class", label=np.arange(CLASSES), queries=np.full(CLASSES, queries), hits=hits)
+        return made.path
+
+    return run
+
+
+def test_seeds_are_paired_and_rows_named_by_what_differs(make):
+    plain, method = [0.5, 0.6, 0.55], [0.58, 0.63, 0.60]
+    paths = [make("a", seed, value, beta=1, rate=0.1) for seed, value in enumerate(plain)]
+    paths += [make("b", seed, value, beta=2, rate=0.1) for seed, value in enumerate(method)]
+    first, second = compare(paths)
+    expected = stats.ttest_rel(method, plain)
+    assert first.group.name == "triplet optimisation.beta=1" and second.group.name == "triplet optimisation.beta=2"
+    assert first.over_seeds is None and second.seeds == (0, 1, 2)
+    assert second.p == second.over_seeds.p == pytest.approx(expected.pvalue)
+    assert second.over_classes.mean == pytest.approx((18 - 16) / 30, abs=0.05) and second.smallest > 0
+
+
+def test_single_runs_are_compared_over_classes(make):
+    _, line = compare([make("a", 0, 0.5), make("b", 1, 0.7, recipe="n_pair")])
+    assert line.over_seeds is None and line.p is None and line.seeds == ()
+    assert line.over_classes.mean == pytest.approx(0.2) and line.over_classes.above_zero
+
+
+def test_other_test_classes_give_no_interval_over_classes(make):
+    _, line = compare([make("a", 0, 0.5), make("b", 0, 0.7, recipe="n_pair", queries=20)])
+    assert line.over_classes is None and line.over_seeds.mean == pytest.approx(0.2)
+
+
+def test_what_cannot_be_compared_is_refused(make, tmp_path):
+    with pytest.raises(ConfigError, match="two recipes or settings"):
+        compare([make("a", 0, 0.5), make("a", 1, 0.5)])
+    with pytest.raises(ConfigError, match="one recipe with one seed"):
+        groups([tmp_path / "a-0", make("again", 0, 0.5)])
+    with pytest.raises(ConfigError, match="unknown metric 'recal@1'"):
+        compare([tmp_path / "a-0", make("b", 0, 0.5, recipe="n_pair")], "recal@1")
+    with pytest.raises(RunError, match="not a run"):
+        groups([tmp_path])
+    unfinished = RunDirectory(tmp_path / "open")
+    unfinished.path.mkdir()
+    (unfinished.path / "run.json").write_text(json.dumps({"format": 1}))
+    with pytest.raises(RunError, match="no results yet"):
+        groups([unfinished.path])

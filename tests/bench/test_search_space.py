@@ -1,0 +1,48 @@
+"""Search spaces: what is written is what is drawn from, and what cannot be drawn from is refused."""
+
+import pytest
+
+from vicinal.bench.search_space import Choice, Range, parse, random_trial
+from vicinal.errors import ConfigError
+
+
+def test_draws_stay_inside_and_fill_their_scale():
+    space, _ = parse(["a=0.5..2", "b=1e-4..1e-2:log", "c=1..3", "d=x,y"])
+    trials = [random_trial(space, 0, number) for number in range(1, 400)]
+    a, b = ([float(trial[key]) for trial in trials] for key in "ab")
+    assert 0.5 <= min(a) < 0.52 and 1.98 < max(a) <= 2
+    assert sum(value < 1e-3 for value in b) / len(b) == pytest.approx(0.5, abs=0.08)  # half below the middle decade
+    for key, values in (("c", ["1", "2", "3"]), ("d", ["x", "y"])):
+        counts = [sum(trial[key] == value for trial in trials) for value in values]
+        assert min(counts) > 0.8 * len(trials) / len(values) and sum(counts) == len(trials)
+
+
+def test_a_trial_is_a_function_of_seed_and_number():
+    space, _ = parse(["a=0..1", "b=p,q"])
+    assert random_trial(space, 0, 3) == random_trial(dict(reversed(space.items())), 0, 3)
+    assert random_trial(space, 0, 3) != random_trial(space, 0, 4) != random_trial(space, 1, 4)
+
+
+def test_negative_and_whole_ranges_are_read():
+    space, fixed = parse(["a=-1.5..-0.5", "b=-2..2", "c=.5..1", "name=plain"])
+    assert space == {"a": Range(-1.5, -0.5), "b": Range(-2, 2, whole=True), "c": Range(0.5, 1)}
+    assert fixed == ["name=plain"] and parse(["d=1,2,"])[0] == {"d": Choice(("1", "2"))}
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("a=2..1", "low < high"),
+        ("a=x..1", "low < high"),
+        ("a=1..", "low < high"),
+        ("a=0..1.0:log", "starts above 0"),
+        ("a=1..9:log", "List them"),
+        ("a=1.0..9:ln", "`:ln` came"),
+        ("a", "key=value"),
+        ("b=2", "came twice"),
+        ("c=1,2", "came twice"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused(word, message):
+    with pytest.raises(ConfigError, match=message):
+        parse(["b=1", "c=0..1", word])

@@ -1,0 +1,124 @@
+"""Statistics against scipy's own tests, published formulas and simulation."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from vicinal.bench.statistics import (
+    class_bootstrap,
+    corrected_resampled_t,
+    holm,
+    paired_t_interval,
+    smallest_effect,
+    spread_of,
+    t_interval,
+)
+from vicinal.errors import ConfigError, DataError
+
+VALUES, TWINS = [0.62, 0.64, 0.61, 0.66, 0.63], [0.60, 0.63, 0.61, 0.62, 0.60]
+
+
+def test_the_interval_is_scipys():
+    found = t_interval(VALUES)
+    low, high = stats.t.interval(0.95, len(VALUES) - 1, loc=np.mean(VALUES), scale=stats.sem(VALUES))
+    assert (found.low, found.high) == pytest.approx((low, high))
+    assert found.half_width == pytest.approx((high - low) / 2)
+
+
+def test_the_paired_test_is_scipys():
+    found, expected = paired_t_interval(VALUES, TWINS), stats.ttest_rel(VALUES, TWINS)
+    interval = expected.confidence_interval(0.95)
+    assert (found.low, found.high, found.p) == pytest.approx((interval.low, interval.high, expected.pvalue))
+    assert found.above_zero == (interval.low > 0)
+
+
+def test_one_pair_has_a_difference_but_no_interval():
+    found = paired_t_interval([0.5], [0.4])
+    assert found.mean == pytest.approx(0.1)
+    assert found.low is None and found.p is None and found.half_width is None and not found.above_zero
+
+
+def test_equal_values_have_no_width():
+    found = t_interval([0.25, 0.25, 0.25])
+    assert (found.low, found.high, found.p) == (0.25, 0.25, 0.0)
+    assert t_interval([0.0, 0.0]).p == 1.0
+
+
+def test_pairs_of_different_number_are_refused():
+    with pytest.raises(DataError, match="2 and 1 values"):
+        paired_t_interval([0.1, 0.2], [0.1])
+    with pytest.raises(DataError, match="none came"):
+        t_interval([])
+    with pytest.raises(ConfigError, match="between 0 and 1"):
+        t_interval([0.1, 0.2], level=95)
+
+
+def test_the_corrected_test_is_nadeau_and_bengios_formula():
+    differences = np.subtract(VALUES, TWINS)
+    found = corrected_resampled_t(VALUES, TWINS, trained_on=90, tested_on=10)
+    statistic = differences.mean() / np.sqrt((1 / 5 + 10 / 90) * differences.var(ddof=1))
+    assert found.p == pytest.approx(2 * stats.t.sf(statistic, 4))
+    assert found.p > paired_t_interval(VALUES, TWINS).p
+
+
+def test_the_correction_vanishes_with_the_test_part():
+    found = corrected_resampled_t(VALUES, TWINS, trained_on=10**9, tested_on=1)
+    assert found.p == pytest.approx(paired_t_interval(VALUES, TWINS).p)
+    with pytest.raises(ConfigError, match="both sides"):
+        corrected_resampled_t(VALUES, TWINS, trained_on=0, tested_on=1)
+
+
+def test_the_bootstrap_is_scipys():
+    rng = np.random.default_rng(0)
+    queries = rng.integers(20, 40, size=60)
+    hits, twin = rng.binomial(queries, 0.7), rng.binomial(queries, 0.6)
+    found = class_bootstrap(hits, twin, queries, draws=20_000)
+
+    def ratio(gained, asked, axis):
+        return gained.sum(axis=axis) / asked.sum(axis=axis)
+
+    expected = stats.bootstrap(
+        (hits - twin, queries.astype(float)),
+        ratio,
+        paired=True,
+        vectorized=True,
+        n_resamples=20_000,
+        method="percentile",
+        rng=np.random.default_rng(1),
+    ).confidence_interval
+    assert found.mean == pytest.approx(hits.sum() / queries.sum() - twin.sum() / queries.sum())
+    assert (found.low, found.high) == pytest.approx(tuple(expected), abs=0.002)
+
+
+def test_the_bootstrap_is_a_function_of_its_seed_and_keeps_pairs_together():
+    queries = np.full(30, 10)
+    hits = np.arange(30) % 11
+    assert class_bootstrap(hits, hits, queries).high == 0.0  # a class drawn for one is drawn for both
+    sizes = np.arange(1, 31)
+    alike = class_bootstrap(sizes * 6, sizes * 5, sizes * 10)  # gain and queries of a class are drawn together
+    assert alike.low == pytest.approx(0.1) and alike.high == pytest.approx(0.1)
+    twin = np.roll(hits, 1)
+    assert class_bootstrap(hits, twin, queries) == class_bootstrap(hits, twin, queries)
+    with pytest.raises(DataError, match="one length"):
+        class_bootstrap(hits, twin[:-1], queries)
+
+
+def test_holm_keeps_order_and_never_falls():
+    # R: p.adjust(c(0.01, 0.02, 0.03, 0.04, 0.05), "holm")
+    assert holm([0.05, 0.01, 0.03, 0.02, 0.04]) == pytest.approx([0.09, 0.05, 0.09, 0.08, 0.09])
+    assert holm([]) == []
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("count", [2, 5, 20])
+def test_the_smallest_effect_is_found_with_the_stated_power(count):
+    effect = smallest_effect(1.0, count)
+    drawn = np.random.default_rng(0).normal(effect, 1.0, size=(20_000, count))
+    assert (stats.ttest_1samp(drawn, 0.0, axis=1).pvalue < 0.05).mean() == pytest.approx(0.8, abs=0.012)
+
+
+def test_the_smallest_effect_falls_with_seeds_and_is_unknown_for_one():
+    assert smallest_effect(0.01, 1) is None
+    assert smallest_effect(0.0, 5) == 0.0
+    effects = [smallest_effect(spread_of(VALUES), count) for count in (2, 3, 5, 10)]
+    assert effects == sorted(effects, reverse=True)
