@@ -12,6 +12,7 @@ PARTS = (
     "evaluation",
     "geometry",
     "index",
+    "linear",
     "losses",
     "methods",
     "mining",

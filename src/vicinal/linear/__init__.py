@@ -1,0 +1,22 @@
+"""Linear metric learning as scikit-learn estimators: LANML and PNCA, and two learners with closed forms."""
+
+from vicinal.linear.gmml import GMML
+from vicinal.linear.lanml import LANML
+from vicinal.linear.mahalanobis import MahalanobisTransformer
+from vicinal.linear.pnca import PNCA
+from vicinal.linear.rvml import RVML
+from vicinal.linear.scoring import neighbour_accuracies
+from vicinal.linear.search import PAPER_GRIDS, Search, Trial, search
+
+__all__ = [
+    "GMML",
+    "LANML",
+    "PAPER_GRIDS",
+    "PNCA",
+    "RVML",
+    "MahalanobisTransformer",
+    "Search",
+    "Trial",
+    "neighbour_accuracies",
+    "search",
+]

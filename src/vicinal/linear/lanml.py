@@ -1,0 +1,153 @@
+"""LANML, the linear form of Adaptive Neighborhood Metric Learning (Song, Han, Cheng, Lu & Nie)."""
+
+import warnings
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.errors import ConfigError, unknown
+from vicinal.linear.mahalanobis import MahalanobisTransformer, require, require_components, span, threads
+from vicinal.linear.neighbourhoods import Array, Neighbourhoods
+from vicinal.linear.objective import Objective
+from vicinal.linear.outer import Hinge
+from vicinal.linear.solvers import Problem, Solution, lbfgs, projected_gradient
+
+_AUTO = 10  # nearest same-class samples in S_i for γ1 < 0: the paper's, Section 7.1.2
+_SMALL = 1500  # samples from which a convex problem is first solved on a third of them
+_RIDGE = 1e-3  # of the mean scatter, added where coordinates are divided by it
+
+
+class LANML(MahalanobisTransformer):
+    """Put the similar radius of every sample a margin below its dissimilar radius.
+
+        min_{M ⪰ 0}  Σ_i [ t_i(M) + m ]_+  +  λ Ω(M),   Ω(M) = 1/(N |S_i|) Σ_i Σ_{j ∈ S_i} d_M(x_i, x_j)   Eq. (19)
+        t_i(M) = - 1/γ1 log(1/|S_i| Σ_{j ∈ S_i} exp(-γ1 d_M(x_i, x_j)))
+                 + 1/γ2 log(1/|D_i| Σ_{l ∈ D_i} exp(-γ2 d_M(x_i, x_l)))
+
+    with squared distances d_M. The log-exp means are soft radii: the dissimilar one leans to the nearest dissimilar
+    samples as γ2 grows. With γ1 < 0 (LANML⁻) the similar radius leans to the farthest similar sample, each class is
+    drawn together into one cluster (Proposition 5), and the problem is convex (Lemma 3): its optimum is found from any
+    start. With γ1 > 0 (LANML⁺) it leans to the nearest, so a class may lie in several clusters; the problem is not
+    convex and starts from M = I/√N, as the paper's.
+
+    Paper to code: m = ``margin``, λ = ``regularization``, |S_i| = ``n_similar``; D_i holds all samples of other
+    classes.
+
+    Differs: the hinge is rounded over a ``smoothing`` of its margin, because a gradient method creeps along kinks; 0
+    gives the printed one. ``reduction="mean"`` divides the sum over queries by N, so that λ does not depend on the
+    number of samples; with the paper's sum its grid of λ is a gentle one, and that is the default.
+
+    Args:
+        gamma1: γ1, the dial of the similar radius; 0 is the mean.
+        gamma2: γ2 > 0, the dial of the dissimilar radius.
+        regularization: λ ≥ 0.
+        n_similar: how many nearest same-class samples are similar; ``"auto"`` is the paper's choice, 10 for γ1 ≤ 0 and
+            all for γ1 > 0; None is all.
+        n_components: rows of L at most. A bound on the rank is not convex, so the factor is optimised then.
+        margin: m > 0.
+        smoothing: width of the rounded kink, in margins.
+        reduction: ``"sum"`` or ``"mean"`` over queries.
+        tol: decrease of the mean loss per query and step, below which the fit has converged.
+        max_iter: steps at most; a fit that needs more warns.
+        n_jobs: threads; None is 1, -1 is all cores. The result does not depend on it.
+
+    Attributes:
+        components_: L, rows by falling length; directions without weight are left out.
+        objective_: the minimum found, with its sum divided by N.
+        n_iter_: steps taken.
+
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> LANML().fit(X, y).transform(X).shape
+    (150, 4)
+    """
+
+    def __init__(
+        self,
+        gamma1: float = -1.0,
+        gamma2: float = 4.0,
+        regularization: float = 1.0,
+        n_similar: int | Literal["auto"] | None = "auto",
+        n_components: int | None = None,
+        margin: float = 1.0,
+        smoothing: float = 0.1,
+        reduction: Literal["sum", "mean"] = "sum",
+        tol: float = 1e-5,
+        max_iter: int = 500,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.gamma1, self.gamma2, self.regularization = gamma1, gamma2, regularization
+        self.n_similar, self.n_components = n_similar, n_components
+        self.margin, self.smoothing, self.reduction = margin, smoothing, reduction
+        self.tol, self.max_iter, self.n_jobs = tol, max_iter, n_jobs
+
+    def fit(self, X: npt.ArrayLike, y: npt.ArrayLike) -> "LANML":
+        """Learn the metric from samples and their classes."""
+        samples, labels = self._checked(X, y)
+        self._check_settings(samples.shape[1])
+        directions = span(samples)
+        with threads(self.n_jobs) as count:
+            solution = self._solved(samples @ directions, labels, count)
+        self._keep(solution, directions, self.max_iter)
+        if not self.components_.any():
+            warnings.warn(
+                f"the optimum is M = 0: with regularization = {self.regularization:g} pulling similar samples together "
+                f"costs less than keeping dissimilar ones away. Lower regularization, or gamma1.",
+                stacklevel=2,
+            )
+        return self
+
+    def _solved(self, samples: Array, labels: npt.NDArray[Any], count: int) -> Solution:
+        size, width = samples.shape
+        if self.gamma1 <= 0 and self.n_components is None:
+            return self._convex(samples, labels, np.eye(width) / np.sqrt(size), count)
+        start = np.eye(min(self.n_components or width, width), width) / size**0.25  # principal directions first
+        return lbfgs(self._problem(samples, labels, count), start, tol=self.tol, max_iter=self.max_iter)
+
+    def _problem(self, samples: Array, labels: npt.NDArray[Any], count: int) -> Problem:
+        nearest = (_AUTO if self.gamma1 <= 0 else None) if self.n_similar == "auto" else self.n_similar
+        sets = Neighbourhoods.among(samples, labels, nearest)
+        outer = Hinge(self.margin, self.smoothing * self.margin)
+        objective = Objective(sets, self.gamma1, self.gamma2, outer, threads=count)
+        share = self.regularization / (sets.queries if self.reduction == "sum" else 1)
+        return Problem(objective, share * sets.similar_scatter())
+
+    def _convex(self, samples: Array, labels: npt.NDArray[Any], start: Array, count: int) -> Solution:
+        """The optimum for γ1 ≤ 0. Large problems start from the solution of a smaller one: where they start is free."""
+        part, step = _third(labels), None
+        if len(labels) > _SMALL and 2 * len(part) < len(labels):
+            rough = self._convex(samples[part], labels[part], start, count)
+            start, step = rough.factor.T @ rough.factor, rough.step
+        problem = self._problem(samples, labels, count)
+        # Coordinates in which the regulariser is the trace: there curvature is alike in all directions, and a gradient
+        # method needs some 30 steps instead of hundreds.
+        scatter = problem.objective.sets.similar_scatter()
+        mean = np.trace(scatter) / len(scatter)
+        values, vectors = np.linalg.eigh(scatter + _RIDGE * (mean or 1.0) * np.eye(len(scatter)))
+        to, back = vectors / np.sqrt(values), vectors * np.sqrt(values)
+        sets = problem.objective.sets.seen_through(to)
+        scaled = Problem(replace(problem.objective, sets=sets), to.T @ problem.pull @ to)
+        found = projected_gradient(scaled, back.T @ start @ back, tol=self.tol, max_iter=self.max_iter, step=step)
+        return replace(found, factor=found.factor @ to.T)
+
+    def _check_settings(self, features: int) -> None:
+        require("gamma2", self.gamma2, least=0, open=True)
+        require("regularization", self.regularization, least=0)
+        require("margin", self.margin, least=0, open=True)
+        require("smoothing", self.smoothing, least=0)
+        require("tol", self.tol, least=0, open=True)
+        require("max_iter", self.max_iter, least=1, whole=True)
+        require("gamma1", self.gamma1, least=-np.inf)
+        if self.n_similar not in ("auto", None):
+            require("n_similar", self.n_similar, least=1, whole=True)
+        require_components(self.n_components, features)
+        if self.reduction not in ("sum", "mean"):
+            raise ConfigError(unknown("reduction", str(self.reduction), ("sum", "mean")))
+
+
+def _third(labels: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
+    """Positions of every third sample of each class, all of a class below 6."""
+    members = [np.flatnonzero(labels == name) for name in np.unique(labels)]
+    return np.concatenate([own[::3] if len(own) >= 6 else own for own in members])

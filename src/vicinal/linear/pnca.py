@@ -1,0 +1,89 @@
+"""PNCA, parameterised neighbourhood components analysis (Song et al., "Adaptive Neighborhood Metric Learning")."""
+
+import warnings
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.linear.mahalanobis import MahalanobisTransformer, require, require_components, span, threads
+from vicinal.linear.neighbourhoods import Neighbourhoods
+from vicinal.linear.objective import Objective
+from vicinal.linear.outer import sigmoid
+from vicinal.linear.solvers import Problem, lbfgs
+
+_FLAT = 1e-6  # mean of 1 - p at the start, below which there is nothing to climb
+
+
+class PNCA(MahalanobisTransformer):
+    """Raise the probability that a sample's random neighbour is of its class, with a dial on the similar ones.
+
+        max_{M ⪰ 0}  1/N Σ_i p_i,   p_i = s_i / (s_i + Σ_{l ∈ D_i} exp(-d_M(x_i, x_l))),
+        s_i = (Σ_{j ∈ S_i} exp(-α d_M(x_i, x_j)))^{1/α}                                                     Eq. (21)
+
+    with squared distances, S_i all other samples of the class and D_i all samples of other classes. α = 1 is NCA
+    (Goldberger et al. 2004); as α grows only the nearest similar sample counts. The problem is not convex; the factor
+    L of M = Lᵀ L is optimised by L-BFGS from M = I/√N, the paper's start.
+
+    Differs: the sum over queries is divided by N. The middle line of the paper's Eqs. (20)-(21) is upside down; this is
+    its last line.
+
+    Args:
+        alpha: α > 0. A small α makes s_i so large that p_i = 1 everywhere and nothing is learnt (|S_i|^{1/α}).
+        n_components: rows of L at most.
+        normalize: whether to put means in the place of both sums, which cures small α; NCA is then no special case.
+        tol: decrease of the mean loss per query and step, below which the fit has converged.
+        max_iter: steps at most; a fit that needs more warns.
+        n_jobs: threads; None is 1, -1 is all cores. The result does not depend on it.
+
+    Attributes:
+        components_: L, rows by falling length; directions without weight are left out.
+        objective_: 1 - mean of p_i, the minimum found.
+        n_iter_: steps taken.
+
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> PNCA(n_components=2).fit(X, y).transform(X).shape
+    (150, 2)
+    """
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        n_components: int | None = None,
+        normalize: bool = False,
+        tol: float = 1e-5,
+        max_iter: int = 500,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.alpha, self.n_components, self.normalize = alpha, n_components, normalize
+        self.tol, self.max_iter, self.n_jobs = tol, max_iter, n_jobs
+
+    def fit(self, X: npt.ArrayLike, y: npt.ArrayLike) -> "PNCA":
+        """Learn the metric from samples and their classes."""
+        samples, labels = self._checked(X, y)
+        require("alpha", self.alpha, least=0, open=True)
+        require("tol", self.tol, least=0, open=True)
+        require("max_iter", self.max_iter, least=1, whole=True)
+        require_components(self.n_components, samples.shape[1])
+        directions = span(samples)
+        sets = Neighbourhoods.among(samples @ directions, labels, None)
+        width = directions.shape[1]
+        start = (
+            np.eye(min(self.n_components or width, width), width) / len(samples) ** 0.25
+        )  # principal directions first
+        with threads(self.n_jobs) as count:
+            objective = Objective(sets, self.alpha, 1.0, sigmoid, sums=not self.normalize, threads=count)
+            self._warn_if_flat(objective.at(start, gradient=False).value)
+            problem = Problem(objective, np.zeros((width, width)))
+            solution = lbfgs(problem, start, tol=self.tol, max_iter=self.max_iter)
+        self._keep(solution, directions, self.max_iter)
+        return self
+
+    def _warn_if_flat(self, wrong: float) -> None:
+        if wrong < _FLAT:
+            warnings.warn(
+                f"nothing can be learnt: at the start every p_i is 1 within {wrong:.1g}, because alpha = "
+                f"{self.alpha:g} raises the similar samples' sum to the power {1 / self.alpha:g}. Raise alpha, or set "
+                f"normalize=True.",
+                stacklevel=3,
+            )

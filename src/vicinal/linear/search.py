@@ -1,0 +1,181 @@
+"""Hyper-parameters by cross-validation in one call: the paper's grids, and budgeted ways through them."""
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, clone
+
+from vicinal.errors import ConfigError, DataError, unknown
+from vicinal.linear.neighbourhoods import Array
+from vicinal.linear.scoring import neighbour_accuracies
+
+Grid = Mapping[str, Sequence[Any]]
+Strategy = Literal["random", "halving", "grid"]
+
+_HALF_STEPS = [2.0**power for power in np.arange(-5, 5.5, 0.5)]  # 2^-5, 2^-4.5, ..., 2^5
+_LAMBDAS = [round(0.1 + 0.2 * step, 1) for step in range(8)]  # 0.1, 0.3, ..., 1.5
+_KEPT = 3  # one in so many survives a round of halving, which has so many times the samples of the one before
+
+PAPER_GRIDS: dict[str, Grid] = {
+    "lanml-": {"regularization": _LAMBDAS, "gamma1": [-step for step in _HALF_STEPS], "gamma2": _HALF_STEPS},
+    "lanml+": {"regularization": _LAMBDAS, "gamma1": _HALF_STEPS, "gamma2": _HALF_STEPS},
+    "pnca": {"alpha": [2.0**power for power in range(-8, 11)]},
+    "gmml": {"t": [round(0.1 * step, 1) for step in range(1, 10)]},
+}
+"""The grids of Section 7.1.2: 8 x 21 x 21 points for LANML, 19 for PNCA, 9 for GMML."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One configuration and its mean accuracy over the folds, for k = 1, 2, ... neighbours."""
+
+    parameters: dict[str, Any]
+    accuracies: Array
+
+    @property
+    def best(self) -> float:
+        """Accuracy at the best k."""
+        return float(self.accuracies.max())
+
+
+@dataclass(frozen=True)
+class Search:
+    """What a search found.
+
+    Attributes:
+        estimator: of the best configuration, fitted on all samples.
+        parameters: that configuration.
+        neighbours: the best k for a k-nearest-neighbour classifier behind it.
+        accuracy: its cross-validated accuracy. It is the best of many, so a little flattering.
+        trials: all that were tried on all samples, best first.
+    """
+
+    estimator: BaseEstimator
+    parameters: dict[str, Any]
+    neighbours: int
+    accuracy: float
+    trials: tuple[Trial, ...]
+
+
+def search(
+    estimator: BaseEstimator,
+    X: npt.ArrayLike,
+    y: npt.ArrayLike,
+    grid: Grid,
+    *,
+    budget: int = 30,
+    strategy: Strategy = "random",
+    folds: int = 5,
+    seed: int = 0,
+    samples: int | None = None,
+    n_jobs: int | None = -1,
+    progress: bool = True,
+) -> Search:
+    """Choose hyper-parameters, and k, by the accuracy of k nearest neighbours under stratified cross-validation.
+
+    Args:
+        estimator: a transformer with ``fit(X, y)``, or a pipeline of some.
+        X: samples.
+        y: their classes.
+        grid: values to choose from, by parameter: ``PAPER_GRIDS["lanml-"]``, or your own.
+        budget: how many configurations are drawn; ``"grid"`` tries all and needs none.
+        strategy: ``"random"`` tries every drawn configuration on all samples. ``"halving"`` tries all on a ninth of
+            them, the best third on a third, and the best third of those on all. ``"grid"`` is the whole grid.
+        folds: parts of the cross-validation; a class with fewer samples is not in every part.
+        seed: draws configurations, folds and subsamples.
+        samples: search on a stratified subsample of this size where X is larger; the result is fitted on all.
+        n_jobs: processes; -1 is one per core.
+        progress: whether a bar is shown, on a terminal.
+    """
+    if strategy not in ("random", "halving", "grid"):
+        raise ConfigError(unknown("strategy", str(strategy), ("random", "halving", "grid")))
+    if budget < 1:
+        raise ConfigError(f"a search tries at least 1 configuration, but budget = {budget} was given.")
+    table, labels = np.asarray(X), np.asarray(y)
+    if len(labels) < 2 * folds:
+        raise DataError(f"{folds} folds need at least {2 * folds} samples, but X has {len(labels)}. Lower folds.")
+    configurations = _configurations(grid, budget, strategy, seed)
+    within = _subsample(labels, samples or len(labels), seed)
+    shares = (_KEPT**2, _KEPT, 1) if strategy == "halving" and len(configurations) > _KEPT else (1,)
+    for share in shares:
+        part = within[_subsample(labels[within], max(len(within) // share, 4 * folds), seed)]
+        trials = _tried(estimator, table[part], labels[part], configurations, folds, seed, n_jobs, progress)
+        configurations = [trial.parameters for trial in trials[: -(-len(trials) // _KEPT)]]
+    best = trials[0]
+    fitted = clone(estimator).set_params(**best.parameters).fit(X, y)
+    return Search(fitted, best.parameters, int(best.accuracies.argmax()) + 1, best.best, tuple(trials))
+
+
+def _configurations(grid: Grid, budget: int, strategy: Strategy, seed: int) -> list[dict[str, Any]]:
+    from sklearn.model_selection import ParameterGrid, ParameterSampler
+
+    whole = ParameterGrid({name: list(values) for name, values in grid.items()})
+    if strategy == "grid" or len(whole) <= budget:
+        return list(whole)
+    return list(ParameterSampler({name: list(values) for name, values in grid.items()}, budget, random_state=seed))
+
+
+def _subsample(labels: npt.NDArray[Any], size: int, seed: int) -> npt.NDArray[np.intp]:
+    """Positions of a subsample with each class in proportion, and at least 2 of each that has them."""
+    if size >= len(labels):
+        return np.arange(len(labels))
+    rng = np.random.default_rng(seed)
+    members = [rng.permutation(np.flatnonzero(labels == name)) for name in np.unique(labels)]
+    shares = [own[: max(2, round(size * len(own) / len(labels)))] for own in members]
+    return np.sort(np.concatenate(shares))
+
+
+def _tried(
+    estimator: BaseEstimator,
+    X: npt.NDArray[Any],
+    y: npt.NDArray[Any],
+    configurations: list[dict[str, Any]],
+    folds: int,
+    seed: int,
+    n_jobs: int | None,
+    progress: bool,
+) -> list[Trial]:
+    """Every configuration on every fold, best first; of equals the one that was drawn first."""
+    from joblib import Parallel, delayed  # type: ignore[import-untyped]
+    from sklearn.model_selection import StratifiedKFold
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The least populated class", category=UserWarning)
+        parts = list(StratifiedKFold(folds, shuffle=True, random_state=seed).split(X, y))
+    tasks = [(number, part) for number in range(len(configurations)) for part in parts]
+    parallel = Parallel(n_jobs=n_jobs, return_as="generator")
+    results: Iterable[Array] = parallel(
+        delayed(_accuracies)(estimator, configurations[number], X, y, *part) for number, part in tasks
+    )
+    curves = np.array(list(_followed(results, len(tasks), progress)))
+    means = curves.reshape(len(configurations), len(parts), -1).mean(axis=1)
+    trials = [Trial(parameters, mean) for parameters, mean in zip(configurations, means, strict=True)]
+    return sorted(trials, key=lambda trial: -trial.best)
+
+
+def _accuracies(
+    estimator: BaseEstimator,
+    parameters: dict[str, Any],
+    X: npt.NDArray[Any],
+    y: npt.NDArray[Any],
+    train: npt.NDArray[np.intp],
+    test: npt.NDArray[np.intp],
+) -> Array:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a configuration that does not converge is judged by what it reached
+        fitted = clone(estimator).set_params(**parameters).fit(X[train], y[train])
+    return neighbour_accuracies(fitted.transform(X[train]), y[train], fitted.transform(X[test]), y[test])
+
+
+def _followed(results: Iterable[Array], total: int, progress: bool) -> Iterable[Array]:
+    if not progress:
+        return results
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    return track(results, "search", total, console=console, disable=not console.is_terminal, transient=True)

@@ -1,0 +1,74 @@
+"""LANML: one optimum however it is reached, several clusters or one, and what it says of a metric that vanished."""
+
+import tracemalloc
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+from vicinal.linear import LANML
+
+
+def test_a_regulariser_that_leaves_no_metric_warns(wine):
+    with pytest.warns(UserWarning, match="the optimum is M = 0.*Lower regularization"):
+        LANML(regularization=1e3, reduction="mean").fit(*wine)
+
+
+def test_the_result_depends_neither_on_threads_nor_on_the_order_of_rows(wine, draw):
+    X, y = wine
+    order = draw.permutation(len(X))
+    first, threads, mixed = LANML().fit(X, y), LANML(n_jobs=2).fit(X, y), LANML().fit(X[order], y[order])
+    np.testing.assert_array_equal(first.components_, threads.components_)
+    assert mixed.objective_ == pytest.approx(first.objective_, rel=1e-2)
+
+
+def test_a_large_problem_starts_small_and_ends_at_the_same_optimum(draw, monkeypatch):
+    labels = np.repeat([0, 1], 60)
+    samples = draw.standard_normal((120, 3)) + labels[:, None]
+    plain = LANML(tol=1e-9).fit(samples, labels)
+    monkeypatch.setattr("vicinal.linear.lanml._SMALL", 50)
+    assert LANML(tol=1e-9).fit(samples, labels).objective_ == pytest.approx(plain.objective_, rel=1e-4)
+
+
+def test_the_coordinates_of_the_solver_do_not_change_the_optimum(draw):
+    """With n_components = d the same problem is solved on a factor, in the samples' own coordinates."""
+    labels = np.repeat([0, 1], 40)
+    samples = (draw.standard_normal((80, 3)) + labels[:, None]) * [1.0, 5.0, 0.2]
+    settings = {"regularization": 5.0, "max_iter": 5000}
+    convex = LANML(tol=1e-10, **settings).fit(samples, labels)
+    factor = LANML(tol=1e-14, n_components=3, **settings).fit(samples, labels)
+    assert convex.objective_ == pytest.approx(factor.objective_, rel=1e-5)
+    metric = convex.get_mahalanobis_matrix()
+    np.testing.assert_allclose(metric, factor.get_mahalanobis_matrix(), atol=0.02 * np.abs(metric).max())
+
+
+def two_clusters(draw, apart):
+    """Class 0 in two clusters at ±apart on the first axis, class 1 between them; the second axis is noise."""
+    centres = np.array([[-apart, 0], [apart, 0], [0, 0], [0, 0]])
+    samples = np.repeat(centres, 25, axis=0) + draw.standard_normal((100, 2)) * [0.6, 1.0]
+    return samples, np.repeat([0, 0, 1, 1], 25)
+
+
+def test_positive_gamma1_allows_several_clusters_in_a_class_and_negative_does_not(draw):
+    """Proposition 5. All of the class is similar: γ1 < 0 must shrink the axis on which its clusters lie apart."""
+    X, y = two_clusters(draw, 4.0)
+    several = LANML(gamma1=1.0, gamma2=1.0).fit(X, y).get_mahalanobis_matrix()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # drawing class 0 together leaves hardly any metric: M = 0 may be its optimum
+        one = LANML(gamma1=-1.0, gamma2=1.0, n_similar=None).fit(X, y).get_mahalanobis_matrix()
+    assert several[0, 0] > 5 * several[1, 1]
+    assert one[0, 0] < 0.1 * several[0, 0]
+    offset = np.array([8.0, 0.0])  # from one cluster of class 0 to the other
+    assert offset @ several @ offset > 1 > offset @ one @ offset
+
+
+def test_memory_stays_far_below_the_matrix_of_all_pairs(draw):
+    """2,500 samples have 6.25 million pairs, 50 MB of float64."""
+    samples, labels = draw.standard_normal((2500, 4)), draw.integers(0, 3, 2500)
+    tracemalloc.start()
+    with pytest.warns(ConvergenceWarning):
+        LANML(max_iter=1).fit(samples, labels)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 30e6

@@ -1,0 +1,209 @@
+"""The objective of LANML and PNCA: the printed sums, the gradient, convexity, and the special cases of Section 5.2."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import expit, logsumexp
+
+from vicinal.geometry import log_exp_mean
+from vicinal.linear import neighbourhoods
+from vicinal.linear.neighbourhoods import Neighbourhoods
+from vicinal.linear.objective import Objective
+from vicinal.linear.outer import Hinge, sigmoid
+from vicinal.linear.solvers import Problem
+
+HINGE = Hinge(1.0, 0.0)
+
+
+@pytest.fixture
+def data(draw):
+    labels = np.repeat([0, 1, 2], [8, 10, 7])
+    return draw.standard_normal((25, 4)) + labels[:, None] * 0.5, labels
+
+
+def identity(excess):
+    return excess, np.ones_like(excess)
+
+
+def by_hand(samples, labels, metric, gamma1, gamma2, nearest=None):
+    """t_i as printed in Eq. (19): no blocks, no shifts, no matrix products."""
+    found = []
+    for i, x in enumerate(samples):
+        same = [j for j in range(len(samples)) if labels[j] == labels[i] and j != i]
+        if nearest is not None:
+            same = sorted(same, key=lambda j: float(((samples[j] - x) ** 2).sum()))[:nearest]
+        other = [j for j in range(len(samples)) if labels[j] != labels[i]]
+        distance = [float((x - y) @ metric @ (x - y)) for y in samples]
+        pull = -math.log(sum(math.exp(-gamma1 * distance[j]) for j in same) / len(same)) / gamma1
+        push = -math.log(sum(math.exp(-gamma2 * distance[j]) for j in other) / len(other)) / gamma2
+        found.append(pull - push)
+    return np.array(found)
+
+
+@pytest.mark.parametrize("gamma1", [-1.5, 0.7])
+@pytest.mark.parametrize("nearest", [None, 3])
+def test_equals_the_printed_sums(data, draw, gamma1, nearest):
+    samples, labels = data
+    factor = draw.standard_normal((4, 4)) / 2
+    sets = Neighbourhoods.among(samples, labels, nearest)
+    found = Objective(sets, gamma1, 2.0, identity).at(factor)
+    expected = by_hand(samples, labels, factor.T @ factor, gamma1, 2.0, nearest)
+    np.testing.assert_allclose(found.excess, expected, rtol=1e-10)
+    assert found.value == pytest.approx(expected.mean(), rel=1e-12)
+
+
+@pytest.mark.parametrize("gamma1", [-30.0, -0.01, 0.0, 4.0])
+def test_the_radius_is_the_log_exp_mean_of_the_deep_side(data, draw, gamma1):
+    samples, labels = data
+    found = Objective(Neighbourhoods.among(samples, labels, None), gamma1, 3.0, identity).at(np.eye(4))
+    distances = torch.from_numpy(((samples[:, None] - samples[None]) ** 2).sum(axis=2))
+    same = torch.from_numpy(labels[:, None] == labels[None])
+    pull = log_exp_mean(distances, same & ~torch.eye(25, dtype=torch.bool), gamma1)
+    torch.testing.assert_close(torch.from_numpy(found.excess), pull - log_exp_mean(distances, ~same, 3.0))
+
+
+@pytest.mark.parametrize("outer", [identity, Hinge(1.0, 0.3), sigmoid])
+@pytest.mark.parametrize("nearest", [None, 3])
+@pytest.mark.parametrize("gamma1", [-1.0, 0.0, 2.0])
+def test_gradient_matches_finite_differences(data, draw, outer, nearest, gamma1):
+    objective = Objective(Neighbourhoods.among(*data, nearest), gamma1, 2.0, outer)
+    factor, towards = draw.standard_normal((2, 3, 4)) / 2
+    at = objective.at(factor)
+    numeric = (objective.at(factor + 1e-5 * towards).value - objective.at(factor - 1e-5 * towards).value) / 2e-5
+    assert numeric == pytest.approx(float(np.vdot(2 * factor @ at.gradient, towards)), rel=1e-6)
+    np.testing.assert_allclose(at.gradient, at.gradient.T, atol=1e-12)
+
+
+@pytest.mark.parametrize("gamma2", [0.5, 60.0])
+def test_blocks_threads_and_sparse_weights_change_nothing(draw, gamma2, monkeypatch):
+    samples, labels = draw.standard_normal((400, 5)), draw.integers(0, 4, 400)
+    sets = Neighbourhoods.among(samples, labels, None)
+    whole = Objective(sets, -1.0, gamma2, Hinge(1.0, 0.1)).at(np.eye(5) * 2)
+    monkeypatch.setattr("vicinal.linear.radii._SPARSE", 0.0)
+    dense = Objective(sets, -1.0, gamma2, Hinge(1.0, 0.1)).at(np.eye(5) * 2)
+    monkeypatch.setattr(neighbourhoods, "_BLOCK", 7 * 400)
+    blocks = Objective(sets, -1.0, gamma2, Hinge(1.0, 0.1), threads=2).at(np.eye(5) * 2)
+    for other in (dense, blocks):
+        assert other.value == pytest.approx(whole.value, rel=1e-12)
+        np.testing.assert_allclose(other.gradient, whole.gradient, rtol=1e-9, atol=1e-12)
+
+
+def semidefinite(draw):
+    root = draw.standard_normal((4, 4))
+    return root.T @ root * draw.uniform(0.01, 1)
+
+
+def midpoint_violations(data, draw, gamma1, pairs=100):
+    objective = Objective(Neighbourhoods.among(*data, None), gamma1, 2.0, HINGE)
+
+    def at(metric):
+        return objective.at(np.linalg.cholesky(metric).T, gradient=False).value
+
+    metrics = [(semidefinite(draw), semidefinite(draw)) for _ in range(pairs)]
+    return sum(at((a + b) / 2) > (at(a) + at(b)) / 2 + 1e-9 for a, b in metrics)
+
+
+def test_convex_for_negative_gamma1_and_not_for_positive(data, draw):
+    """Lemma 3 by the midpoint inequality; with γ1 > 0 the first term is concave, and pairs violate it."""
+    assert midpoint_violations(data, draw, -1.0) == 0
+    assert midpoint_violations(data, draw, 1.0) > 5
+
+
+def test_each_query_is_ncas_logit_at_equal_dials(data, draw):
+    """Proposition 4, which holds per query: t_i = -logit(p_i) + log(|S_i| / |D_i|) at γ1 = γ2 = 1."""
+    samples, labels = data
+    factor = draw.standard_normal((4, 4)) / 2
+    found = Objective(Neighbourhoods.among(samples, labels, None), 1.0, 1.0, identity).at(factor)
+    mapped = samples @ factor.T
+    logits = -((mapped[:, None] - mapped[None]) ** 2).sum(axis=2)
+    np.fill_diagonal(logits, -np.inf)
+    same = labels[:, None] == labels[None]
+    right = np.where(same, np.exp(logits - logsumexp(logits, axis=1)[:, None]), 0).sum(axis=1)
+    sizes = same.sum(axis=1) - 1
+    expected = -np.log(right / (1 - right)) + np.log(sizes / (25 - 1 - sizes))
+    np.testing.assert_allclose(found.excess, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_the_limit_is_lmnns_margin_between_farthest_target_and_nearest_impostor(data):
+    """Proposition 3: γ1 → -∞, γ2 → ∞ gives [max_S d - min_D d + 1]_+."""
+    samples, labels = data
+    found = Objective(Neighbourhoods.among(samples, labels, None), -1e7, 1e7, HINGE).at(np.eye(4))
+    distances = ((samples[:, None] - samples[None]) ** 2).sum(axis=2)
+    same = labels[:, None] == labels[None]
+    farthest, nearest = np.where(same, distances, -np.inf).max(axis=1), np.where(same, np.inf, distances).min(axis=1)
+    assert found.value == pytest.approx(np.maximum(farthest - nearest + 1, 0).mean(), rel=1e-5)
+
+
+def test_scaling_dials_margin_and_metric_together_scales_the_objective(data, draw):
+    """(γ1, γ2, 1, M) is (γ1/γ2, 1, γ2, γ2 M) up to the factor γ2: the released code's form."""
+    sets, factor = Neighbourhoods.among(*data, None), draw.standard_normal((4, 4)) / 2
+    ours = Objective(sets, -2.0, 5.0, Hinge(1.0, 0.0)).at(factor)
+    theirs = Objective(sets, -2.0 / 5, 1.0, Hinge(5.0, 0.0)).at(factor * math.sqrt(5))
+    assert theirs.value == pytest.approx(5 * ours.value, rel=1e-10)
+
+
+def test_at_zero_every_query_costs_the_margin_and_the_gradient_is_a_difference_of_scatters(data):
+    sets = Neighbourhoods.among(*data, None)
+    problem = Problem(Objective(sets, -1.0, 2.0, HINGE), 0.3 * sets.similar_scatter())
+    value, gradient = problem.at(np.zeros((1, 4)))
+    assert value == pytest.approx(1.0)
+    apart = np.zeros((4, 4))
+    for i, x in enumerate(sets.samples):
+        others = sets.samples[(np.sort(data[1]) != np.sort(data[1])[i])] - x
+        apart += others.T @ others / len(others) / len(sets.samples)
+    np.testing.assert_allclose(gradient, 1.3 * sets.similar_scatter() - apart, atol=1e-10)
+
+
+def test_rotating_or_moving_the_data_with_the_metric_changes_nothing(data, draw):
+    samples, labels = data
+    factor = draw.standard_normal((4, 4)) / 2
+    turn = np.linalg.qr(draw.standard_normal((4, 4)))[0]
+    first = Objective(Neighbourhoods.among(samples, labels, 3), -1.0, 2.0, HINGE).at(factor)
+    second = Objective(Neighbourhoods.among(samples @ turn.T + 1000, labels, 3), -1.0, 2.0, HINGE).at(factor @ turn.T)
+    assert second.value == pytest.approx(first.value, rel=1e-9)
+
+
+def test_points_in_the_inseparable_region_are_never_outside_under_any_metric(draw):
+    """Theorem 1: x = x_i + Σ r_j (x_j - x_i) with Σ |r_j| < 1 is no farther than the farthest similar sample."""
+    for _ in range(200):
+        offsets, shares = draw.standard_normal((3, 4)), draw.dirichlet(np.ones(4))[:3] * draw.choice([-1, 1], 3)
+        factor = draw.standard_normal((4, 4))
+        lengths = ((offsets @ factor.T) ** 2).sum(axis=1)
+        assert ((shares @ offsets @ factor.T) ** 2).sum() <= lengths.max() + 1e-12
+
+
+def test_pnca_at_alpha_1_is_scikit_learns_nca_objective(data, draw):
+    from sklearn.neighbors import NeighborhoodComponentsAnalysis
+
+    samples, labels = data
+    factor = draw.standard_normal((4, 4)) / 2
+    ours = Objective(Neighbourhoods.among(samples, labels, None), 1.0, 1.0, sigmoid, sums=True).at(factor)
+    same = labels[:, None] == labels[None]
+    peer = NeighborhoodComponentsAnalysis()
+    peer.n_iter_ = 1
+    value, gradient = peer._loss_grad_lbfgs(factor.ravel(), samples, same, -1.0)
+    assert 25 * (1 - ours.value) == pytest.approx(-value, rel=1e-12)
+    np.testing.assert_allclose(25 * 2 * factor @ ours.gradient, gradient.reshape(4, 4), rtol=1e-8, atol=1e-12)
+
+
+def test_pnca_at_large_alpha_sees_the_nearest_similar_sample_only(data):
+    samples, labels = data
+    found = Objective(Neighbourhoods.among(samples, labels, None), 1e6, 1.0, sigmoid, sums=True).at(np.eye(4))
+    distances = ((samples[:, None] - samples[None]) ** 2).sum(axis=2)
+    np.fill_diagonal(distances, np.inf)
+    same = labels[:, None] == labels[None]
+    nearest = np.where(same, distances, np.inf).min(axis=1)
+    others = logsumexp(np.where(same, -np.inf, -distances), axis=1)
+    assert found.value == pytest.approx(expit(nearest + others).mean(), rel=1e-4)
+
+
+def test_a_sample_alone_in_its_class_asks_nothing_but_is_kept_away_from(data):
+    samples, labels = data
+    alone = Neighbourhoods.among(np.vstack([samples, samples[:1]]), np.append(labels, 9), None)
+    assert alone.queries == 25 and len(alone.samples) == 26
+    assert (
+        Objective(alone, -1.0, 50.0, HINGE).at(np.eye(4)).value
+        > Objective(Neighbourhoods.among(samples, labels, None), -1.0, 50.0, HINGE).at(np.eye(4)).value
+    )

@@ -1,0 +1,69 @@
+"""The search: the paper's grids, every strategy within its budget, and k for free."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris
+from sklearn.neighbors import KNeighborsClassifier
+
+from vicinal.errors import ConfigError, DataError
+from vicinal.linear import GMML, LANML, PAPER_GRIDS, RVML, neighbour_accuracies, search
+from vicinal.linear.search import _subsample
+
+
+@pytest.fixture(scope="module")
+def iris():
+    return load_iris(return_X_y=True)
+
+
+def test_the_papers_grids_have_the_papers_sizes():
+    sizes = {name: int(np.prod([len(values) for values in grid.values()])) for name, grid in PAPER_GRIDS.items()}
+    assert sizes == {"lanml-": 8 * 21 * 21, "lanml+": 8 * 21 * 21, "pnca": 19, "gmml": 9}
+    assert PAPER_GRIDS["lanml-"]["gamma1"][0] == -(2**-5) and PAPER_GRIDS["lanml+"]["gamma2"][-1] == 32
+
+
+def test_accuracies_are_those_of_scikit_learns_classifier(iris):
+    X, y = iris
+    found = neighbour_accuracies(X[::2], y[::2], X[1::2], y[1::2], most=9)
+    for k in (1, 3, 9):
+        assert found[k - 1] == KNeighborsClassifier(k).fit(X[::2], y[::2]).score(X[1::2], y[1::2])
+    assert len(neighbour_accuracies(X[:3], y[[0, 60, 120]], X, y)) == 40
+
+
+def test_a_random_search_stays_within_its_budget_and_is_repeatable(iris):
+    options = {"budget": 4, "folds": 3, "n_jobs": 1, "progress": False}
+    grid = {"regularization": [10.0**power for power in range(-4, 3)]}
+    first, second = (search(RVML(), *iris, grid, **options) for _ in range(2))
+    assert len(first.trials) == 4 and first.parameters == second.parameters
+    assert first.accuracy == first.trials[0].best == max(trial.best for trial in first.trials) > 0.9
+    assert first.trials[0].accuracies[first.neighbours - 1] == first.accuracy
+    assert first.estimator.regularization == first.parameters["regularization"]
+    assert first.estimator.transform(iris[0]).shape == (150, 3)
+
+
+def test_a_whole_grid_and_halving(iris):
+    whole = search(GMML(), *iris, PAPER_GRIDS["gmml"], strategy="grid", n_jobs=1, progress=False)
+    assert len(whole.trials) == 9
+    halved = search(GMML(), *iris, PAPER_GRIDS["gmml"], strategy="halving", n_jobs=1, progress=False)
+    assert len(halved.trials) == 1 and halved.accuracy > 0.9
+
+
+def test_processes_find_the_same(iris):
+    grid = {"gamma2": [1.0, 8.0]}
+    one, two = (search(LANML(), *iris, grid, folds=2, n_jobs=jobs, samples=60, progress=False) for jobs in (1, 2))
+    assert [trial.parameters for trial in one.trials] == [trial.parameters for trial in two.trials]
+    assert one.accuracy == two.accuracy
+
+
+def test_a_subsample_keeps_the_classes_in_proportion():
+    labels = np.repeat([0, 1, 2], [600, 300, 3])
+    counts = np.bincount(labels[_subsample(labels, 90, seed=0)])
+    assert counts.tolist() == [60, 30, 2]
+
+
+def test_refusals(iris):
+    with pytest.raises(ConfigError, match="unknown strategy 'randon'; did you mean 'random'"):
+        search(GMML(), *iris, PAPER_GRIDS["gmml"], strategy="randon")
+    with pytest.raises(ConfigError, match="at least 1 configuration, but budget = 0"):
+        search(GMML(), *iris, PAPER_GRIDS["gmml"], budget=0)
+    with pytest.raises(DataError, match="5 folds need at least 10 samples, but X has 6"):
+        search(GMML(), iris[0][:6], iris[1][:6], PAPER_GRIDS["gmml"])
