@@ -4,38 +4,10 @@ import json
 import resource
 import subprocess
 import sys
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from PIL import Image
-
-from vicinal.cli.main import run
-
-
-@dataclass
-class Done:
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-@pytest.fixture
-def vicinal(monkeypatch, capsys, tmp_path):
-    """Run a command in this process, as the shell would: ``vicinal("train", ...)``, in ``tmp_path``."""
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["vicinal", *words])
-        monkeypatch.chdir(tmp_path)
-        capsys.readouterr()
-        try:
-            run()
-            code = 0
-        except SystemExit as exit:
-            code = exit.code or 0
-        return Done(code, *capsys.readouterr())
-
-    return call
 
 
 def test_help_answers_at_once():
@@ -71,6 +43,9 @@ def test_nothing_heavy_is_imported_before_a_command_needs_it(words):
         (["report", "nowhere"], "not a run"),
         (["train", "--resume", "nowhere"], "not a run"),
         (["train", "a", "b"], "one recipe at a time"),
+        (["train", "--data", "nowhere"], "nowhere"),
+        (["train", "--data", "x", "data=y"], "say the same thing"),
+        (["train", "--data", "x", "--resume", "nowhere"], "leave out KEY=VALUE, --data"),
     ],
 )
 def test_a_refusal_is_one_message_not_a_traceback(words, message, vicinal):
@@ -102,7 +77,7 @@ def pictures(tmp_path):
 
 def test_a_walk_with_pictures_of_ones_own(pictures, tmp_path, vicinal):
     settings = ["epochs=2", "classes=4", "per_class=3", "transform.size=32", "transform.resize=32", "widths=8,16"]
-    done = vicinal("train", "images", f"data={pictures}", *settings, "workers=0", "--run", "run")
+    done = vicinal("train", "images_from_scratch", f"data={pictures}", *settings, "workers=0", "--run", "run")
     assert done.returncode == 0, done.stderr
     assert "trained" in done.stdout and "untrained" in done.stdout and "report.html" in done.stdout
     page = (tmp_path / "run" / "report.html").read_text()
@@ -126,7 +101,7 @@ def test_a_corrupt_picture_stops_by_name_or_is_skipped_on_request(pictures, tmp_
     broken = pictures / "class 5" / "2.png"
     broken.write_bytes(broken.read_bytes()[:200])
     settings = ["epochs=2", "classes=4", "per_class=3", "transform.size=32", "transform.resize=32", "widths=8,16"]
-    walk = ["train", "images", f"data={pictures}", *settings, "workers=0"]
+    walk = ["train", "images_from_scratch", f"data={pictures}", *settings, "workers=0"]
     done = vicinal(*walk, "--run", "stops")
     assert done.returncode == 2 and "2.png" in done.stderr
     done = vicinal(*walk, "skip_corrupt=true", "--run", "skips")

@@ -13,10 +13,18 @@ from vicinal.training.listing import listing, packaged_recipes
 from vicinal.training.overrides import apply
 from vicinal.training.recipe import find_recipe, from_settings, settings
 
-REAL_DATA = ("cub_",)  # recipes named so need the shared data sets
-RECIPES = [
-    pytest.param(name, marks=pytest.mark.data if name.startswith(REAL_DATA) else ()) for name in packaged_recipes()
-]
+REAL_DATA = ("cub_", "omniglot_")  # recipes named so need the shared data sets
+SMALL = ["transform.size=32", "transform.canvas=36", "transform.resize=36"]  # a pretrained network, within seconds
+
+
+def marks(name):
+    """Photographs through a pretrained network take a core half a minute."""
+    real = [pytest.mark.data] if name.startswith(REAL_DATA) else []
+    photographs = name.startswith("cub_") and not name.startswith("cub_features")
+    return [*real, pytest.mark.slow] if photographs else real
+
+
+RECIPES = [pytest.param(name, marks=marks(name)) for name in packaged_recipes()]
 
 
 @pytest.fixture
@@ -30,16 +38,22 @@ def own_data(tmp_path):
             Image.fromarray(pixels).save(tmp_path / "pictures" / f"c{label}" / f"{number}.png")
     labels = np.repeat(np.arange(40), 6)
     np.savez(tmp_path / "vectors.npz", features=rng.normal(size=(len(labels), 16)).astype(np.float32), labels=labels)
+    small = ["transform.size=32", "transform.canvas=32", "transform.resize=32"]
     return {
-        "images": [f"data={tmp_path / 'pictures'}", "classes=4", "per_class=3"],
+        "images": [f"data={tmp_path / 'pictures'}", "classes=4", "per_class=3", *small],
+        "images_from_scratch": [f"data={tmp_path / 'pictures'}", "classes=4", "per_class=3"],
         "features": [f"data={tmp_path / 'vectors.npz'}", "classes=4", "per_class=3"],
     }
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_goes_on_from_its_saved_state(name, own_data, tmp_path):
-    recipe = apply(find_recipe(name), own_data.get(name, []))
-    records = hold_out(recipe.data.load(), recipe.validation, recipe.seed)
+    kind = find_recipe(name)
+    photographs = SMALL if hasattr(kind, "weights") else []
+    recipe = apply(kind, own_data.get(name, photographs))
+    records = recipe.data.load()
+    if recipe.validation:
+        records = hold_out(records, recipe.validation, recipe.seed)
     train, cpu = records.part("train"), torch.device("cpu")
 
     def steps(method, first, last):

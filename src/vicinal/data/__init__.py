@@ -34,6 +34,7 @@ from vicinal.data.sop import StanfordOnlineProducts
 from vicinal.data.splits import by_class, class_folds, hold_out, overlapping_classes
 from vicinal.data.table import Table
 from vicinal.data.transforms import TRANSFORMS, FeatureTransform, ImageTransform, Transform
+from vicinal.data.unpacking import unpack
 from vicinal.errors import DataError
 
 _PUBLISHED = (CUB, Cars196, StanfordOnlineProducts, InShop, Omniglot)
@@ -116,4 +117,5 @@ __all__ = [
     "pack",
     "read_image",
     "resident_if_it_fits",
+    "unpack",
 ]

@@ -14,7 +14,7 @@ from vicinal.losses import MultiSimilarityLoss
 from vicinal.methods.optimisation import Optimisation
 from vicinal.methods.plain import Plain
 from vicinal.models import Embedder, Identity
-from vicinal.sampling import PKSampler
+from vicinal.sampling import FittedSampler
 from vicinal.training.recipe import Recipe
 
 
@@ -31,5 +31,5 @@ class Features(Recipe):
 
     def build(self, train: Records) -> Plain:
         embedder = Embedder(Identity(train.source.read(0).shape[0]), self.dim)
-        sampler = PKSampler(train.labels, classes=self.classes, per_class=self.per_class, seed=self.seed)
+        sampler = FittedSampler(train.labels, classes=self.classes, per_class=self.per_class, seed=self.seed)
         return Plain.optimised(embedder, MultiSimilarityLoss(), sampler, self.optimisation, epochs=self.epochs)

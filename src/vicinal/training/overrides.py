@@ -26,7 +26,7 @@ def apply(kind: type[R], overrides: Sequence[str]) -> R:
         if first not in fields:
             raise ConfigError(unknown("setting", first, fields))
         if rest:
-            now = changes.get(first, _default(fields[first]))
+            now = changes[first] if first in changes else _default(fields[first])
             changes[first] = _replace(now, rest, text, key)
         else:
             changes[first] = parse(text, typing.get_type_hints(kind)[first], key)
