@@ -4,6 +4,7 @@ A method makes them at the end of training; ``artefacts/exhibits.json`` holds th
 one way, whichever method made it. A new kind is a dataclass here, an entry in ``KINDS`` and a drawing in ``reports``.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -86,8 +87,62 @@ class Tuples:
     tuples: tuple[RecordTuple, ...]
 
 
-Exhibit = Scatter | Tuples
-KINDS: dict[str, type] = {kind.__name__: kind for kind in (Scatter, Point, Segment, Tuples, RecordTuple, Member)}
+@dataclass(frozen=True)
+class Leaf:
+    """A leaf of a tree: its name, and the record that stands for it, by its position in the training part."""
+
+    record: int
+    name: str
+
+
+@dataclass(frozen=True)
+class Merge:
+    """Two nodes that become one at some height. Leaves are counted from 0, and each merge is the next node after."""
+
+    first: int
+    second: int
+    height: float
+
+
+@dataclass(frozen=True)
+class Dendrogram:
+    """A tree of leaves that merge two by two, with thumbnails where the records are pictures.
+
+    Attributes:
+        title: stands above it.
+        reading: how to read it, and what a height is.
+        leaves: in any order.
+        merges: one less than there are leaves, no node in two of them, none lower than a node that it merges.
+    """
+
+    title: str
+    reading: str
+    leaves: tuple[Leaf, ...]
+    merges: tuple[Merge, ...]
+
+    def __post_init__(self) -> None:
+        heights = [0.0] * len(self.leaves)
+        merged = set[int]()
+        for merge in self.merges:
+            ends = {merge.first, merge.second}
+            sound = len(ends) == 2 and not ends & merged and min(ends) >= 0 and max(ends) < len(heights)
+            if not sound or not max(heights[end] for end in ends) <= merge.height < math.inf:
+                raise ConfigError(
+                    f"the tree {self.title!r} merges nodes {merge.first} and {merge.second} of {len(heights)} at "
+                    f"height {merge.height}. Merge each node once, after those it is made of, and no lower."
+                )
+            merged |= ends
+            heights.append(merge.height)
+        if len(self.merges) != max(0, len(self.leaves) - 1):
+            raise ConfigError(
+                f"the tree {self.title!r} of {len(self.leaves)} leaves has {len(self.merges)} merges, but it takes one "
+                f"less than leaves."
+            )
+
+
+Exhibit = Scatter | Tuples | Dendrogram
+_PARTS = (Scatter, Point, Segment, Tuples, RecordTuple, Member, Dendrogram, Leaf, Merge)
+KINDS: dict[str, type] = {kind.__name__: kind for kind in _PARTS}
 
 
 def to_json(exhibits: Sequence[Exhibit]) -> list[Any]:
@@ -104,8 +159,8 @@ def from_json(values: Sequence[Any]) -> tuple[Exhibit, ...]:
     """The exhibits that JSON stands for; anything but the kinds above is refused."""
     found = tuple(build(value, KINDS) for value in values)
     for exhibit in found:
-        if not isinstance(exhibit, (Scatter, Tuples)):
-            raise ConfigError(f"an exhibit is a Scatter or Tuples, but a {type(exhibit).__name__} came.")
+        if not isinstance(exhibit, Exhibit):
+            raise ConfigError(f"an exhibit is a Scatter, Tuples or Dendrogram, but a {type(exhibit).__name__} came.")
     return found
 
 
@@ -116,5 +171,10 @@ def records_of(exhibits: Sequence[Exhibit]) -> list[int]:
     >>> records_of([Tuples("", "", (pair, pair))])
     [7, 3]
     """
-    shown = (member.record for e in exhibits if isinstance(e, Tuples) for t in e.tuples for member in t.members)
+    shown = list[int]()
+    for exhibit in exhibits:
+        if isinstance(exhibit, Tuples):
+            shown += [member.record for each in exhibit.tuples for member in each.members]
+        elif isinstance(exhibit, Dendrogram):
+            shown += [leaf.record for leaf in exhibit.leaves]
     return list(dict.fromkeys(shown))

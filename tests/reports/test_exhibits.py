@@ -7,10 +7,23 @@ import pytest
 from PIL import Image
 
 from vicinal.errors import ConfigError, RunError
-from vicinal.exhibits import Member, Point, RecordTuple, Scatter, Segment, Tuples, from_json, records_of, to_json
+from vicinal.exhibits import (
+    Dendrogram,
+    Leaf,
+    Member,
+    Merge,
+    Point,
+    RecordTuple,
+    Scatter,
+    Segment,
+    Tuples,
+    from_json,
+    records_of,
+    to_json,
+)
 from vicinal.reports import write_report
 from vicinal.reports.exhibit_figures import draw_exhibits
-from vicinal.reports.exhibits import EDGE, WIDTH, Exhibition, place_scatter, read_exhibition
+from vicinal.reports.exhibits import EDGE, WIDTH, Exhibition, place_dendrogram, place_scatter, read_exhibition
 from vicinal.run_directory import RunDirectory
 
 HOSTILE = "<script>window.injected = true</script>"
@@ -37,7 +50,7 @@ def write(run, *exhibits, tile=8, thumbnails=True, readings=None):
     if readings is not None:
         run.write_document("readings", readings)
     if thumbnails and records:
-        Image.new("RGB", (2 * tile, tile), "red").save(run.exhibit_thumbnails_path)
+        Image.new("RGB", (2 * tile, -(-len(records) // 2) * tile), "red").save(run.exhibit_thumbnails_path)
 
 
 @pytest.fixture
@@ -156,3 +169,63 @@ def test_a_segment_between_points_that_are_not_there_is_refused():
     with pytest.raises(ConfigError, match="2 points"):
         Scatter("t", "r", (Point(0.0, 0.0, "a"),) * 2, (Segment(0, 2),))
     assert from_json(to_json([SCATTER, TUPLES])) == (SCATTER, TUPLES)
+
+
+TREE = Dendrogram(
+    f"Classes {HOSTILE}",
+    "Left is far.",
+    (Leaf(4, "a"), Leaf(5, f"b {HOSTILE}"), Leaf(6, "c"), Leaf(7, "d")),
+    (Merge(0, 2, 1.0), Merge(1, 3, 2.0), Merge(4, 5, 4.0)),
+)
+
+
+def test_branches_of_a_tree_do_not_cross_and_stand_at_their_heights():
+    placed = place_dendrogram(TREE)
+    assert [leaf.name[0] for leaf in placed.leaves] == ["a", "c", "b", "d"]
+    (first, _), (second, _), (root, said) = placed.brackets
+    assert first[1::2] == (0.5, 1.5) and second[1::2] == (2.5, 3.5) and root[1::2] == (1.0, 3.0)
+    assert root[0] == first[2] and root[4] == second[2], "a bracket begins where its nodes end"
+    assert root[2] < second[2] < first[2] < WIDTH
+    assert said == "4: 4 of 4"
+
+
+@pytest.mark.parametrize("leaves", [(), (Leaf(0, "alone"),)])
+def test_degenerate_trees_have_a_place(leaves):
+    placed = place_dendrogram(Dendrogram("t", "r", leaves, ()))
+    assert len(placed.leaves) == len(leaves) and placed.brackets == []
+    same = place_dendrogram(Dendrogram("t", "r", (Leaf(0, "a"), Leaf(0, "b")), (Merge(0, 1, 0.0),)))
+    assert np.isfinite(same.brackets[0][0]).all()
+
+
+def test_a_tree_is_on_the_page(make_run, tmp_path):
+    run = make_run(tmp_path / "run", labels=("a", "b"), steps=60)
+    write(run, TREE)
+    text = write_report(run.path).read_text(encoding="utf-8")
+    drawing = re.search(r'<div class="dendrogram".*?</div>', text, re.S)[0]
+    assert drawing.count("<path") == 3 and drawing.count("<li") == drawing.count('class="thumb shown"') == 4
+    assert HOSTILE not in text
+
+
+@pytest.mark.parametrize("thumbnails", [True, False])
+def test_a_tree_is_a_figure_with_and_without_thumbnails(run, pixels, thumbnails):
+    write(run, TREE, thumbnails=thumbnails)
+    (figure,) = draw_exhibits(read_exhibition(run)).values()
+    assert len(np.unique(pixels(figure))) > 2
+    assert len(figure.axes[0].images) == (4 if thumbnails else 0)
+
+
+@pytest.mark.parametrize(
+    "merges",
+    [
+        (Merge(0, 1, 1.0),),
+        (Merge(0, 1, 1.0), Merge(0, 2, 2.0)),
+        (Merge(0, 4, 1.0), Merge(1, 2, 1.0)),
+        (Merge(0, 1, 2.0), Merge(2, 3, 1.0)),
+        (Merge(0, 1, 1.0), Merge(2, 3, float("nan"))),
+        (Merge(0, 0, 1.0), Merge(1, 2, 1.0)),
+    ],
+    ids=["not whole", "a node twice", "a node to come", "lower than its part", "no height", "with itself"],
+)
+def test_what_is_no_tree_is_refused(merges):
+    with pytest.raises(ConfigError, match="the tree 't'"):
+        Dendrogram("t", "r", (Leaf(0, "a"), Leaf(1, "b"), Leaf(2, "c")), merges)

@@ -13,12 +13,16 @@ from vicinal.synthesis.roles import checked
 
 PK = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 2])
 OVER_PAIRS = [
+    losses.AdaptiveNeighborhoodLoss(),
     losses.BatchAllTripletLoss(),
     losses.BatchHardTripletLoss(),
     losses.CircleLoss(),
     losses.ContrastiveLoss(),
     losses.DiscriminativeDeepMetricLoss(),
     losses.HPHNLoss(),
+    losses.HierarchicalTripletLoss(),
+    losses.ImprovedLiftedStructureLoss(),
+    losses.ImprovedNPairLoss(),
     losses.LiftedStructureLoss(),
     losses.LiftedStructureLoss(form="smooth"),
     losses.MarginLoss(),

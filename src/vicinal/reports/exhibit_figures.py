@@ -2,9 +2,9 @@
 
 from matplotlib.figure import Figure
 
-from vicinal.exhibits import Scatter, Tuples
+from vicinal.exhibits import Dendrogram, Scatter, Tuples
 from vicinal.reports.colours import INK, LINES, PAPER, SOFT
-from vicinal.reports.exhibits import SIGNS, Exhibition
+from vicinal.reports.exhibits import SIGNS, TREE, Exhibition, place_dendrogram
 from vicinal.reports.lettering import shorten
 from vicinal.reports.pictures import Board
 
@@ -20,6 +20,8 @@ def draw_exhibits(exhibition: Exhibition) -> dict[str, Figure]:
             figures[f"exhibit-{place}"] = _draw_scatter(exhibit)
         elif isinstance(exhibit, Tuples) and exhibition.thumbnails and exhibit.tuples:
             figures[f"exhibit-{place}"] = _draw_tuples(exhibit, exhibition)
+        elif isinstance(exhibit, Dendrogram) and exhibit.leaves:
+            figures[f"exhibit-{place}"] = _draw_dendrogram(exhibit, exhibition)
     return figures
 
 
@@ -64,3 +66,24 @@ def _draw_tuples(tuples: Tuples, exhibition: Exhibition) -> Figure:
             board.write(shorten(member.role, 14), 1.2 * column + 0.5, y + 1.2, size=6, align="center")
         board.write(shorten(each.caption, 60), 1.2 * members + 0.2, y + 0.5, colour=INK)
     return board.finished()
+
+
+def _draw_dendrogram(tree: Dendrogram, exhibition: Exhibition) -> Figure:
+    placed, thumbnails = place_dendrogram(tree), exhibition.thumbnails
+    rows = len(placed.leaves)
+    figure = Figure(figsize=(6.4, 0.16 * rows + 0.5), layout="constrained", facecolor=PAPER)
+    axes = figure.add_subplot()
+    axes.axis("off")
+    axes.set_title(shorten(tree.title, 80), loc="left", fontsize=10, color=INK, fontweight="bold")
+    for (x1, y1, x, y2, x2), _ in placed.brackets:
+        axes.plot([x1, x, x, x2], [y1, y1, y2, y2], color=SOFT, linewidth=0.8)
+    sheet = None if thumbnails is None else thumbnails.image()
+    for row, leaf in enumerate(placed.leaves):
+        tile = exhibition.records[leaf.record].tile
+        if thumbnails is not None and sheet is not None and tile is not None:
+            left, top = thumbnails.corner(tile)
+            picture = sheet.crop((left, top, left + thumbnails.tile, top + thumbnails.tile))
+            axes.imshow(picture, extent=(TREE + 4, TREE + 16, row + 0.95, row + 0.05), aspect="auto")
+        axes.text(TREE + 20, row + 0.5, shorten(leaf.name, 32), color=INK, fontsize=6, va="center")
+    axes.set(xlim=(0, 1.5 * TREE), ylim=(rows, 0))
+    return figure

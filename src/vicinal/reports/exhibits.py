@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from vicinal.errors import ConfigError, RunError
-from vicinal.exhibits import Exhibit, Scatter, Tuples, from_json
+from vicinal.exhibits import Dendrogram, Exhibit, Leaf, Scatter, Tuples, from_json
 from vicinal.reports.artefacts import Record, Thumbnails, format_of, read_thumbnails
 from vicinal.reports.plots import unit_square
 from vicinal.run_directory import RunDirectory
 
 WIDTH, EDGE = 640, 24  # of a scatter on the page: units across, and kept free around its points
 MOST_HEIGHT, LEAST_HEIGHT = 480, 160
+TREE = 400  # units across of a dendrogram, from its root to its leaves; a row of it is 1 high
 SIGNS = ("circle", "square", "diamond", "triangle", "cross")  # groups differ in sign as well as in colour
 
 
@@ -56,6 +57,20 @@ class PlacedScatter:
     groups: list[tuple[str, str]]
     points: list[PlacedPoint]
     segments: list[tuple[float, float, float, float]]
+
+
+@dataclass(frozen=True)
+class PlacedDendrogram:
+    """A tree from left to right, its leaves at ``TREE``, one below the other.
+
+    Attributes:
+        leaves: from top to bottom.
+        brackets: of each merge ``(x1, y1, x, y2, x2)``, from one node to the merge's height to the other node, and what
+            is said of it.
+    """
+
+    leaves: list[Leaf]
+    brackets: list[tuple[tuple[float, float, float, float, float], str]]
 
 
 def read_exhibition(run: RunDirectory) -> Exhibition:
@@ -105,12 +120,34 @@ def place_scatter(scatter: Scatter) -> PlacedScatter:
     return PlacedScatter(round(height, 1), signs, points, segments)
 
 
+def place_dendrogram(tree: Dendrogram) -> PlacedDendrogram:
+    """A tree's leaves in an order in which no two branches cross, and its merges between them."""
+    count = len(tree.leaves)
+    below = [[leaf] for leaf in range(count)]  # leaves of each node, in order
+    for merge in tree.merges:
+        below.append(below[merge.first] + below[merge.second])
+    order = below[-1] if below else []
+    highest = max((merge.height for merge in tree.merges), default=0.0) or 1.0
+    at = [(float(TREE), order.index(leaf) + 0.5) for leaf in range(count)]
+    brackets = []
+    for node, merge in enumerate(tree.merges, count):
+        (x1, y1), (x2, y2) = at[merge.first], at[merge.second]
+        x = round(TREE * (1 - 0.98 * merge.height / highest), 1)
+        at.append((x, (y1 + y2) / 2))
+        brackets.append(((x1, y1, x, y2, x2), f"{merge.height:.3g}: {len(below[node])} of {count}"))
+    return PlacedDendrogram([tree.leaves[leaf] for leaf in order], brackets)
+
+
 def _refuse_malformed(exhibit: Exhibit, records: Mapping[int, Record]) -> None:
     """A description can hold anything where a number belongs; say so here instead of drawing it."""
     if isinstance(exhibit, Tuples):
         for each in exhibit.tuples:
             for member in each.members:
                 records[member.record]
+        return
+    if isinstance(exhibit, Dendrogram):
+        for leaf in exhibit.leaves:
+            records[leaf.record]
         return
     for point in exhibit.points:
         if not np.isfinite([point.x, point.y]).all():

@@ -20,7 +20,7 @@ from vicinal.reports.artefacts import Artefacts, EmbeddingMap, Record, Thumbnail
 from vicinal.reports.colours import class_colours
 from vicinal.reports.diagnostics import ACTIVE_READING, SPECTRUM_READING, measures, spectrum_chart
 from vicinal.reports.exhibit_figures import draw_exhibits
-from vicinal.reports.exhibits import Exhibition, place_scatter, read_exhibition
+from vicinal.reports.exhibits import Exhibition, place_dendrogram, place_scatter, read_exhibition
 from vicinal.reports.lettering import letter
 from vicinal.reports.pictures import draw_confused, draw_retrieval
 from vicinal.reports.plots import draw_curves, draw_map, draw_spectrum, unit_square
@@ -64,6 +64,7 @@ def render(
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"per_cent": per_cent, "place": partial(_place, thumbnails)}
     environment.filters |= {"shown": partial(_place, exhibition.thumbnails), "scatter": place_scatter}
+    environment.filters |= {"dendrogram": place_dendrogram}
     return environment.from_string(_shipped("page.html.j2")).render(
         css=Markup(_shipped("page.css")),
         scripts=[Markup(script) for script in scripts],

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from vicinal.errors import ConfigError
 from vicinal.geometry import pairwise_distances, row_distances
 from vicinal.losses.angular import AngularLoss
+from vicinal.losses.improved import ImprovedNPairLoss
 from vicinal.losses.loss import Loss
 from vicinal.losses.n_pair import NPairLoss
 from vicinal.losses.triplet import TripletLoss
@@ -40,7 +41,7 @@ class Roles:
         if isinstance(loss, TripletLoss) and loss.blocks:
             third = rows // 3
             return cls(slice(0, third), slice(2 * third, rows), slice(third, 2 * third), paired=True)
-        if isinstance(loss, NPairLoss) and loss.blocks:
+        if isinstance(loss, (NPairLoss, ImprovedNPairLoss)) and loss.blocks:
             return cls(slice(0, rows // 2), slice(rows // 2, rows), slice(rows // 2, rows))
         return cls(slice(0, rows), slice(0, rows))
 

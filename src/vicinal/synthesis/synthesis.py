@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from vicinal.losses.improved import ImprovedNPairLoss
 from vicinal.losses.loss import Comparisons, Loss
 from vicinal.losses.n_pair import NPairLoss
 from vicinal.synthesis.augmentor import farther, harder, harder_on_arc
@@ -132,9 +133,8 @@ class Synthesis:
         own, negatives = seen[:rows], seen[rows:].view(count, columns, -1)
         anchors = own[roles.anchors][part]
         negative = self.loss.compare(anchors, negatives)
-        penalty = (
-            self.loss.penalty(anchors, negatives) if isinstance(self.loss, NPairLoss) else negative.new_zeros(count)
-        )
+        pairs = self.loss.original if isinstance(self.loss, ImprovedNPairLoss) else self.loss
+        penalty = pairs.penalty(anchors, negatives) if isinstance(pairs, NPairLoss) else negative.new_zeros(count)
         altered = None
         if self.generator is not None:
             theirs = roles.negatives(labels, part).expand(count, columns)

@@ -1,0 +1,172 @@
+"""DANML, deep adaptive neighbourhood metric learning (Song, Han, Cheng, Lu & Nie, TPAMI 2022)."""
+
+import math
+from typing import Literal, get_args
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from vicinal.errors import ConfigError, unknown
+from vicinal.geometry import cosine_similarity, gamma_for
+from vicinal.losses.loss import Comparisons, Loss, distances
+from vicinal.losses.neighborhoods import Neighbors, mean_of_k, soft_radius
+from vicinal.losses.reduction import Reduction, Terms
+from vicinal.mining.multi_similarity import informative
+
+Outer = Literal["logistic", "identity"]
+Radius = Literal["gamma", "count", "exact"]
+Similarity = Literal["cosine", "distance"]
+
+
+class AdaptiveNeighborhoodLoss(Loss):
+    """The neighbourhood that holds an anchor's positives inside the one that keeps its negatives out.
+
+        l_i = ℓ(r_i - R_i),  r_i = b(γ1; {d_ij | j ∈ P_i} ∪ {λ1}),  R_i = b(γ2; {d_ik | k ∈ N_i} ∪ {λ2})      Eq. (22)
+        b(γ; a) = -1/γ log(1/n Σ exp(-γ a)),  γ1 < 0 < γ2,  ℓ(u) = log(1 + e^u)
+
+    With the cosine S that is
+
+        u_i = 1/α log[(exp(-α λ1) + Σ_P exp(-α S_ij)) / (|P_i| + 1)]
+            + 1/β log[(exp(+β λ2) + Σ_N exp(+β S_ik)) / (|N_i| + 1)],  l_i = ℓ(u_i)
+
+    r_i leans to the farthest positive the more, the larger α, and R_i to the nearest negative the more, the larger β.
+    λ1 and λ2 stand in for what a random batch does not show: they count as one more positive and one more negative.
+
+    Instead of a γ for all, ``radius`` may ask for the mean of K distances, Eq. (6): ``"exact"`` takes it as it is,
+    Eq. (11), so that just those K pass gradient; ``"count"`` takes the log-exp mean with the γ of each anchor at which
+    its value is that mean (Theorem 3), so that all pass gradient, the K most of it. That γ is a constant of the step:
+    a gradient through it would be the exact form's.
+
+    P_i and N_i are what multi-similarity mining leaves, as in ``MultiSimilarityLoss``. The mean is over anchors that
+    have positives and negatives; one of which mining leaves none costs 0. A weight counts a positive or negative as
+    often.
+
+    With ℓ(u) = u and λ1 = λ2 it is ``MultiSimilarityLoss`` up to the constants log(|P_i| + 1) / α and
+    log(|N_i| + 1) / β (Proposition 7); with α, β → ∞ and without λ it is farthest positive against nearest negative.
+
+    Paper to code: α = -γ1 of Eq. (22), the "γ1" of the paper's experiments; β = γ2; d = -S; λ of the cosine form are
+    cosines, those of the distance form distances.
+
+    Differs: Eq. (11) has the sign of ℓ's argument reversed. ``"original"`` of the paper's Table 3 is λ1 = λ2 = None;
+    divisors are then |P_i| and |N_i|.
+
+    Args:
+        alpha: α; the paper tries 1, 2, 3. Below 0, r_i leans to the nearest positive: a class may have many clusters.
+        beta: β; the paper tries 25, 30, 35.
+        lambda1: λ1; the paper tries 0.5 to 0.65. None leaves it out.
+        lambda2: λ2; the paper tries λ1 + 0.01, 0.02, 0.03. None leaves it out.
+        epsilon: ε of the mining; None keeps all pairs.
+        outer: ℓ.
+        scale: s of the logistic log(1 + e^su) / s; a u between -2 and 2 hardly bends s = 1, and s → ∞ is the hinge.
+        radius: ``"gamma"``: α and β; ``"count"`` and ``"exact"``: ``k1`` and ``k2``. ``"count"``
+            searches γ by halving, which makes a step of the loss some 20 times as long.
+        k1: K of r_i: so many nearest (K > 0) or farthest (K < 0) of the positives and λ1; no number is printed.
+        k2: K of R_i, likewise.
+        without_farthest: in place of ``k1``, r_i is the mean of all but so many of the farthest; at least one stays.
+        similarity: ``"cosine"``, or ``"distance"``, the Euclidean distance.
+        squared: whether the distance is squared; of no concern to ``"cosine"``.
+        normalize: whether embeddings are put on the unit sphere first; of no concern to ``"cosine"``.
+        reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor.
+    """
+
+    def __init__(
+        self,
+        alpha: float = 2.0,
+        beta: float = 30.0,
+        lambda1: float | None = 0.55,
+        lambda2: float | None = 0.57,
+        epsilon: float | None = 0.1,
+        *,
+        outer: Outer = "logistic",
+        scale: float = 1.0,
+        radius: Radius = "gamma",
+        k1: int = -2,
+        k2: int = 5,
+        without_farthest: int | None = None,
+        similarity: Similarity = "cosine",
+        squared: bool = False,
+        normalize: bool = True,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__(reduction)
+        for kind, name, known in (
+            ("outer", outer, Outer),
+            ("radius", radius, Radius),
+            ("similarity", similarity, Similarity),
+        ):
+            if name not in get_args(known):
+                raise ConfigError(unknown(kind, str(name), get_args(known)))
+        _refuse_settings(alpha, beta, scale, k1, k2, without_farthest)
+        self.alpha, self.beta, self.lambda1, self.lambda2 = alpha, beta, lambda1, lambda2
+        self.epsilon, self.outer, self.scale = epsilon, outer, scale
+        self.radius, self.k1, self.k2, self.without_farthest = radius, k1, k2, without_farthest
+        self.similarity, self.squared, self.normalize = similarity, squared, normalize
+
+    @property
+    def detach_weights(self) -> bool:
+        """Whether the loss holds something that passes no gradient: the γ of a ``"count"``."""
+        return self.radius == "count"
+
+    def compare(
+        self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
+    ) -> Float[Tensor, "n m"]:
+        if self.similarity == "cosine":
+            return -cosine_similarity(anchors, others)
+        return distances(anchors, others, squared=self.squared, normalize=self.normalize)
+
+    def core(self, comparisons: Comparisons) -> Terms:
+        c = comparisons
+        similar, dissimilar = c.keep_positive, c.keep_negative
+        formed = similar.any(dim=1) & dissimilar.any(dim=1)
+        if self.epsilon is not None:  # the miner speaks of similarities
+            similar, dissimilar = informative(-c.positive, similar, -c.negative, dissimilar, self.epsilon)
+        positives = self._neighbors(c.positive, similar, c.positive_weights, self.lambda1)
+        negatives = self._neighbors(c.negative, dissimilar, c.negative_weights, self.lambda2)
+        excess = self._radius(positives, -self.alpha, self._inner_count(positives)) - self._radius(
+            negatives, self.beta, self.k2
+        )
+        losses = softplus(excess, self.scale, 40.0) if self.outer == "logistic" else excess
+        at_rest = ~(similar.any(dim=1) & dissimilar.any(dim=1))
+        return Terms(losses.masked_fill(at_rest, 0), formed.to(losses.dtype))
+
+    def _neighbors(
+        self,
+        distances: Float[Tensor, "n m"],
+        keep: Bool[Tensor, "n m"],
+        weights: Float[Tensor, "n m"] | None,
+        threshold: float | None,
+    ) -> Neighbors:
+        """An anchor's positives with λ1, or its negatives with λ2."""
+        found = Neighbors(distances, keep if weights is None else keep & (weights > 0), weights)
+        if threshold is None:
+            return found
+        return found.with_one_at(-threshold if self.similarity == "cosine" else threshold)
+
+    def _inner_count(self, positives: Neighbors) -> int | Int[Tensor, "n"]:
+        if self.without_farthest is None:
+            return self.k1
+        return (positives.keep.sum(dim=1) - self.without_farthest).clamp(min=1)
+
+    def _radius(self, neighbors: Neighbors, gamma: float, k: int | Int[Tensor, "n"]) -> Float[Tensor, "n"]:
+        if self.radius == "exact":
+            return mean_of_k(neighbors, k)
+        if self.radius == "gamma":
+            return soft_radius(neighbors, gamma)
+        return soft_radius(neighbors, gamma_for(neighbors.distances.detach(), k, neighbors.keep))
+
+
+def _refuse_settings(alpha: float, beta: float, scale: float, k1: int, k2: int, without_farthest: int | None) -> None:
+    for name, dial in (("alpha", alpha), ("beta", beta)):
+        if not math.isfinite(dial):
+            raise ConfigError(
+                f"{name} is a finite dial, but {dial} came. Its limit, the farthest or nearest alone, is "
+                f'`radius="exact", k1=-1, k2=1`.'
+            )
+    if not 0 < scale < math.inf:
+        raise ConfigError(f"the logistic's scale is positive and finite, but {scale} came. The identity needs none.")
+    for name, count in (("k1", k1), ("k2", k2)):
+        if count == 0:
+            raise ConfigError(f"{name} counts the nearest ({name} > 0) or farthest ({name} < 0), but 0 came.")
+    if without_farthest is not None and without_farthest < 0:
+        raise ConfigError(f"`without_farthest` leaves out 0 positives or more, but {without_farthest} came.")

@@ -1,0 +1,202 @@
+"""HTL: Deep Metric Learning with Hierarchical Triplet Loss (Ge, Huang, Dong and Scott, ECCV 2018)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Float, Integer
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from vicinal.data.records import Batch, Records
+from vicinal.data.resident import Resident
+from vicinal.data.transforms import Transform
+from vicinal.evaluation.encoder import Embedded, Encoder
+from vicinal.exhibits import Exhibit
+from vicinal.losses.hierarchical_triplet import HierarchicalTripletLoss
+from vicinal.methods.hierarchy import Hierarchy, MarginTable, describe_margins, tree_shown
+from vicinal.methods.optimisation import Optimisation, fuse
+from vicinal.methods.plain import Sampler, collapsed_loss, describe_batch
+from vicinal.models.embedder import Embedder
+from vicinal.parallel import average_gradients, gather
+from vicinal.sampling.anchor_neighbours import AnchorNeighbourSampler
+from vicinal.sampling.class_tree import ClassTree
+from vicinal.tuples import one_batch, other_class
+
+READINGS = {
+    "margin": (
+        "How much farther a negative should be than a positive, in squared distance: the least, mean and largest "
+        "margin of the batch's pairs of classes. One line in the first epoch, where all are equal; then they should "
+        "part, near classes low and far ones high. A least margin far below 0: some class is wider than its distance "
+        "to another, so its triplets ask for nothing. All equal to the end: the tree merges every class at one level, "
+        "so `levels` is too small."
+    ),
+    "tree": (
+        "d_0 is the mean squared distance within classes, the threshold below which classes merge first; nearest is "
+        "the mean squared distance of a class to its nearest other one. d_0 should fall faster than nearest; while "
+        "nearest is below d_0, most classes have a neighbour that the network cannot tell from them."
+    ),
+}
+
+
+@dataclass(frozen=True)
+class TrainingEmbeddings:
+    """Embeddings of the training records as they are now: evaluation mode, no augmentation.
+
+    Attributes:
+        records: the training part.
+        preprocessing: of evaluation.
+        batch_size: rows at a time.
+        workers: processes that read images.
+        skip_corrupt: leave unreadable records out instead of stopping.
+        resident: images already on the device; used where these records are among them.
+        progress: told how many records are done.
+    """
+
+    records: Records
+    preprocessing: Transform
+    batch_size: int = 256
+    workers: int = 0
+    skip_corrupt: bool = False
+    resident: Resident | None = None
+    progress: Callable[[int], None] | None = None
+
+    def __call__(self, embedder: Embedder, device: torch.device) -> Embedded:
+        return Encoder(embedder, self.preprocessing, device).embed(
+            self.records,
+            batch_size=self.batch_size,
+            workers=self.workers,
+            skip_corrupt=self.skip_corrupt,
+            resident=self.resident,
+            progress=self.progress,
+        )
+
+
+@dataclass
+class HTL:
+    """A tree of all classes, rebuilt from the network every epoch, chooses the batches and sets the margins.
+
+        α_z = β + d_H(y_a, y_n) - S_{y_a}                                              Ge et al. 2018, Algorithm 1
+
+    The first tree is that of the initial network. It samples from the start, while every margin is the loss's own, 0.2;
+    from the second epoch on margins are dynamic. With another sampler, or fixed margins, one half of HTL is left out.
+
+    Attributes:
+        embedder: f and g.
+        loss: all triplets, squared distances.
+        sampler: neighbourhoods in the tree, or batches that need no tree.
+        embed: the training records through the network, asked once per epoch.
+        optimizer: of the embedder.
+        hierarchy: settings of the tree.
+        schedule: of ``optimizer``.
+        tree: the tree of this epoch; None before the first.
+        epoch: the epoch that the batches are of.
+    """
+
+    embedder: Embedder
+    loss: HierarchicalTripletLoss
+    sampler: AnchorNeighbourSampler | Sampler
+    embed: TrainingEmbeddings
+    optimizer: Optimizer
+    hierarchy: Hierarchy = Hierarchy()
+    schedule: LRScheduler | None = None
+    tree: ClassTree | None = field(default=None, init=False)
+    epoch: int = field(default=0, init=False)
+    _device: torch.device = field(default=torch.device("cpu"), init=False, repr=False)
+    _table: "MarginTable | None" = field(default=None, init=False, repr=False)
+
+    @classmethod
+    def optimised(
+        cls,
+        embedder: Embedder,
+        loss: HierarchicalTripletLoss,
+        sampler: AnchorNeighbourSampler | Sampler,
+        embed: TrainingEmbeddings,
+        optimisation: Optimisation,
+        hierarchy: Hierarchy,
+        *,
+        epochs: int,
+    ) -> "HTL":
+        """With the optimiser and schedule that ``optimisation`` makes for ``epochs``."""
+        optimizer, schedule = optimisation.build(embedder, steps=epochs * len(sampler), others=loss.parameters())
+        return cls(embedder, loss, sampler, embed, optimizer, hierarchy, schedule)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return () if self.sampler.note is None else (self.sampler.note,)
+
+    @property
+    def readings(self) -> Mapping[str, str]:
+        return READINGS
+
+    def to(self, device: torch.device) -> None:
+        self._device = device
+        self.embedder.to(device)
+        self.loss.to(device)
+        fuse(self.optimizer, device)
+        self._plant(self.tree)
+
+    def batches(self, epoch: int) -> Sequence[Sequence[int]]:
+        """Embed all training records, rebuild the tree, and draw this epoch's batches."""
+        embedded = self.embed(self.embedder, self._device)
+        tree = ClassTree.build(
+            embedded.vectors, embedded.labels, levels=self.hierarchy.levels, linkage=self.hierarchy.linkage
+        )
+        self.epoch = epoch
+        self._plant(tree)
+        if isinstance(self.sampler, AnchorNeighbourSampler):
+            return self.sampler.epoch(epoch, tree)
+        return self.sampler.epoch(epoch)
+
+    def step(self, batch: Batch) -> dict[str, Tensor]:
+        """Take one optimisation step; return what the step was worth."""
+        raw = self.embedder.embed(self.embedder.features(batch.inputs))
+        embeddings, labels = gather(raw, batch.labels)
+        margins = self._margins(labels)
+        with one_batch(batch.largest_class):
+            loss = self.loss.with_margins(embeddings, labels, margins)
+            described = describe_batch(embeddings.detach(), labels, self.loss)
+        self.optimizer.zero_grad(set_to_none=True)
+        torch.autograd.backward(loss)
+        average_gradients([p for group in self.optimizer.param_groups for p in group["params"]])
+        self.optimizer.step()
+        if self.schedule is not None:
+            self.schedule.step()
+        described |= describe_margins(margins, other_class(labels))
+        if self._table is not None:
+            described |= {"tree/d_0": self._table.thresholds[0], "tree/nearest": self._table.nearest}
+        return {"loss": loss.detach(), **described}
+
+    def collapsed_loss(self, batch: Batch) -> float:
+        return collapsed_loss(self.loss, batch.labels, self.embedder.dim or self.embedder.width)
+
+    def exhibits(self) -> Sequence[Exhibit]:
+        """The last tree, one record of each class."""
+        shown = None if self.tree is None else tree_shown(self.tree, self.embed.records)
+        return () if shown is None else (shown,)
+
+    def state_dict(self) -> dict[str, Any]:
+        state: dict[str, Any] = {name: part.state_dict() for name, part in self._parts().items()}
+        return state | {"epoch": self.epoch, "tree": None if self.tree is None else self.tree.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name, part in self._parts().items():
+            part.load_state_dict(state[name])
+        self.epoch = state["epoch"]
+        # A run that goes on in mid-epoch has its plan, but the margins of that epoch come from its tree.
+        self._plant(None if state["tree"] is None else ClassTree.from_state(state["tree"]))
+
+    def _parts(self) -> dict[str, Any]:
+        parts = {"embedder": self.embedder, "loss": self.loss, "optimizer": self.optimizer, "schedule": self.schedule}
+        return {name: part for name, part in parts.items() if part is not None}
+
+    def _plant(self, tree: ClassTree | None) -> None:
+        self.tree, self._table = tree, None if tree is None else MarginTable.of(tree, self._device)
+
+    def _margins(self, labels: Integer[Tensor, "n"]) -> Float[Tensor, "n n"]:
+        """α_z of each anchor and negative of the batch."""
+        if self._table is None or self.epoch == 0 or self.hierarchy.margins == "fixed":
+            return torch.full((len(labels), len(labels)), self.loss.margin, device=labels.device)
+        return self.hierarchy.beta + self._table(labels)

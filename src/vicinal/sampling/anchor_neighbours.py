@@ -1,0 +1,101 @@
+"""Batches of classes with the classes nearest to them, as HTL samples (Ge et al., ECCV 2018)."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Int
+
+from vicinal.errors import ConfigError, DataError
+from vicinal.sampling.class_tree import ClassTree
+from vicinal.sampling.decks import generator
+from vicinal.sampling.pk import PKSampler
+
+BLOCK = 1024  # classes whose distances to all others are held at once
+
+
+class AnchorNeighbourSampler:
+    """``anchors`` random classes, each with its nearest classes, ``per_class`` samples of each, class by class.
+
+    A batch has exactly l'm different classes: the anchors, the m - 1 nearest of each, and, where neighbourhoods
+    overlap, the next nearest of each anchor in turn until there are as many. Anchors are dealt from a shuffled deck. An
+    epoch is a function of the seed, its number and the tree.
+
+    Paper to code: l' = ``anchors``, m = ``neighbourhood``, t = ``per_class``.
+
+    Differs: the paper does not discuss classes that are near to two anchors; without more classes in their place its
+    number of triplets Z_M would not be that of the batch.
+
+    Args:
+        labels: class of each row; classes with fewer than ``per_class`` samples are left out.
+        anchors: l'.
+        neighbourhood: m, an anchor and its m - 1 nearest classes.
+        per_class: t.
+        seed: with the epoch and the tree it determines every batch.
+        batches: batches per epoch; None for as many as the data fills once.
+    """
+
+    def __init__(
+        self,
+        labels: Sequence[int] | np.ndarray,
+        *,
+        anchors: int,
+        neighbourhood: int,
+        per_class: int,
+        seed: int,
+        batches: int | None = None,
+    ) -> None:
+        for name, value in (("anchors", anchors), ("neighbourhood", neighbourhood)):
+            if value < 1:
+                raise ConfigError(f"AnchorNeighbourSampler needs {name} of at least 1, but {value} came.")
+        self.anchors, self.neighbourhood, self.per_class, self.seed = anchors, neighbourhood, per_class, seed
+        self._rows = PKSampler(labels, classes=anchors * neighbourhood, per_class=per_class, seed=seed, batches=batches)
+        found, sizes = np.unique(self._rows.labels, return_counts=True)
+        self._classes = found[sizes >= per_class]  # as the decks number them
+
+    @property
+    def note(self) -> str | None:
+        return self._rows.note
+
+    @property
+    def batch_size(self) -> int:
+        return self._rows.batch_size
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def epoch(self, number: int, tree: ClassTree) -> list[list[int]]:
+        """The batches of epoch ``number``, by the classes' distances in ``tree``."""
+        rng, members = generator(self.seed, number), self._rows.members
+        anchors = members.deal_classes(rng, batches=len(self), classes=self.anchors)
+        ranked = self._ranked(tree)
+        chosen = np.array([self._neighbourhoods(batch, ranked) for batch in anchors])
+        plan: list[list[int]] = members.deal_rows(rng, chosen, per_class=self.per_class).reshape(len(self), -1).tolist()
+        return plan
+
+    def _ranked(self, tree: ClassTree) -> Int[np.ndarray, "c k"]:
+        """For each class in use the classes in use from near to far, as many as a batch could ask for."""
+        known = tree.classes.numpy()
+        places = np.searchsorted(known, self._classes).clip(max=len(known) - 1)
+        if (known[places] != self._classes).any():
+            missing = self._classes[known[places] != self._classes]
+            raise DataError(
+                f"neighbours of {len(self._classes)} classes were asked for, but {len(missing)} of them are not in the "
+                f"tree, class {missing[0]} first. Build it from samples of all classes."
+            )
+        here = torch.from_numpy(places)
+        wanted = min(self.anchors * self.neighbourhood, len(places)) - 1
+        blocks = []
+        for start in range(0, len(places), BLOCK):
+            part = torch.arange(start, min(start + BLOCK, len(places)))
+            distances = tree.distances(here[part])[:, here]
+            distances[torch.arange(len(part)), part] = torch.inf
+            blocks.append(distances.topk(wanted, largest=False, sorted=True).indices)
+        return np.asarray(torch.cat(blocks))
+
+    def _neighbourhoods(self, anchors: Int[np.ndarray, "l"], ranked: Int[np.ndarray, "c k"]) -> list[int]:
+        """The anchors and their neighbours: first all that must be there, then, in turn, the next nearest."""
+        near = self.neighbourhood - 1
+        musts, more = ranked[anchors, :near].ravel(), ranked[anchors, near:].T.ravel()
+        different = dict.fromkeys([*anchors.tolist(), *musts.tolist(), *more.tolist()])
+        return list(different)[: self.anchors * self.neighbourhood]

@@ -1,0 +1,196 @@
+"""Optimal hard negatives: the nearest points between the arcs of positive pairs (LoOp, Vasudeva et al., ICCV 2021)."""
+
+from typing import Literal, NamedTuple, get_args
+
+import torch
+from jaxtyping import Bool, Float, Int, Integer
+from torch import Tensor, nn
+
+from vicinal.errors import ConfigError, DataError, unknown
+from vicinal.geometry import arc_distances, arc_similarity, at_least_float32
+from vicinal.losses.hardest_pairs import HPHNLoss
+from vicinal.losses.lifted import LiftedStructureLoss
+from vicinal.losses.loss import Comparisons, Loss
+from vicinal.losses.multi_similarity import MultiSimilarityLoss
+from vicinal.losses.n_pair import NPairLoss
+from vicinal.losses.reduction import Terms, reduce
+from vicinal.losses.triplet import BatchAllTripletLoss, BatchHardTripletLoss, TripletLoss
+from vicinal.tuples import other_class, positives
+
+Pairing = Literal["all", "consecutive"]
+LOSSES = (
+    TripletLoss,
+    BatchAllTripletLoss,
+    BatchHardTripletLoss,
+    HPHNLoss,
+    LiftedStructureLoss,
+    NPairLoss,
+    MultiSimilarityLoss,
+)
+
+
+class OptimalNegatives(nn.Module):
+    """A loss over positive pairs, whose negatives are the nearest points between their arcs instead of samples.
+
+        L'_tri  = [d_ij - d_ijkl + m]_+                                  Vasudeva et al. 2021, from their triplet loss
+        L'_HPHN = [max(max_k d_ik, max_l d_jl) + m - min_kl d_ijkl]_+
+        L'_LS   = [d_ij + m - min_kl d_ijkl]_+                           from Eq. (16), ``form="min"``
+
+    d_ijkl is the smallest distance between a point of the arc from i to j and one of the arc from k to l, a positive
+    pair of another class. It enters through the loss's core: a row is a pair (i, j), its negatives are the arcs of
+    other classes. Its positives are (i, j), or, where the loss looks at a whole class (HPHN, multi-similarity), those
+    of both members. Similarities take the largest cosine in place of the smallest distance.
+
+    N-pair loss on unnormalised embeddings has no arcs: as in the authors' code its negative is the largest of the four
+    inner products of the ends.
+
+    Differs: the mean is over the loss's terms (pairs, or pairs of pairs), where the paper divides by the pairs and the
+    authors' code sums; ``pairing="all"`` uses every positive pair, the authors consecutive rows; no pair is left out
+    because its members nearly agree, since nothing here divides by their angle.
+
+    Args:
+        loss: triplet, batch-all, batch-hard, HPHN, lifted, N-pair or multi-similarity loss.
+        pairing: ``"all"`` positive pairs, each once, or ``"consecutive"`` rows (0, 1), (2, 3), ... as the authors pair
+            batches of class after class with an even number of samples each.
+    """
+
+    def __init__(self, loss: Loss, *, pairing: Pairing = "all") -> None:
+        super().__init__()
+        self.loss, self.pairing = checked(loss), checked_pairing(pairing)
+
+    def comparisons(self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"]) -> Comparisons:
+        """Each positive pair as a row; see ``pair_comparisons``."""
+        pairs = positive_pairs(labels, self.pairing)
+        return pair_comparisons(self.loss, embeddings, labels, pairs, optimal_negatives(self.loss, embeddings, pairs))
+
+    def forward(
+        self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"]
+    ) -> Float[Tensor, ""] | Float[Tensor, "p"]:
+        return reduce_pairs(self.loss, self.comparisons(at_least_float32(embeddings), labels))
+
+
+class PositivePairs(NamedTuple):
+    """Rows of a batch, two of a class each; ``keep`` marks what is not padding."""
+
+    first: Int[Tensor, "p"]
+    second: Int[Tensor, "p"]
+    keep: Bool[Tensor, "p"]
+
+
+def positive_pairs(labels: Integer[Tensor, "n"], pairing: Pairing) -> PositivePairs:
+    """Every two rows of a class once, or consecutive rows; within ``tuples.one_batch`` no device is waited for.
+
+    Row number r of a class of c goes with those at r + 1, ..., r + c/2, round and round: in a class of 5 each goes with
+    2 others, in a class of 4 with 1 and, every second one, with another.
+
+    >>> pairs = positive_pairs(torch.tensor([7, 3, 7, 7]), "all")
+    >>> torch.stack(pairs[:2], dim=1)[pairs.keep].tolist()
+    [[0, 2], [2, 3], [3, 0]]
+    """
+    rows = torch.arange(len(labels), device=labels.device)
+    if pairing == "consecutive":
+        if len(labels) % 2:
+            raise DataError(f"consecutive rows go in pairs, but {len(labels)} rows came. Use an even number per class.")
+        first, second = rows.view(-1, 2).unbind(dim=1)
+        return PositivePairs(first, second, labels[first] == labels[second])
+    columns, keep = positives(labels)
+    rank = ((columns < rows[:, None]) & keep).sum(dim=1, keepdim=True)
+    size = 1 + keep.sum(dim=1, keepdim=True)
+    step = 1 + torch.arange((columns.shape[1] + 1) // 2, device=labels.device)
+    other = (rank + step) % size
+    second = columns.gather(1, other - (other > rank).long())  # an anchor's list of its class steps over itself
+    once = (2 * step < size) | ((2 * step == size) & (rank < step))
+    found = PositivePairs(rows[:, None].expand_as(second).flatten(), second.flatten(), once.flatten())
+    if labels.device.type == "cpu":  # where nobody waits to count them, padding is dropped: half of the work or more
+        return PositivePairs(*(part[found.keep] for part in found))
+    return found
+
+
+def optimal_negatives(loss: Loss, embeddings: Float[Tensor, "n d"], pairs: PositivePairs) -> Float[Tensor, "p p"]:
+    """Each pair's arc compared with every pair's arc, as ``loss`` compares: the hardest that two points of them are."""
+    starts, ends = embeddings[pairs.first], embeddings[pairs.second]
+    if not on_sphere(loss):
+        return hardest_of_points(loss, torch.stack([starts, ends]))
+    match loss:
+        case MultiSimilarityLoss() | NPairLoss(similarity="dot"):
+            return arc_similarity(starts, ends)
+        case LiftedStructureLoss(similarity="cosine"):
+            return -arc_similarity(starts, ends)
+    distances = arc_distances(starts, ends, squared=bool(getattr(loss, "squared", False)))
+    return -distances if isinstance(loss, NPairLoss) else distances
+
+
+def hardest_of_points(loss: Loss, points: Float[Tensor, "s p d"]) -> Float[Tensor, "p p"]:
+    """The hardest that a pair's points ``[s d]`` and another pair's points are to ``loss``, of the s² there are."""
+    several, count = points.shape[:2]
+    compared = loss.compare(points.flatten(0, 1)).view(several, count, several, count)
+    return compared.amax(dim=(0, 2)) if grows_with_likeness(loss) else compared.amin(dim=(0, 2))
+
+
+def pair_comparisons(
+    loss: Loss,
+    embeddings: Float[Tensor, "n d"],
+    labels: Integer[Tensor, "n"],
+    pairs: PositivePairs,
+    negative: Float[Tensor, "p p"],
+) -> Comparisons:
+    """Each positive pair as a row of the loss's core; ``negative`` holds what it has against the other pairs."""
+    first, second, keep = pairs
+    keep_negative = other_class(labels[first]) & keep[:, None] & keep
+    penalty = None
+    if isinstance(loss, (HPHNLoss, MultiSimilarityLoss)):
+        columns, there = positives(labels)
+        compared = loss.compare(embeddings).gather(1, columns)
+        twice = columns[second] == first[:, None]  # (i, j) stands in both lists
+        positive = torch.cat([compared[first], compared[second]], dim=1)
+        keep_positive = torch.cat([there[first], there[second] & ~twice], dim=1) & keep[:, None]
+    else:
+        positive = loss.compare(embeddings[first], embeddings[second][:, None])
+        keep_positive = keep[:, None]
+    if isinstance(loss, NPairLoss):
+        each = loss.penalty(embeddings, embeddings)
+        penalty = (each[first] + each[second]) / 2
+    return Comparisons(positive, keep_positive, negative, keep_negative, penalty=penalty)
+
+
+def reduce_pairs(loss: Loss, comparisons: Comparisons) -> Float[Tensor, ""] | Float[Tensor, "p"]:
+    """The loss of rows that are pairs; padding is no row that a mean could count."""
+    terms, there = loss.core(comparisons), comparisons.keep_positive.any(dim=1)
+    return reduce(Terms(terms.sums.masked_fill(~there, 0), terms.counts * there), loss.reduction)
+
+
+def checked(loss: Loss) -> Loss:
+    """``loss`` itself, if pairs can stand for its rows."""
+    if not isinstance(loss, LOSSES):
+        names = ", ".join(kind.__name__ for kind in LOSSES)
+        raise ConfigError(
+            f"negatives between pairs were asked for over {type(loss).__name__}, but a pair can be a row of these "
+            f"losses only: {names}."
+        )
+    if getattr(loss, "blocks", False):
+        raise ConfigError(
+            f"negatives between pairs take batches of classes, but {type(loss).__name__} has blocks=True, a layout of "
+            f"its own. Leave `blocks` out and sample with PKSampler."
+        )
+    if not on_sphere(loss) and not isinstance(loss, NPairLoss):
+        raise ConfigError(
+            f"arcs lie on the unit sphere, but {type(loss).__name__} has normalize=False. Set normalize=True."
+        )
+    return loss
+
+
+def checked_pairing(pairing: Pairing) -> Pairing:
+    """``pairing`` itself, if it is one; a recipe's text may be anything."""
+    if pairing not in get_args(Pairing):
+        raise ConfigError(unknown("pairing", str(pairing), get_args(Pairing)))
+    return pairing
+
+
+def on_sphere(loss: Loss) -> bool:
+    """Whether the loss compares directions only."""
+    return getattr(loss, "similarity", None) == "cosine" or bool(getattr(loss, "normalize", True))
+
+
+def grows_with_likeness(loss: Loss) -> bool:
+    """Whether the loss compares by similarity: then the largest is the hardest negative."""
+    return isinstance(loss, (MultiSimilarityLoss, NPairLoss))

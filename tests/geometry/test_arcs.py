@@ -1,0 +1,222 @@
+"""Distances between arcs against a grid of points on both, and where naive code divides by zero."""
+
+import pytest
+import torch
+from torch.autograd import gradcheck
+from torch.nn.functional import normalize
+
+import vicinal.geometry.arcs
+from vicinal.errors import ConfigError
+from vicinal.geometry import arc_distances, arc_similarity
+
+STEPS = 201
+
+
+def points_on(start, end):
+    """Points of one arc, evenly spread, the ends among them."""
+    angle = torch.atan2((start - end).norm() * (start + end).norm() / 2, start @ end)
+    share = torch.linspace(0, 1, STEPS, dtype=start.dtype)[:, None]
+    if angle < 1e-9:
+        return normalize((1 - share) * start + share * end, dim=1)
+    return (torch.sin((1 - share) * angle) * start + torch.sin(share * angle) * end) / torch.sin(angle)
+
+
+def on_a_grid(starts, ends, other_starts, other_ends):
+    others = [points_on(*pair) for pair in zip(other_starts, other_ends, strict=True)]
+    rows = [points_on(*pair) for pair in zip(starts, ends, strict=True)]
+    return torch.tensor([[torch.cdist(x, y).min() for y in others] for x in rows], dtype=starts.dtype)
+
+
+@pytest.fixture
+def arcs(rng):
+    """``arcs(p, dim, spread)``: starts and ends about common centres; a large spread makes long arcs."""
+
+    def make(p, dim, spread):
+        draw = lambda: torch.randn(p, dim, generator=rng, dtype=torch.float64)  # noqa: E731
+        centre = draw()
+        return tuple(normalize(centre + spread * draw(), dim=1) for _ in range(2))
+
+    return make
+
+
+@pytest.mark.parametrize("spread", [0.02, 0.5, 5.0])
+@pytest.mark.parametrize("dim", [2, 3, 4, 16, 512])
+def test_equals_brute_force_within_the_error_of_its_grid(arcs, dim, spread):
+    x, y = arcs(6, dim, spread), arcs(7, dim, spread)
+    found, grid = arc_distances(*x, *y), on_a_grid(*x, *y)
+    angles = sum(torch.acos((a * b).sum(dim=1)).max() for a, b in (x, y))
+    assert (found <= grid + 1e-12).all(), "never worse than any point of the grid"
+    # Half a step on each arc is all that the grid can miss: the distance moves no faster than its points.
+    assert (found >= grid - angles / (STEPS - 1) / 2 - 1e-12).all()
+
+
+def test_long_arcs_wrap_round_the_circle_to_the_nearer_end():
+    """On one circle: an arc of 170° and a point that lies nearer to its end going the other way round."""
+    angles = torch.deg2rad(torch.tensor([0.0, 170.0, 250.0, 250.0], dtype=torch.float64))
+    x1, x2, y1, y2 = torch.stack([angles.cos(), angles.sin()], dim=1).split(1)
+    expected = (x2 - y1).norm()
+    torch.testing.assert_close(arc_distances(x1, x2, y1, y2), expected.view(1, 1))
+    torch.testing.assert_close(arc_distances(y1, y2, x1, x2), expected.view(1, 1))
+
+
+def test_is_at_most_the_distance_of_the_nearest_ends_and_never_negative(arcs):
+    (x1, x2), (y1, y2) = arcs(40, 5, 0.7), arcs(50, 5, 0.7)
+    found = arc_distances(x1, x2, y1, y2)
+    corners = torch.stack([torch.cdist(x, y) for x in (x1, x2) for y in (y1, y2)]).amin(dim=0)
+    assert (found >= 0).all() and (found <= corners + 1e-12).all()
+    assert (found < corners - 1e-3).any() and (found > corners - 1e-12).any(), "some inside, some at the ends"
+
+
+def test_does_not_depend_on_direction_order_rotation_or_length(arcs, rng):
+    (x1, x2), (y1, y2) = arcs(9, 4, 1.0), arcs(8, 4, 1.0)
+    found = arc_distances(x1, x2, y1, y2)
+    rotation = torch.linalg.qr(torch.randn(4, 4, generator=rng, dtype=torch.float64)).Q
+    for same in (
+        arc_distances(x2, x1, y1, y2),
+        arc_distances(x1, x2, y2, y1),
+        arc_distances(y1, y2, x1, x2).T,
+        arc_distances(*(part @ rotation for part in (x1, x2, y1, y2))),
+        arc_distances(3 * x1, 0.1 * x2, 7 * y1, y2),
+    ):
+        torch.testing.assert_close(same, found, rtol=0, atol=1e-7)  # a distance of 0 is known to 1e-8
+
+
+def test_arcs_among_themselves_are_arcs_against_others(arcs):
+    x = arcs(6, 4, 1.0)
+    torch.testing.assert_close(arc_distances(*x), arc_distances(*x, *x))
+    torch.testing.assert_close(arc_similarity(*x), arc_similarity(*x, *x))
+    assert arc_distances(*x).diagonal().eq(0).all()
+
+
+def test_similarity_and_distances_say_the_same(arcs):
+    x, y = arcs(6, 4, 0.4), arcs(5, 4, 0.4)
+    squares = arc_distances(*x, *y, squared=True)
+    torch.testing.assert_close(2 - 2 * arc_similarity(*x, *y), squares, rtol=0, atol=1e-13)
+    torch.testing.assert_close(arc_distances(*x, *y).square(), squares)
+
+
+def test_the_inner_maximum_is_the_largest_singular_value(arcs):
+    """Where it lies inside both arcs, p₁·p₂ is σ_max of the 2 x 2 matrix between the two planes."""
+    (x1, x2), (y1, y2) = arcs(200, 512, 1.0), arcs(1, 512, 1.0)
+    planes = [torch.linalg.qr(torch.stack(pair, dim=2)).Q for pair in ((x1, x2), (y1, y2))]
+    largest = torch.linalg.svdvals(planes[0].mT @ planes[1])[:, :1]
+    found = arc_similarity(x1, x2, y1, y2)
+    assert (found <= largest + 1e-12).all()
+    assert torch.isclose(found, largest, rtol=0, atol=1e-12).sum() > 5
+
+
+def test_points_are_arcs_too(arcs):
+    (x, _), (y1, y2) = arcs(5, 3, 0.6), arcs(6, 3, 0.6)
+    torch.testing.assert_close(arc_distances(x, x, y1, y1), torch.cdist(x, y1))
+    to_arcs = arc_distances(x, x, y1, y2)
+    assert (to_arcs <= on_a_grid(x, x, y1, y2) + 1e-12).all()
+    torch.testing.assert_close(to_arcs, on_a_grid(x, x, y1, y2), rtol=0, atol=1e-2)
+    torch.testing.assert_close(to_arcs, arc_distances(y1, y2, x, x).T)
+
+
+def test_the_gradient_of_points_is_that_of_their_distance(arcs):
+    x, y = (arcs(5, 3, 0.6)[0].requires_grad_() for _ in range(2))
+    found = torch.autograd.grad(arc_distances(x, x, y, y).sum(), (x, y))
+    along_sphere = torch.autograd.grad(torch.cdist(normalize(x, dim=1), normalize(y, dim=1)).sum(), (x, y))
+    torch.testing.assert_close(found, along_sphere)
+
+
+def test_a_longer_arc_is_no_farther(arcs):
+    (x1, x2), y = arcs(30, 4, 1.0), arcs(30, 4, 1.0)
+    middle = normalize(x1 + x2, dim=1)  # half the arc
+    assert (arc_distances(x1, x2, *y) <= arc_distances(x1, middle, *y) + 1e-9).all()
+
+
+def test_crossing_arcs_have_distance_0_and_a_finite_gradient():
+    east, north, up = torch.eye(3, dtype=torch.float64).split(1)
+    ends = [v.clone().requires_grad_() for v in (east, north, up + 0.5 * (east + north), 0.5 * (east + north) - up)]
+    for squared in (False, True):
+        distance = arc_distances(*ends, squared=squared)
+        assert distance.item() == 0
+        assert all(g.eq(0).all() for g in torch.autograd.grad(distance.sum(), ends))
+
+
+def test_opposite_ends_count_as_ends_only():
+    east, north, up = torch.eye(3, dtype=torch.float64).split(1)
+    torch.testing.assert_close(arc_distances(east, -east, up, north).item(), 2**0.5)
+    tilted = normalize(up - 0.3 * east, dim=1)  # nearer to the west
+    expected = arc_distances(tilted, north, -east, -east)
+    torch.testing.assert_close(arc_distances(tilted, north, east, -east), expected)
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-12, 1e-6, 3e-5])
+def test_nearly_opposite_ends_count_as_ends_only_and_have_a_bounded_gradient(rng, size):
+    """Which way an arc between them goes is rounding; its gradient would be 1 / sine."""
+    x, away, y1, y2 = (normalize(torch.randn(40, 3, generator=rng, dtype=torch.float64), dim=1) for _ in range(4))
+    ends = [part.requires_grad_() for part in (x, (size * away - x).detach(), y1, y2)]
+    found = arc_distances(*ends)
+    to_ends = [arc_distances(end, end, y1, y2) for end in ends[:2]]
+    torch.testing.assert_close(found, torch.minimum(*to_ends), rtol=0, atol=1e-12)
+    gradients = [torch.autograd.grad(found[i].sum(), ends, retain_graph=True) for i in range(3)]
+    assert max(float(part.norm(dim=1).max()) for each in gradients for part in each) <= 40 * 1.001
+
+
+@pytest.mark.parametrize("size", [1e-3, 1e-6, 1e-7, 1e-9, 0.0])
+def test_an_arc_that_shrinks_becomes_a_point(rng, size):
+    x, away, y1, y2 = (normalize(torch.randn(30, 4, generator=rng, dtype=torch.float64), dim=1) for _ in range(4))
+    found, point = arc_distances(x, x + size * away, y1, y2), arc_distances(x, x, y1, y2)
+    assert (found - point).abs().max() <= size + 1e-7
+
+
+def test_gradient_is_that_of_finite_differences(arcs):
+    for dim, spread in ((3, 0.5), (4, 1.0), (16, 1.0)):
+        ends = [part.requires_grad_() for part in (*arcs(3, dim, spread), *arcs(4, dim, spread))]
+        assert gradcheck(arc_distances, ends, fast_mode=True) and gradcheck(arc_similarity, ends, fast_mode=True)
+        apart = ~torch.eye(3, dtype=torch.bool)  # an arc's distance to itself is 0
+        assert gradcheck(lambda a, b, apart=apart: arc_distances(a, b)[apart], ends[:2], fast_mode=True)
+
+
+def test_a_second_derivative_is_refused_rather_than_wrong(arcs):
+    ends = [part.requires_grad_() for part in arcs(2, 3, 0.5)]
+    with pytest.raises(ConfigError, match="create_graph"):
+        torch.autograd.grad(arc_similarity(*ends).sum(), ends, create_graph=True)
+
+
+def test_blocks_change_nothing(arcs, monkeypatch):
+    x, y = arcs(7, 4, 1.0), arcs(5, 4, 1.0)
+    whole = arc_distances(*x, *y)
+    monkeypatch.setattr(vicinal.geometry.arcs, "BLOCK", 10)
+    assert torch.equal(arc_distances(*x, *y), whole)
+    assert arc_distances(*(part[:0] for part in x), *y).shape == (0, 5)
+    assert arc_distances(*x, *(part[:0] for part in y)).shape == (7, 0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_is_as_exact_as_its_input(arcs, dtype):
+    ends = [part.to(dtype) for part in (*arcs(6, 8, 0.3), *arcs(6, 8, 0.3))]
+    found, exact = arc_distances(*ends), arc_distances(*(part.double() for part in ends))
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, exact.float(), rtol=1e-6, atol=1e-6)
+
+
+def adversarial(p, dim, rng, dtype):
+    """Arcs where something vanishes: points, near points, opposite ends, planes and lines in common, zero rows."""
+    basis = torch.eye(dim, dtype=dtype)
+    signed = torch.cat([basis, -basis, torch.zeros(1, dim, dtype=dtype)])  # zero: what a dead network gives
+    pick = lambda: signed[torch.randint(len(signed), (p,), generator=rng)]  # noqa: E731
+    noise = lambda: torch.randn(p, dim, generator=rng, dtype=dtype)  # noqa: E731
+    size = 10.0 ** torch.randint(-20, 1, (p, 1), generator=rng).to(dtype)
+    start = torch.where(torch.rand(p, 1, generator=rng) < 0.5, pick(), noise())
+    near, opposite = start + size * noise(), size * noise() - start
+    choices = torch.stack([start, -start, near, opposite, pick(), noise(), 1e-30 * pick()])
+    which = torch.randint(len(choices), (p,), generator=rng)
+    return start, choices[which, torch.arange(p)]
+
+
+def test_a_million_random_and_adversarial_pairs_of_arcs_are_finite(rng):
+    seen = 0
+    for dtype in (torch.float32, torch.float64):
+        for dim in (1, 2, 3, 4, 64):
+            x, y = (adversarial(330, dim, rng, dtype) for _ in range(2))
+            ends = [part.requires_grad_() for part in (*x, *y)]
+            distances = arc_distances(*ends)
+            gradients = torch.autograd.grad(distances.sum(), ends)
+            assert distances.isfinite().all() and (distances >= 0).all() and (distances <= 2 + 1e-6).all()
+            assert all(gradient.isfinite().all() for gradient in gradients)
+            seen += distances.numel()
+    assert seen > 10**6

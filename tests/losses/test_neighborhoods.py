@@ -1,0 +1,83 @@
+"""Radii of neighbourhoods against sorted lists and against the log-exp mean of listed neighbours."""
+
+import pytest
+import torch
+from torch.autograd import gradcheck
+
+from vicinal.geometry import log_exp_mean
+from vicinal.losses.neighborhoods import Neighbors, mean_of_k, soft_radius
+
+
+@pytest.fixture
+def neighbors(rng):
+    distances = torch.rand(6, 5, generator=rng, dtype=torch.float64)
+    return Neighbors(distances, torch.rand(6, 5, generator=rng) < 0.7)
+
+
+@pytest.mark.parametrize("k", [1, 2, 4, 99, -1, -3, -99])
+def test_the_mean_of_k_is_that_of_a_sorted_list(neighbors, k):
+    found = mean_of_k(neighbors, k)
+    each = mean_of_k(neighbors, torch.full((6,), k))
+    for row, keep, one, other in zip(neighbors.distances, neighbors.keep, found, each, strict=True):
+        chosen = sorted(row[keep].tolist(), reverse=k < 0)[: abs(k)]
+        assert one.item() == pytest.approx(sum(chosen) / max(1, len(chosen))) and one == other
+
+
+def test_rows_may_ask_for_different_numbers(neighbors):
+    counts = torch.tensor([1, 2, 3, -1, -2, -3])
+    expected = torch.stack([mean_of_k(neighbors, int(k))[row] for row, k in enumerate(counts)])
+    assert torch.equal(mean_of_k(neighbors, counts), expected)
+
+
+@pytest.mark.parametrize("gamma", [-3.0, -1e-7, 0.0, 1e-7, 2.0, 500.0])
+def test_a_weight_counts_as_often(neighbors, gamma):
+    weights = torch.tensor([1, 0, 2, 3, 1]).double().expand(6, 5)
+    listed = [0, 2, 2, 3, 3, 3, 4]
+    expected = log_exp_mean(neighbors.distances[:, listed], neighbors.keep[:, listed], gamma)
+    torch.testing.assert_close(soft_radius(neighbors._replace(weights=weights), gamma), expected, rtol=0, atol=1e-12)
+    ones = neighbors._replace(weights=torch.ones_like(weights))
+    torch.testing.assert_close(soft_radius(ones, gamma), soft_radius(neighbors, gamma), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("k", [2, 3, -2])
+def test_a_part_of_a_neighbour_counts_in_part(k):
+    distances = torch.tensor([[4.0, 1.0, 2.0]])
+    row = Neighbors(distances, distances > 0, torch.tensor([[2.5, 0.5, 1.0]]))
+    expected = {2: (0.5 * 1 + 1 * 2 + 0.5 * 4) / 2, 3: (0.5 * 1 + 1 * 2 + 1.5 * 4) / 3, -2: 4.0}
+    assert mean_of_k(row, k).item() == pytest.approx(expected[k])
+
+
+def test_nothing_kept_is_0_and_passes_no_gradient():
+    distances = torch.rand(2, 3, requires_grad=True)
+    none = torch.zeros(2, 3, dtype=torch.bool)
+    for weights in (None, torch.ones(2, 3), torch.zeros(2, 3)):
+        row = Neighbors(distances, none if weights is None else none | (weights == 0), weights)
+        for radius in (mean_of_k(row, 2), soft_radius(row, 2.0), soft_radius(row, 0.0)):
+            assert radius.eq(0).all() and torch.autograd.grad(radius.sum(), distances)[0].eq(0).all()
+    assert mean_of_k(Neighbors(distances[:, :0], none[:, :0]), 1).eq(0).all()
+
+
+def test_gradients_match_finite_differences(neighbors, rng):
+    weights = torch.rand(6, 5, generator=rng, dtype=torch.float64).requires_grad_()
+    distances = neighbors.distances.requires_grad_()
+    for gamma in (0.0, 0.5, -4.0):
+        assert gradcheck(lambda d, w, g=gamma: soft_radius(Neighbors(d, neighbors.keep, w), g), (distances, weights))
+    assert gradcheck(lambda d, w: mean_of_k(Neighbors(d, neighbors.keep, w), 1), (distances, weights))
+
+
+def test_weights_stay_finite_where_a_plain_exponential_overflows(rng):
+    distances = (1e4 * torch.rand(4, 5, generator=rng)).requires_grad_()
+    there, weights = torch.ones(4, 5, dtype=torch.bool), torch.rand(4, 5, generator=rng)
+    for gamma, extreme in ((100.0, distances.amin(dim=1)), (-100.0, distances.amax(dim=1))):
+        radius = soft_radius(Neighbors(distances, there, weights), gamma)
+        torch.testing.assert_close(radius, extreme, rtol=1e-4, atol=0.1)
+        assert torch.autograd.grad(radius.sum(), distances)[0].isfinite().all()
+
+
+def test_what_is_not_kept_may_be_anything(neighbors):
+    for rubbish in (torch.inf, -torch.inf, torch.nan):
+        dirty = neighbors._replace(distances=neighbors.distances.masked_fill(~neighbors.keep, rubbish))
+        for weights in (None, torch.ones_like(neighbors.distances)):
+            clean, dirty = neighbors._replace(weights=weights), dirty._replace(weights=weights)
+            assert torch.equal(mean_of_k(dirty, -2), mean_of_k(clean, -2))
+            assert torch.equal(soft_radius(dirty, 3.0), soft_radius(clean, 3.0))

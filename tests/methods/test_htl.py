@@ -1,0 +1,215 @@
+"""HTL as a method: when the tree is rebuilt, from what, and which margins it gives."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+import vicinal.methods.hierarchy
+from vicinal.data.records import Batch, FeatureArray, Records
+from vicinal.data.transforms import FeatureTransform
+from vicinal.errors import ConfigError
+from vicinal.exhibits import Dendrogram, from_json, to_json
+from vicinal.losses import HierarchicalTripletLoss
+from vicinal.methods.hierarchy import Hierarchy, MarginTable
+from vicinal.methods.htl import HTL, TrainingEmbeddings
+from vicinal.methods.optimisation import Optimisation
+from vicinal.methods.plain import Plain
+from vicinal.models import Embedder, Identity
+from vicinal.sampling import AnchorNeighbourSampler, ClassTree, PKSampler
+from vicinal.training.experiment import build_method
+from vicinal.training.overrides import apply
+from vicinal.training.recipe import find_recipe
+
+CLASSES, PER_CLASS = 8, 5
+
+
+@pytest.fixture
+def records():
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(CLASSES) + 2, PER_CLASS)  # as after a hold-out: labels do not start at 0
+    features = rng.normal(size=(CLASSES, 6))[labels - 2] + 0.4 * rng.normal(size=(len(labels), 6))
+    source = FeatureArray(features.astype(np.float32), [str(i) for i in range(len(labels))])
+    return Records("r", source, labels, tuple("abcdefghij"), np.array(["train"] * len(labels)))
+
+
+@pytest.fixture
+def make(records):
+    def made(hierarchy=Hierarchy(), sampler=None, **more):  # noqa: B008 (frozen)
+        torch.manual_seed(0)
+        sampler = sampler or AnchorNeighbourSampler(records.labels, anchors=2, neighbourhood=2, per_class=3, seed=0)
+        return HTL.optimised(
+            Embedder(Identity(6), 4),
+            HierarchicalTripletLoss(),
+            sampler,
+            TrainingEmbeddings(records, FeatureTransform()),
+            Optimisation(**more),
+            hierarchy,
+            epochs=5,
+        )
+
+    return made
+
+
+def batch_of(records, rows):
+    inputs = torch.from_numpy(np.stack([records.source.read(row) for row in rows]))
+    labels = torch.from_numpy(records.labels[np.asarray(rows)])
+    return Batch(inputs, labels, torch.tensor(rows), largest_class=3)
+
+
+def train(method, records, epochs):
+    return [[method.step(batch_of(records, rows)) for rows in method.batches(epoch)] for epoch in range(epochs)]
+
+
+def test_the_first_epoch_samples_by_the_tree_with_one_margin_for_all(make, records):
+    method = make()
+    first, second = train(method, records, 2)
+    for scalars in first:
+        assert all(scalars[f"margin/{name}"] == pytest.approx(0.2) for name in ("least", "mean", "largest"))
+    for scalars in second:
+        assert scalars["margin/least"] < scalars["margin/mean"] < scalars["margin/largest"]
+
+
+def test_the_first_batches_follow_the_initial_network(make, records):
+    method = make()
+    embedded = TrainingEmbeddings(records, FeatureTransform())(method.embedder, torch.device("cpu"))
+    tree = ClassTree.build(embedded.vectors, embedded.labels)
+    assert method.batches(0) == method.sampler.epoch(0, tree)
+
+
+def test_the_tree_is_that_of_the_network_at_the_beginning_of_the_epoch(make, records):
+    method = make(learning_rate=3e-2)
+    train(method, records, 1)
+    before = method.tree
+    embedded = TrainingEmbeddings(records, FeatureTransform())(method.embedder, torch.device("cpu"))
+    method.batches(1)
+    assert not torch.equal(method.tree.means, before.means)
+    torch.testing.assert_close(method.tree.means, ClassTree.build(embedded.vectors, embedded.labels).means)
+
+
+def test_margins_are_beta_and_threshold_less_spread(make, records):
+    method = make(Hierarchy(beta=0.3, levels=5))
+    method.batches(1)
+    tree, labels = method.tree, torch.tensor([2, 9, 4, 2])
+    margins = method._margins(labels)
+    levels = tree.levels().long()
+    for row, anchor in enumerate(labels.tolist()):
+        for column, negative in enumerate(labels.tolist()):
+            expected = 0.3 + tree.thresholds[levels[anchor - 2, negative - 2]] - tree.spreads[anchor - 2]
+            assert margins[row, column] == pytest.approx(float(expected))
+
+
+def test_the_mean_margin_over_classes_is_at_least_beta(make):
+    method = make()
+    method.batches(1)
+    of_classes = method._margins(torch.arange(CLASSES) + 2)
+    apart = ~torch.eye(CLASSES, dtype=torch.bool)
+    assert of_classes[apart].view(CLASSES, -1).amin(dim=1).mean() >= 0.1 - 1e-6, "d_H >= d_0, the mean of S"
+
+
+def test_classes_of_one_distribution_have_margin_beta(rng):
+    """Where d(p, q) is d_0, pairwise levels with many thresholds give α = β up to the spread of S."""
+    rows = torch.randn(20_000, 8, generator=rng)
+    labels = torch.arange(20_000) % 10
+    table = MarginTable.of(ClassTree.build(rows, labels, levels=250, linkage="pairwise"), torch.device("cpu"))
+    margins = 0.1 + table(torch.arange(10))[~torch.eye(10, dtype=torch.bool)]
+    assert (margins - 0.1).abs().max() < 0.05
+
+
+def test_a_run_that_stops_in_mid_epoch_goes_on_with_the_margins_of_its_tree(make, records):
+    method = make()
+    train(method, records, 1)
+    plan = method.batches(1)
+    method.step(batch_of(records, plan[0]))
+    state = copy.deepcopy(method.state_dict())
+    again = make()
+    again.load_state_dict(state)  # and no one asks it for batches before the epoch is over
+    ours, theirs = (m.step(batch_of(records, plan[1])) for m in (method, again))
+    assert ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert again.batches(2) == method.batches(2)
+
+
+def test_fixed_margins_over_random_classes_are_the_plain_twin(make, records):
+    sampler = PKSampler(records.labels, classes=4, per_class=3, seed=0)
+    half = make(Hierarchy(margins="fixed"), sampler)
+    torch.manual_seed(0)
+    plain = Plain.optimised(Embedder(Identity(6), 4), HierarchicalTripletLoss(), sampler, Optimisation(), epochs=5)
+    for epoch in range(2):
+        plan = half.batches(epoch)
+        assert plan == plain.batches(epoch)
+        for rows in plan:
+            torch.testing.assert_close(
+                half.step(batch_of(records, rows))["loss"], plain.step(batch_of(records, rows))["loss"]
+            )
+
+
+def test_embedding_the_records_moves_nothing_and_leaves_training_mode(make):
+    method = make()
+    method.embedder.train()
+    before = copy.deepcopy(method.embedder.state_dict())
+    method.batches(0)
+    assert method.embedder.training
+    assert all(torch.equal(value, before[name]) for name, value in method.embedder.state_dict().items())
+
+
+@pytest.mark.parametrize("linkage", ["single", "average", "pairwise"])
+def test_steps_bring_the_loss_down(linkage, make, records):
+    method = make(Hierarchy(linkage=linkage, margins="fixed"), learning_rate=2e-2)
+    scalars = train(method, records, 5)
+    first, last = (torch.stack([s["loss"] for s in epoch]).mean() for epoch in (scalars[0], scalars[-1]))
+    assert last < first and all(value.isfinite() for s in scalars[-1] for value in s.values())
+
+
+@pytest.mark.parametrize("linkage", ["single", "average"])
+def test_shows_its_tree(linkage, make, records):
+    method = make(Hierarchy(linkage=linkage))
+    assert method.exhibits() == ()
+    method.batches(0)
+    (shown,) = method.exhibits()
+    assert isinstance(shown, Dendrogram) and from_json(to_json([shown])) == (shown,)
+    assert sorted(leaf.name for leaf in shown.leaves) == list("cdefghij")
+    assert all(records.classes[records.labels[leaf.record]] == leaf.name for leaf in shown.leaves)
+    assert [m.height for m in shown.merges] == pytest.approx(method.tree.heights.sort().values.tolist())
+
+
+@pytest.mark.parametrize("linkage", ["single", "average"])
+def test_of_many_classes_those_are_shown_that_merge_first(linkage, make, monkeypatch):
+    monkeypatch.setattr(vicinal.methods.hierarchy, "MOST_SHOWN", 5)
+    method = make(Hierarchy(linkage=linkage))
+    method.batches(0)
+    (shown,) = method.exhibits()
+    assert len(shown.leaves) == 5 and len(shown.merges) == 4 and "the 5 that merge first" in shown.reading
+    tree = method.tree
+    nearest = tree.merges[tree.heights.argmin()].tolist()
+    assert {shown.leaves[0].name, shown.leaves[1].name} == {"abcdefghij"[place + 2] for place in nearest}
+    heights = [merge.height for merge in shown.merges]
+    assert heights[0] == pytest.approx(float(tree.heights.min())) and set(heights) <= set(tree.heights.tolist())
+
+
+def test_without_a_tree_none_is_shown(make):
+    method = make(Hierarchy(linkage="pairwise"))
+    method.batches(0)
+    assert method.exhibits() == ()
+
+
+def test_an_unknown_kind_of_margins_is_refused():
+    with pytest.raises(ConfigError, match="did you mean 'dynamic'"):
+        Hierarchy(margins="dynamics")
+
+
+def test_the_four_variants_of_the_recipe_start_alike(records):
+    small = ["anchors=2", "neighbourhood=2", "per_class=3", "dim=4"]
+    built = {
+        name: build_method(
+            apply(find_recipe("cub_features_htl"), [*small, f"variant={name}"]), records, torch.device("cpu")
+        )
+        for name in ("htl", "sampling", "margin", "plain")
+    }
+    assert isinstance(built["plain"], Plain) and all(isinstance(built[n], HTL) for n in ("htl", "sampling", "margin"))
+    first = built["htl"].embedder.state_dict()
+    for method in built.values():
+        assert all(torch.equal(value, first[name]) for name, value in method.embedder.state_dict().items())
+    plans = {name: method.batches(0) for name, method in built.items()}
+    assert plans["htl"] == plans["sampling"] and plans["margin"] == plans["plain"] != plans["htl"]
+    assert {len(rows) for plan in plans.values() for rows in plan} == {12}
