@@ -70,7 +70,7 @@ def methods(backbone: str, loss: str, device: torch.device, settings: Hardness) 
         made[-1].to(device)
         if device.type == "cuda":  # as the trainer has it
             embedder.to(memory_format=torch.channels_last)
-            embedder.accelerate(torch.bfloat16)
+            embedder.accelerate(torch.bfloat16, recorded=True)
         embedder.train()
     return made[0], made[1]
 

@@ -1,27 +1,34 @@
 """Table 2 of ANML remade: kNN accuracy after linear metric learning on 15 small data sets.
 
-    python benchmarks/tabular.py                      # all 15 sets, 30 splits; resumes where it stopped; days on 1 core
-    python benchmarks/tabular.py --reduced --jobs 2   # 5 splits, 8 configurations, the 9 smallest sets; 20 minutes
-    python benchmarks/tabular.py --peers PYTHON       # also LMNN and ITML, by metric-learn in an own environment:
-        python -m venv peers && peers/bin/pip install metric-learn==0.7.0 'scikit-learn<1.6'; PYTHON = peers/bin/python
-    python benchmarks/tabular.py --table              # only print the table of what has been measured; --write keeps it
+    python benchmarks/tabular.py --processes 10                  # 15 sets, 30 splits; resumes where it stopped
+    python benchmarks/tabular.py --metric-learn FOLDER --methods lmnn itml      # peers; FOLDER holds metric_learn/
+    python benchmarks/tabular.py --reduced --processes 2         # 5 splits, 8 configurations, the 9 smallest sets
+    python benchmarks/tabular.py --table                         # only the table of what was measured; --write keeps it
 
-Each line of the results is one set, split and method. Random 70/30 splits; scaling and PCA (150 directions, where there
-are more features) are fitted on the training part. Every method has the same budget of at most 30 configurations,
-chosen with k by 5-fold cross-validation on the training part, on a stratified 1,500 of it where it has more than 3,000
-rows. Classes with fewer than 3 samples are left out. ``accuracy`` is with the k that cross-validation chose, ``oracle``
-the paper's reading, the best k in 1 .. 40 on the test part. Sets come by size, so an unfinished table is complete for
-the small ones.
+Each line of the results is one unit: a set, a split and a method. Units come split by split, so an interrupted run has
+whole splits of all sets; ``--deadline SECONDS`` interrupts it. Random 70/30 splits; scaling and PCA (150 directions,
+where there are more features) are fitted on the training part. Classes with fewer than 3 samples are left out.
+
+Every method has the same budget of at most 30 configurations, chosen with k by 5-fold cross-validation on the training
+part, on a stratified 1,500 rows of it where it has more than 3,000. Above 400 rows it is a race: all configurations on
+one fold, the best third on three, the best third of those on five. Iterative methods may take 100 steps of their own
+kind in the search (``--search-steps``), and in the fit that follows 300 or their own default, whichever is more. The
+limit in the search is the same for all but not neutral: LMNN needs some 1,000 steps where LANML needs 20, so it hurts
+LMNN's choice of parameters. The last fit uses a stratified 3,000 rows at most (``--fit-rows``); the
+neighbours are looked for among all training rows. ``accuracy`` is with the k that cross-validation chose, ``oracle``
+the paper's reading, the best k in 1 .. 40 on the test part.
 """
 
 import argparse
 import csv
 import gzip
 import json
+import multiprocessing
 import os
-import subprocess
+import sys
 import time
 import warnings
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -32,13 +39,15 @@ RESULTS, DOCUMENT = ROOT / "benchmarks" / "results", ROOT / "docs" / "anml_linea
 SETS = ("iris", "wine", "glass", "solar_flare", "ecoli", "cars", "monk1", "australian", "vehicle", "german", "isolet1",
         "coil20", "usps", "pendigits", "letter")  # fmt: skip
 OWN = ("euclidean", "lda", "rvml", "gmml", "nca", "pnca", "lanml+", "lanml-")
-PEERS = ("lmnn", "itml")
+PEERS, PEER_VERSION = ("lmnn", "itml"), "0.7.0"
 NEW = ("pnca", "lanml+", "lanml-")
 SPLITS, BUDGET, FOLDS, TEST_SHARE = 30, 30, 5, 0.3
-LARGE, SUBSAMPLE, DIRECTIONS = 3000, 1500, 150
+LARGE, SUBSAMPLE, RACED, DIRECTIONS = 3000, 1500, 400, 150
+SEARCH_STEPS, FIT_STEPS, FIT_ROWS = 100, 300, 3000
 REDUCED = {"splits": 5, "budget": 8, "sets": SETS[:9]}
 
 
+@cache
 def load(name: str, folder: Path) -> tuple[np.ndarray, np.ndarray]:
     with gzip.open(folder / f"{name}.csv.gz", "rt") as file:
         rows = list(csv.reader(file))[1:]
@@ -65,6 +74,8 @@ def contestant(method: str, smallest_class: int):
     """Estimator and the values it is tuned over: the paper's grids where it names one."""
     from vicinal.linear import GMML, LANML, PAPER_GRIDS, PNCA, RVML
 
+    if method in PEERS:
+        accept_old_names()
     if method == "lmnn":
         from metric_learn import LMNN
 
@@ -79,12 +90,12 @@ def contestant(method: str, smallest_class: int):
     if method == "lda":
         from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-        shrinkages = [None, 0.0, 0.001, 0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
-        return LinearDiscriminantAnalysis(solver="eigen"), {"shrinkage": shrinkages[2:]}
+        shrinkages = [0.001, 0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
+        return LinearDiscriminantAnalysis(solver="eigen"), {"shrinkage": shrinkages}
     if method == "nca":
         from sklearn.neighbors import NeighborhoodComponentsAnalysis
 
-        starts = {"init": ["identity", "pca"], "max_iter": [20, 50, 100]}  # it has no dial of its own
+        starts = {"init": ["identity", "pca"], "tol": [1e-5, 1e-3, 1e-2]}  # it has no dial of its own
         return NeighborhoodComponentsAnalysis(random_state=0), starts
     if method == "rvml":
         return RVML(), {"regularization": [10.0**power for power in np.arange(-5, 2.25, 0.25)]}
@@ -96,154 +107,235 @@ def contestant(method: str, smallest_class: int):
     return kind(), PAPER_GRIDS[method]
 
 
-def measure(name: str, number: int, method: str, folder: Path, budget: int, jobs: int = 1) -> dict:
+def accept_old_names() -> None:
+    """metric-learn 0.7.0 calls two of scikit-learn's checks by an argument's name of before scikit-learn 1.6."""
+    import inspect
+
+    from metric_learn import _util
+
+    def renamed(check):
+        def old(*values, force_all_finite=True, **named):
+            return check(*values, ensure_all_finite=force_all_finite, **named)
+
+        return old
+
+    for name in ("check_array", "check_X_y"):
+        check = getattr(_util, name)
+        if "ensure_all_finite" in inspect.signature(check).parameters:
+            setattr(_util, name, renamed(check))
+
+
+def measure(name: str, number: int, method: str, options: argparse.Namespace) -> dict:
     from vicinal.linear import neighbour_accuracies, search
 
-    start = time.perf_counter()
-    train, train_y, test, test_y = split(*load(name, folder), number)
+    start, worked = time.perf_counter(), time.process_time()
+    train, train_y, test, test_y = split(*load(name, options.data / "tabular"), number)
     estimator, grid = contestant(method, int(np.bincount(train_y)[np.unique(train_y)].min()))
-    subsample = SUBSAMPLE if len(train) > LARGE else None
+    own_steps = estimator.get_params().get("max_iter")
+    if own_steps is not None:
+        estimator.set_params(max_iter=options.search_steps)
+    strategy, budget = ("racing", options.race_budget) if len(train) > RACED else ("random", options.budget)
+    how = {"strategy": strategy, "budget": budget, "folds": FOLDS, "seed": number, "n_jobs": 1, "progress": False}
+    how |= {"samples": SUBSAMPLE if len(train) > LARGE else None, "refit": False}
+    found = search(estimator, train, train_y, grid, **how)
+    rows = stratified(train_y, options.fit_rows, number)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        options = {"budget": budget, "folds": FOLDS, "seed": number, "samples": subsample}
-        found = search(estimator, train, train_y, grid, n_jobs=jobs, progress=False, **options)
-    fitted = found.estimator
+        fitted = found.estimator
+        if own_steps is not None:
+            fitted.set_params(max_iter=max(own_steps, FIT_STEPS))
+        fitted.fit(train[rows], train_y[rows])
     curve = neighbour_accuracies(fitted.transform(train), train_y, fitted.transform(test), test_y)
     return {
         "set": name,
         "split": number,
         "method": method,
         "budget": budget,
+        "search_steps": options.search_steps,
         "accuracy": float(curve[found.neighbours - 1]),
         "oracle": float(curve.max()),
         "neighbours": found.neighbours,
         "validation": found.accuracy,
         "parameters": {key: value if value is None else float(value) if not isinstance(value, (str, bool)) else value
                        for key, value in found.parameters.items()},
-        "configurations": len(found.trials),
+        "steps": int(getattr(fitted, "n_iter_", 0)),
         "converged": not any("converge" in str(item.message) for item in caught),
         "trained_on": len(train),
+        "fitted_on": len(rows),
         "tested_on": len(test),
         "seconds": round(time.perf_counter() - start, 2),
-        "versions": versions(method),
+        "cpu": round(time.process_time() - worked, 2),
+        "versions": options.versions + f", metric-learn {PEER_VERSION}" * (method in PEERS),
     }  # fmt: skip
 
 
-def versions(method: str) -> str:
-    """What a line was measured with; a peer's environment holds its own packages."""
+def stratified(labels: np.ndarray, size: int | None, seed: int) -> np.ndarray:
+    """Positions of at most about ``size`` rows, classes in proportion and none without."""
+    if size is None or size >= len(labels):
+        return np.arange(len(labels))
+    rng = np.random.default_rng(seed)
+    members = [rng.permutation(np.flatnonzero(labels == name)) for name in np.unique(labels)]
+    return np.sort(np.concatenate([own[: max(2, round(size * len(own) / len(labels)))] for own in members]))
+
+
+def versions() -> str:
+    """What lines are measured with."""
     from importlib.metadata import version
 
     from measuring import commit
 
-    packages = ("numpy", "scikit-learn", *(("metric-learn",) if method in PEERS else ()))
-    return ", ".join([f"commit {commit()}", *(f"{package} {version(package)}" for package in packages)])
+    try:
+        made_by = commit()
+    except FileNotFoundError:  # no git on this machine
+        made_by = "unknown"
+    packages = ("numpy", "scipy", "scikit-learn")
+    return ", ".join([f"commit {made_by}", *(f"{package} {version(package)}" for package in packages)])
 
 
 def lines_of(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    """Lines of a results file; a last one that was cut off in the middle does not count."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("}")]
 
 
-def work(options: argparse.Namespace, methods: tuple[str, ...], path: Path) -> None:
-    """Measure what is missing, one line at a time; a line that was begun and not ended is begun again."""
+def prepare(metric_learn: str | None) -> None:
+    """Set up a worker: one thread, so that as many processes as cores do not fight; metric-learn, if asked for."""
+    from threadpoolctl import threadpool_limits
+
+    prepare.limits = threadpool_limits(1)  # holds as long as it lives
+    if metric_learn:
+        sys.path.append(metric_learn)  # behind everything: only metric_learn itself is to come from there
+
+
+def unit(task: tuple[str, int, str, argparse.Namespace]) -> dict:
+    name, number, method, options = task
+    try:
+        return measure(name, number, method, options)
+    except (ValueError, np.linalg.LinAlgError) as error:  # a peer that cannot serve this split says so
+        return {"set": name, "split": number, "method": method, "error": str(error)[:200]}
+
+
+def work(options: argparse.Namespace, path: Path) -> None:
+    """Measure what is missing, split by split; a unit that was begun and not ended is begun again another time."""
     done = {(line["set"], line["split"], line["method"]) for line in lines_of(path)}
-    for name in options.sets:
-        for number in range(options.splits):
-            for method in methods:
-                if (name, number, method) in done:
-                    continue
-                try:
-                    found = measure(name, number, method, options.data / "tabular", options.budget, options.jobs)
-                except (ValueError, np.linalg.LinAlgError) as error:  # a peer that cannot serve this split says so
-                    found = {"set": name, "split": number, "method": method, "error": str(error)[:200]}
-                with path.open("a") as file:
-                    file.write(json.dumps(found) + "\n")
-                print(name, number, method, found.get("accuracy", found.get("error")), found.get("seconds"), flush=True)
+    units = [
+        (name, number, method)
+        for number in range(options.splits)
+        for name in reversed(options.sets)  # long ones first, so that a split ends without one that all wait for
+        for method in reversed(options.methods)
+        if (name, number, method) not in done
+    ]
+    os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
+    end, left = time.monotonic() + (options.deadline or float("inf")), len(units)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # "spawn": a fork would inherit the threads of BLAS. Leaving the block stops workers that still have a unit.
+    with path.open("a") as file, multiprocessing.get_context("spawn").Pool(
+        options.processes, prepare, (options.metric_learn,)
+    ) as pool:  # fmt: skip
+        results = pool.imap_unordered(unit, [(*one, options) for one in units])
+        while left:
+            try:
+                found = results.next(timeout=min(end - time.monotonic(), 1e6))
+            except multiprocessing.TimeoutError:
+                print(f"stopped at the deadline with {left} of {len(units)} units left", flush=True)
+                break
+            file.write(json.dumps(found) + "\n")
+            file.flush()
+            left -= 1
+            answer = found.get("error") or f"{100 * found['accuracy']:.1f} %, {found['cpu']:.1f} s"
+            print(f"{left:5d} left: {found['set']} {found['split']} {found['method']}: {answer}", flush=True)
 
 
 def table(lines: list[dict]) -> str:
-    """Mean ± standard deviation over splits, the best in bold, with all that are not significantly below it."""
-    from vicinal.bench.statistics import corrected_resampled_t
+    """Mean ± standard deviation over splits, the best in bold, with all that are not significantly below it.
 
+    Two methods are compared on the splits that both have; a method with fewer splits than the rest says so.
+    """
     accuracies: dict[tuple[str, str], dict[int, dict]] = {}
     for line in lines:
         if "error" not in line:
             accuracies.setdefault((line["set"], line["method"]), {})[line["split"]] = line
     methods = [m for m in (*OWN[:5], *PEERS, *NEW) if any(key[1] == m for key in accuracies)]
     text = [f"| set | splits | {' | '.join(methods)} |", "|---|---|" + "---|" * len(methods)]
-    among_best, comparisons = 0, {("pnca", "nca"): [], ("lanml-", "lmnn"): []}
-    counted = 0
+    among_best, verdicts = [], {("pnca", "nca"): [], ("lanml-", "lmnn"): []}
     for name in SETS:
-        cells = {m: accuracies[name, m] for m in methods if (name, m) in accuracies}
+        cells = {m: accuracies[name, m] for m in methods if len(accuracies.get((name, m), ())) > 1}
         if not set(OWN) <= set(cells):
             continue
-        shared = sorted(set.intersection(*(set(own) for own in cells.values())))
-        if len(shared) < 2:
-            continue
-        sizes = {key: cells["euclidean"][shared[0]][key] for key in ("trained_on", "tested_on")}
-        values = {m: [own[s]["accuracy"] for s in shared] for m, own in cells.items()}
-        best = max(values, key=lambda m: np.mean(values[m]))
-        ties = {
-            m for m in values
-            if m == best
-            or not corrected_resampled_t(values[best], values[m], **sizes).above_zero
-        }  # fmt: skip
-        counted += 1
-        among_best += bool(ties & set(NEW))
-        for pair, gains in comparisons.items():
-            if set(pair) <= set(values):
-                gains.append(float(np.mean(values[pair[0]]) - np.mean(values[pair[1]])))
-        row = [
-            ("**{}**" if m in ties else "{}").format(
-                f"{100 * np.mean(values[m]):.1f} ± {100 * np.std(values[m], ddof=1):.1f}"
-            ) if m in values else ""
-            for m in methods
-        ]  # fmt: skip
-        text.append(f"| {name} | {len(shared)} | {' | '.join(row)} |")
-    text += [
-        "",
-        f"One of PNCA, LANML⁺, LANML⁻ best or not significantly below the best: {among_best} of {counted} sets.",
-    ]
-    for (ours, theirs), gains in comparisons.items():
-        if gains:
-            text.append(f"{ours} above {theirs} in the mean: {sum(gain > 0 for gain in gains)} of {len(gains)} sets.")
+        means = {m: np.mean([line["accuracy"] for line in own.values()]) for m, own in cells.items()}
+        best = max(means, key=means.get)
+        ties = {m for m in cells if m == best or difference(cells[best], cells[m]) != "above"}
+        among_best.append(bool(ties & set(NEW)))
+        for (ours, theirs), found in verdicts.items():
+            if {ours, theirs} <= set(cells):
+                found.append(difference(cells[ours], cells[theirs]))
+        most = max(map(len, cells.values()))
+        row = [name, str(most)]
+        for method in methods:
+            own = [line["accuracy"] for line in cells.get(method, {}).values()]
+            cell = f"{100 * np.mean(own):.1f} ± {100 * np.std(own, ddof=1):.1f}" if own else ""
+            cell = f"**{cell}**" if method in ties else cell
+            row.append(cell + f" ({len(own)})" * (0 < len(own) < most))
+        text.append(f"| {' | '.join(row)} |")
+    text += ["", "One of PNCA, LANML⁺, LANML⁻ best or not significantly below the best: "
+             f"{sum(among_best)} of {len(among_best)} sets."]  # fmt: skip
+    for (ours, theirs), found in verdicts.items():
+        if found:
+            counts = ", ".join(f"{word} {found.count(word)}" for word in ("above", "not told apart", "below"))
+            text.append(f"{ours} against {theirs}, {len(found)} sets, significantly: {counts}.")
     return "\n".join(text)
+
+
+def difference(ours: dict[int, dict], theirs: dict[int, dict]) -> str:
+    """Whether one method is told from another on the splits that both have."""
+    from vicinal.bench.statistics import corrected_resampled_t
+
+    shared = sorted(set(ours) & set(theirs))
+    if len(shared) < 2:
+        return "not told apart"
+    sizes = {key: ours[shared[0]][key] for key in ("trained_on", "tested_on")}
+    values, twins = ([cell[number]["accuracy"] for number in shared] for cell in (ours, theirs))
+    if corrected_resampled_t(values, twins, **sizes).above_zero:
+        return "above"
+    return "below" if corrected_resampled_t(twins, values, **sizes).above_zero else "not told apart"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     root = os.environ.get("VICINAL_DATA", ROOT.parent / "shared" / "data")
     parser.add_argument("--data", type=Path, default=Path(root), help="folder that holds tabular/; VICINAL_DATA")
+    parser.add_argument("--results", type=Path, help="JSON lines to resume; benchmarks/results/tabular.jsonl")
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=SETS, metavar="SET")
+    parser.add_argument("--methods", nargs="+", choices=OWN + PEERS, metavar="METHOD", help="all that can run")
     parser.add_argument("--splits", type=int, default=SPLITS)
     parser.add_argument("--budget", type=int, default=BUDGET, help="configurations per method")
-    parser.add_argument("--jobs", type=int, default=1, help="processes of each search")
+    parser.add_argument("--race-budget", type=int, help="configurations where they race; as --budget")
+    parser.add_argument("--search-steps", type=int, default=SEARCH_STEPS, help="steps of a fit in the search")
+    parser.add_argument("--fit-rows", type=int, default=FIT_ROWS, help="rows of the last fit at most")
+    parser.add_argument("--processes", type=int, default=1, help="units at a time, one thread each")
+    parser.add_argument("--deadline", type=float, metavar="SECONDS", help="stop then; a later call goes on")
+    parser.add_argument("--metric-learn", metavar="FOLDER", help="folder with metric_learn 0.7.0, for LMNN and ITML")
     parser.add_argument("--reduced", action="store_true", help="5 splits, 8 configurations, the smallest sets")
-    parser.add_argument("--peers", metavar="PYTHON", help="python with metric-learn, for LMNN and ITML")
     parser.add_argument("--table", action="store_true", help="measure nothing")
     parser.add_argument("--write", action="store_true", help="write the table into docs/anml_linear.md")
-    parser.add_argument("--as-peer", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     name = "tabular_reduced" if options.reduced else "tabular"
     if options.reduced:
         options.splits, options.budget = REDUCED["splits"], REDUCED["budget"]
         options.sets = [one for one in options.sets if one in REDUCED["sets"]]
-    own, peers = RESULTS / f"{name}.jsonl", RESULTS / f"{name}_peers.jsonl"
-    RESULTS.mkdir(exist_ok=True)
-    if options.as_peer:
-        work(options, PEERS, peers)
+    options.race_budget = options.race_budget or options.budget
+    options.methods = options.methods or [*OWN, *(PEERS if options.metric_learn else ())]
+    if set(options.methods) & set(PEERS) and not options.metric_learn:
+        parser.error("LMNN and ITML come from metric-learn: give --metric-learn FOLDER, the one that holds it.")
+    path = options.results or RESULTS / f"{name}.jsonl"
+    options.versions = versions()
+    if not options.table:
+        work(options, path)
+    try:
+        text = table(lines_of(path))
+    except ImportError as error:  # a machine that measures need not have all that a table needs
+        print(f"no table here: {error}. Make it elsewhere with --table --results {path}.")
         return
-    every = [] if options.table else options.sets
-    for one in every:
-        options.sets = [one]
-        work(options, OWN, own)
-        if options.peers:
-            words = ["--data", options.data, "--sets", one, "--splits", options.splits, "--budget", options.budget]
-            words += ["--jobs", options.jobs]
-            words += ["--reduced"] * options.reduced
-            environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-            command = [options.peers, __file__, *map(str, words), "--as-peer"]
-            subprocess.run(command, check=True, env=environment)
-    text = table(lines_of(own) + lines_of(peers))
     print(text)
     if options.write:
         from measuring import write_between

@@ -1,12 +1,13 @@
 """A training step on a GPU: its time, and what of it is not forward, backward or optimiser.
 
-    python benchmarks/training_step.py                   # GoogLeNet and EfficientNet-Lite0; about 3 minutes
-    python benchmarks/training_step.py --eager           # not compiled; about 1 minute
+    python benchmarks/training_step.py                   # GoogLeNet and EfficientNet-Lite0, recorded; about 1 minute
+    python benchmarks/training_step.py --how compiled    # recorded and compiled; about 3 minutes
+    python benchmarks/training_step.py --how eager       # neither
 
 As many random images as CUB-200-2011 has, 256 pixels a side, on the device; batches of 128 with random crops of 227
 pixels, mirrored; multi-similarity loss, AdamW, frozen norms, bfloat16, channels last. A whole step is what the trainer
 takes: cut a batch, augment it, ``method.step``. It is compared with forward, loss, backward and optimiser on one batch
-that lies there. Both are timed alternately, 20 steps a turn; medians over the rounds.
+that lies there, recorded where the step is. Both are timed alternately, 20 steps a turn; medians over the rounds.
 """
 
 import argparse
@@ -18,6 +19,7 @@ from functools import partial
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from measuring import commit, verdict
 from vicinal.data.records import Batch, ImageArray, Records
@@ -27,9 +29,9 @@ from vicinal.evaluation.encoder import Encoder
 from vicinal.losses import MultiSimilarityLoss
 from vicinal.methods.optimisation import Optimisation
 from vicinal.methods.plain import Plain
+from vicinal.methods.recording import Recorder, Work, differentiate, learnt
 from vicinal.models import EfficientNetLite, Embedder, GoogLeNet
 from vicinal.sampling import PKSampler
-from vicinal.tuples import one_batch
 
 IMAGES, CLASSES, SIDE, CROP, STEPS = 11_788, 200, 256, 227, 20
 BARS = {"GoogLeNet": 20.0, "EfficientNet-Lite0": 22.0}  # ms a step
@@ -38,7 +40,7 @@ SHARE_BAR, EMBEDDING_BAR = 0.10, 10.0
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--eager", action="store_true")
+    parser.add_argument("--how", choices=("recorded", "compiled", "eager"), default="recorded")
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()
     device = torch.device("cuda")
@@ -53,11 +55,11 @@ def main() -> None:
         method = Plain.optimised(embedder, MultiSimilarityLoss(), sampler, Optimisation(learning_rate=1e-6), epochs=1)
         method.to(device)
         embedder.to(memory_format=torch.channels_last)
-        embedder.accelerate(torch.bfloat16, compiled=not options.eager)
+        compiled, recorded = options.how == "compiled", options.how != "eager"
+        embedder.accelerate(torch.bfloat16, compiled=compiled, recorded=recorded)
         embedder.train()
         print(row(name, method, records, resident, transform, options.rounds), flush=True)
-    how = "eager" if options.eager else "compiled"
-    print(f"\n{torch.cuda.get_device_name()}, torch {torch.__version__}, {how}, commit {commit()}")
+    print(f"\n{torch.cuda.get_device_name()}, torch {torch.__version__}, {options.how}, commit {commit()}")
 
 
 def row(name: str, method: Plain, records: Records, resident: Resident, transform: ImageTransform, rounds: int) -> str:
@@ -65,19 +67,20 @@ def row(name: str, method: Plain, records: Records, resident: Resident, transfor
     batches = (replace(batch, largest_class=4) for batch in read)
     batch = next(batches)
     first = milliseconds(partial(method.step, batch), 1) / 1000
+    bare = Recorder(method.embedder, learnt(method.optimizer), pure=True)
     turns = [
-        (milliseconds(lambda: method.step(next(batches))), milliseconds(partial(bare_step, method, batch)))
+        (milliseconds(lambda: method.step(next(batches))), milliseconds(partial(bare_step, method, bare, batch)))
         for _ in range(rounds + 1)
     ][1:]  # the first warms up
     whole, core = ([turn[place] for turn in turns] for place in (0, 1))
-    step, bare = statistics.median(whole), statistics.median(core)
-    share = max(0.0, 1 - bare / step)
+    step, least = statistics.median(whole), statistics.median(core)
+    share = max(0.0, 1 - least / step)
     encoder = Encoder(method.embedder, transform.evaluation(), resident.pixels.device)
     embedding = milliseconds(partial(encoder.embed, records, resident=resident), 1) / 1000
     cells = (
         name,
         f"{step:.1f} ms ({min(whole):.1f}-{max(whole):.1f}), bar {BARS[name]:.0f}: {verdict(step < BARS[name])}",
-        f"{bare:.1f} ms ({min(core):.1f}-{max(core):.1f})",
+        f"{least:.1f} ms ({min(core):.1f}-{max(core):.1f})",
         f"{100 * share:.1f} %, bar 10: {verdict(share < SHARE_BAR)}",
         f"{first:.0f} s",
         f"{embedding:.1f} s, bar 10: {verdict(embedding < EMBEDDING_BAR)}",
@@ -85,12 +88,15 @@ def row(name: str, method: Plain, records: Records, resident: Resident, transfor
     return f"| {' | '.join(cells)} |"
 
 
-def bare_step(method: Plain, batch: Batch) -> None:
+def bare_work(method: Plain, inputs: Tensor, labels: Tensor) -> Work:
     embedder = method.embedder
-    with one_batch(batch.largest_class):
-        loss = method.loss(embedder.embed(embedder.features(batch.inputs)), batch.labels)
-    method.optimizer.zero_grad(set_to_none=True)
-    loss.backward()
+    loss = method.loss(embedder.embed(embedder.features(inputs)), labels)
+    differentiate(loss, learnt(method.optimizer))
+    return Work({"loss": loss.detach()})
+
+
+def bare_step(method: Plain, recorder: Recorder, batch: Batch) -> None:
+    recorder(partial(bare_work, method), batch)
     method.optimizer.step()
 
 

@@ -14,8 +14,9 @@ LAYERS = [
     {"losses", "sampling", "models", "data", "index", "linear"},
     {"synthesis", "assessment", "evaluation", "compat"},
     {"methods"},
-    {"training", "serve"},
-    {"bench"},
+    {"training"},
+    {"search"},  # what is done with a finished run
+    {"serve", "bench"},
     {"recipes"},
     {"cli"},
     {"__init__", "__main__"},  # the front door: exports lazily what the house holds

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from vicinal.errors import ConfigError
-from vicinal.tuples import block_triplets, one_batch, other_class, pairs, positives, same_class, triplets
+from vicinal.tuples import block_triplets, in_blocks, one_batch, other_class, pairs, positives, same_class, triplets
 
 LABELS = [
     [0, 0, 1, 1, 2],
@@ -103,3 +103,20 @@ def test_who_knows_the_largest_class_saves_the_wait_and_changes_nothing():
     assert torch.equal(wider.columns[:, :2][expected.keep], expected.columns[expected.keep])
     assert among_others.columns.shape == (6, 5)  # nothing is known of a reference
     assert positives(labels).columns.shape == (6, 2)
+
+
+def test_blocks_of_a_batch_have_the_positives_that_two_batches_would_have():
+    labels = torch.tensor([3, 1, 2, 3, 1, 2])
+    anchors, others = labels.chunk(2)
+    alone = positives(anchors, others)
+    with one_batch(2):
+        first, second = in_blocks(labels, 2)
+        together = positives(first, second)
+    assert torch.equal(alone.columns, together.columns) and torch.equal(alone.keep, together.keep)
+
+
+def test_a_memory_is_no_block_however_large_its_classes_are():
+    labels = torch.tensor([0, 1])
+    with one_batch(2):
+        in_blocks(labels, 2)
+        assert positives(labels, torch.tensor([0, 0, 0, 1])).keep.sum(dim=1).tolist() == [3, 1]

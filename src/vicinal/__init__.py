@@ -4,7 +4,13 @@
 """
 
 import importlib
+from os import PathLike
 from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vicinal.models.embedder import Role
+    from vicinal.search.loaded import EmbeddingModel
 
 PARTS = (
     "compat",
@@ -19,8 +25,16 @@ PARTS = (
     "models",
     "reports",
     "sampling",
+    "search",
     "training",
 )
+
+
+def load(run: str | PathLike[str], *, device: str = "auto", role: "Role | None" = None) -> "EmbeddingModel":
+    """The model of a run, with ``.embed(images)``; see ``vicinal.search.loaded.load``."""
+    from vicinal.search.loaded import load as load_run
+
+    return load_run(run, device=device, role=role)
 
 
 def __getattr__(name: str) -> ModuleType | str:
@@ -34,4 +48,4 @@ def __getattr__(name: str) -> ModuleType | str:
 
 
 def __dir__() -> list[str]:
-    return ["__version__", *PARTS]
+    return ["__version__", "load", *PARTS]

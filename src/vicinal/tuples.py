@@ -27,6 +27,7 @@ class _Batch:
     largest_class: int | None = None
     labels: Tensor | None = None
     positives: "Positives | None" = None
+    blocks: tuple[Tensor, ...] = ()
 
 
 _BATCH: ContextVar[_Batch | None] = ContextVar("batch", default=None)
@@ -44,6 +45,14 @@ def one_batch(largest_class: int | None) -> Iterator[None]:
         yield
     finally:
         _BATCH.reset(token)
+
+
+def in_blocks(labels: Integer[Tensor, "n"], count: int) -> tuple[Tensor, ...]:
+    """The labels of a batch that lies in ``count`` equal blocks, such as ``[a; p]``: parts of the one batch at work."""
+    blocks, batch = labels.chunk(count), _BATCH.get()
+    if batch is not None:
+        batch.blocks = blocks
+    return blocks
 
 
 class Positives(NamedTuple):
@@ -110,9 +119,11 @@ def positives(
     >>> positives(torch.tensor([0, 1, 0, 0])).columns[0].tolist()
     [2, 3]
     """
+    batch = _BATCH.get()
     if reference_labels is not None:
-        return _positives(labels, reference_labels, own, None)
-    place, batch = torch.arange(len(labels), device=labels.device), _BATCH.get()
+        inside = batch is not None and {id(labels), id(reference_labels)} <= {id(block) for block in batch.blocks}
+        return _positives(labels, reference_labels, own, batch.largest_class if batch is not None and inside else None)
+    place = torch.arange(len(labels), device=labels.device)
     if batch is None:
         return _positives(labels, labels, place, None)
     if batch.positives is None or batch.labels is not labels:

@@ -1,12 +1,15 @@
 """A job trains, resumes and measures; each protocol does what it says."""
 
+import json
 import shutil
 from dataclasses import replace
 
 import pytest
 
 from vicinal.bench import job as jobs
+from vicinal.bench.code import fingerprint
 from vicinal.bench.job import Job, perform
+from vicinal.bench.measuring import readings
 from vicinal.bench.run import adopt, collect
 from vicinal.bench.tables import BASELINES
 from vicinal.errors import ConfigError, RunError
@@ -39,11 +42,32 @@ def test_a_trained_row_has_scores_classes_curve_and_origin(job, tmp_path):
     assert line["seed"] == 1 and line["settings"]["seed"] == 1 and line["protocol"] == "validation"
     assert line["hardware"]["device"] and line["created"] and line["seconds"] > 0
     assert len(line["curves"]["validation recall@1"]["steps"]) == 2
+    assert line["code"] == fingerprint(job.recipe) and 0 < line["metrics"]["train recall@1"] <= 1
     info = RunDirectory.open(tmp_path / "job" / "run").info
     assert info["command"].startswith("vicinal train") and "seed=1" in info["command"]
+    assert line["data"] == {key: info["data"][key] for key in ("name", "fingerprint")}
     before = (tmp_path / "job" / "run" / "results.json").stat().st_mtime_ns
     assert perform(job, tmp_path / "job")[0]["metrics"] == line["metrics"]  # finished: measured, not trained again
     assert (tmp_path / "job" / "run" / "results.json").stat().st_mtime_ns == before
+
+
+def test_readings_are_means_over_the_middle_and_the_last_fifth(tmp_path):
+    run = RunDirectory.create(tmp_path / "run")
+    with run.metrics_path.open("w") as file:
+        for step in range(10):
+            scalars = {"loss": 1.0, "hardness/lambda": step / 10}
+            file.write(json.dumps({"kind": "step", "step": step, "epoch": 0, **scalars}) + "\n")
+    assert readings(run) == {"loss": [1.0, 1.0], "hardness/lambda": [0.45, 0.85]}
+
+
+def test_where_the_data_lies_is_no_part_of_the_result(job, tmp_path, tiny):
+    copy = tmp_path / "copy.npz"
+    shutil.copy(tiny[1].removeprefix("data="), copy)
+    there = replace(job, data=str(copy))
+    assert there.identity() == job.identity() and there.folder(tmp_path) == job.folder(tmp_path)
+    (line,) = perform(there, tmp_path / "job")
+    assert line["data_from"] == str(copy) and line["settings"] == job.identity()["settings"]
+    assert RunDirectory.open(tmp_path / "job" / "run").info["data"]["description"]["path"] == str(copy)
 
 
 def test_an_interrupted_job_goes_on_and_ends_as_if_it_had_not_been(job, tmp_path, monkeypatch):

@@ -8,9 +8,9 @@ CHILD = """
 import pathlib, sys, time
 from vicinal.bench.parent import stop_with_parent
 folder = pathlib.Path(sys.argv[1])
-stop_with_parent()
-(folder / "began").write_text("")
 try:
+    stop_with_parent()
+    (folder / "began").write_text("")
     time.sleep(60)
 except KeyboardInterrupt:
     (folder / "saved").write_text("")
@@ -25,7 +25,7 @@ while not (pathlib.Path(sys.argv[1]) / "began").exists():
 
 def test_a_job_stops_when_its_bench_is_gone(tmp_path):
     subprocess.run([sys.executable, "-c", PARENT, str(tmp_path), CHILD], check=True, timeout=60)
-    limit = time.monotonic() + 20
+    limit = time.monotonic() + 40
     while not (tmp_path / "saved").exists() and time.monotonic() < limit:
         time.sleep(0.02)
     assert (tmp_path / "saved").exists()

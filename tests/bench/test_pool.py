@@ -27,7 +27,7 @@ if "slow" in job["row"]:
     except KeyboardInterrupt:
         (folder / "saved").write_text("yes")
         sys.exit(130)
-time.sleep(0.2)
+time.sleep(1.5 if "long" in job["row"] else 0.2)
 if "bad" in job["row"]:
     sys.exit("\\n".join(f"line {n}" for n in range(30)) + "\\nerror: diverged")
 facts = {"threads": os.environ["OMP_NUM_THREADS"], "began": began, "ended": time.monotonic()}
@@ -66,7 +66,7 @@ def test_ctrl_c_stops_each_job_once_and_waits_for_it_to_save(make, tmp_path):
     folders = [one.folder(tmp_path / "runs") for one in (job("slow a"), job("slow b"))]
 
     def interrupt():
-        limit = time.monotonic() + 20
+        limit = time.monotonic() + 50
         while not all((folder / "began").exists() for folder in folders) and time.monotonic() < limit:
             time.sleep(0.02)
         os.kill(os.getpid(), signal.SIGINT)
@@ -76,6 +76,20 @@ def test_ctrl_c_stops_each_job_once_and_waits_for_it_to_save(make, tmp_path):
         pool(2).run([job("slow a"), job("slow b"), job("c")], lambda *rest: None, title="t")
     assert all((folder / "saved").exists() for folder in folders)
     assert not job("c").folder(tmp_path / "runs").exists()
+
+
+def test_when_time_is_up_no_job_starts_and_those_that_run_end_in_peace(make, tmp_path):
+    pool, job = make
+    found = []
+    left = pool(1).run(
+        [job("a"), job("b"), job("c")], lambda job, _: found.append(job.row), title="t", minutes=0.1 / 60
+    )
+    assert found == ["a"] and left == 2  # a job takes twice that time
+    assert not job("b").folder(tmp_path / "runs").exists()
+    left = pool(2).run([job("long"), job("d"), job("e")], lambda *rest: None, title="t", minutes=0.1 / 60)
+    assert left == 1, "nor beside one that still runs"
+    assert pool(1).run([job("b")], lambda *rest: None, title="t", minutes=1) == 0
+    assert pool(1).run([job("c")], lambda *rest: None, title="t", minutes=0) == 1
 
 
 def test_fresh_begins_anew_and_otherwise_the_folder_stays(make, tmp_path):
@@ -99,14 +113,16 @@ def test_no_slot_is_refused_and_the_users_threads_stay(make):
 def test_results_are_recorded_as_they_come(make, table, tmp_path, console, monkeypatch):
     from vicinal.bench import run
 
-    def perform(pool, todo, done, *, title):
+    def perform(pool, todo, done, *, title, minutes):
+        assert minutes is None and all(job.data == "packed" for job in todo)
         for job in todo:
             lines = [{"row": row, "metrics": {"recall@1": 0.5}, "created": "2026"} for row in run.rows_of(job)]
             done(job, [{**job.identity(), **line} for line in lines])
+        return 0
 
     monkeypatch.setattr(Pool, "run", perform)
     small = replace(table, seeds=1)
-    options = {"slots": 1, "fresh": False, "console": console}
+    options = {"slots": 1, "fresh": False, "console": console, "data": "packed"}
     outcome = run.run_table(small, tmp_path / "results", tmp_path / "runs", **options)
     assert {name: list(seeds) for name, seeds in outcome.lines.items()} == {
         name: [0] for name in ("untrained", "PCA", "whitened PCA", "plain", "method")

@@ -54,12 +54,13 @@ def test_a_result_is_found_by_settings_not_by_their_spelling(table, record, tmp_
     assert results.find(lines, wanted | {"protocol": "final"}) is None
 
 
-def test_the_newest_result_counts_and_one_commit_can_be_asked_for(table, record, tmp_path):
-    record(table, {"method": [0.5]}, commit="old")
-    record(table, {"method": [0.6]}, commit="new", created="2026-02-01T00:00:00+00:00")
-    record(table, {"method": [0.7]}, commit="new+changes", created="2026-03-01T00:00:00+00:00")
+def test_the_newest_result_counts_and_one_code_can_be_asked_for(table, record, tmp_path):
+    record(table, {"method": [0.5]}, code="old")
+    record(table, {"method": [0.6]}, code="new", created="2026-02-01T00:00:00+00:00")
+    record(table, {"method": [0.7]}, created="2026-03-01T00:00:00+00:00")
     lines, _ = results.read_folder(tmp_path / "results")
     wanted = next(job for job in jobs(table) if job.row == "method").identity()
     assert results.find(lines, wanted)["metrics"]["recall@1"] == 0.7
-    assert results.find(lines, wanted, commit="old")["metrics"]["recall@1"] == 0.5
-    assert results.find(lines, wanted, commit="new+changes") is None  # whose changes, nobody knows
+    assert results.find(lines, wanted, code="old")["metrics"]["recall@1"] == 0.5
+    assert results.find(lines, wanted, code="new")["metrics"]["recall@1"] == 0.6
+    assert results.find(lines, wanted, code="newer") is None

@@ -49,7 +49,7 @@ def test_only_what_is_missing_is_run(table, record, tmp_path):
     record(table, {"untrained": [0.4] * 3, "PCA": [0.4] * 3, "whitened PCA": [0.4] * 2, "plain": PLAIN})
     todo = missing(table, collect(table, tmp_path / "results"))
     assert [(job.row, job.seed) for job in todo] == [("method", 0), ("method", 1), ("baselines", 2), ("method", 2)]
-    assert missing(table, collect(table, tmp_path / "results", only="another")) == jobs(table)
+    assert missing(table, collect(table, tmp_path / "results", fresh=True)) == jobs(table)  # of whatever code they are
 
 
 def test_a_row_recorded_for_another_table_serves(table, record, tmp_path):
@@ -57,3 +57,13 @@ def test_a_row_recorded_for_another_table_serves(table, record, tmp_path):
     file = tmp_path / "results" / "tiny.jsonl"
     file.rename(file.with_name("survey.jsonl"))
     assert len(collect(table, tmp_path / "results").lines["plain"]) == 3
+
+
+def test_a_row_on_other_records_than_its_twin_is_marked(table, record, tmp_path):
+    record(table, {"plain": [0.5]}, data={"name": "r", "fingerprint": "one"})
+    record(table, {"method": [0.6]}, data={"name": "r", "fingerprint": "other"})
+    rows = {row.name: row for row in summarise(collect(table, tmp_path / "results")).rows}
+    assert "not the twin's data" in rows["method"].marks
+    record(table, {"method": [0.6]}, data={"name": "r", "fingerprint": "one"}, created="2027-01-01")
+    rows = {row.name: row for row in summarise(collect(table, tmp_path / "results")).rows}
+    assert "not the twin's data" not in rows["method"].marks

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from vicinal.bench.tables import PROTOCOLS, REALITY_METRICS, TABLES, Row, find_table
+from vicinal.bench.catalogue import TABLES, find_table
+from vicinal.bench.tables import PROTOCOLS, REALITY_METRICS, Matrix, Readings, Row
 from vicinal.errors import ConfigError
 
 
@@ -26,6 +27,8 @@ def test_every_table_can_be_run_also_reduced_and_under_each_protocol(table):
         ({"rows": (Row("plain", "glyphs_triplet"), Row("plain", "glyphs_n_pair"))}, "rows of one name"),
         ({"rows": (Row("plain", "glyphs_triplet"), Row("PCA", "glyphs_n_pair"))}, "every table has: PCA"),
         ({"rows": (Row("plain", "glyphs_triplet", twin="other"),)}, "unknown row 'other'"),
+        ({"figure": Readings("hardness/lambda", "λ", ("method", "methid"))}, "did you mean 'method'"),
+        ({"figure": Matrix({"clean": {"mining": "minin"}})}, "unknown row 'minin'"),
     ],
 )
 def test_a_table_that_cannot_run_is_refused(table, changes, message):

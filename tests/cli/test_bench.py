@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from vicinal.bench import tables
+from vicinal.bench import catalogue
 from vicinal.bench.quick import RECORDED, TABLES, departures, quick_tables
 from vicinal.bench.run import Outcome
 from vicinal.bench.tables import BASELINES, Row, Table
@@ -103,8 +103,8 @@ def small(tmp_path, monkeypatch):
         Row("diverges", "features", (*settings, "optimisation.learning_rate=1e30")),
     )
     table = Table("small", "A small table", rows, network="plain", dim=8, seeds=1)
-    monkeypatch.setattr(tables, "TABLES", (table,))
-    monkeypatch.setattr(tables.find_table, "__defaults__", ((table,),))
+    monkeypatch.setattr(catalogue, "TABLES", (table,))
+    monkeypatch.setattr(catalogue.find_table, "__defaults__", ((table,),))
     return table
 
 
@@ -135,12 +135,12 @@ def test_ctrl_c_leaves_a_bench_that_goes_on(tmp_path):
     labels = np.repeat(np.arange(40), 6)
     np.savez(tmp_path / "v.npz", features=rng.normal(size=(240, 16)).astype(np.float32), labels=labels)
     script = (
-        "import sys\nfrom vicinal.bench import tables\nfrom vicinal.bench.tables import Row, Table\n"
+        "import sys\nfrom vicinal.bench import catalogue\nfrom vicinal.bench.tables import Row, Table\n"
         "from vicinal.cli.main import run\n"
         f"settings = ('data={tmp_path / 'v.npz'}', 'epochs=120', 'classes=4', 'per_class=3', 'dim=8', 'restarts=1',"
         " 'evaluate_every=120', 'checkpoint_seconds=0.2')\n"
         "table = Table('small', 'Small', (Row('plain', 'features', settings),), network='plain', dim=8, seeds=1)\n"
-        "tables.find_table.__defaults__ = ((table,),)\n"
+        "catalogue.find_table.__defaults__ = ((table,),)\n"
         "sys.argv = ['vicinal', 'bench', 'small', '--results', 'results', '--jobs', '1']\nrun()\n"
     )
     command = [sys.executable, "-c", script]

@@ -38,11 +38,15 @@ def own_data(tmp_path):
             Image.fromarray(pixels).save(tmp_path / "pictures" / f"c{label}" / f"{number}.png")
     labels = np.repeat(np.arange(40), 6)
     np.savez(tmp_path / "vectors.npz", features=rng.normal(size=(len(labels), 16)).astype(np.float32), labels=labels)
+    views = [f"pictures/c{label}/{{}}.png" for label in range(20)]
+    rows = [",".join(view.format(number) for number in (0, 1)) for view in views]
+    (tmp_path / "pairs.csv").write_text("\n".join(["query_path,gallery_path", *rows]))
     small = ["transform.size=32", "transform.canvas=32", "transform.resize=32"]
     return {
         "images": [f"data={tmp_path / 'pictures'}", "classes=4", "per_class=3", *small],
         "images_from_scratch": [f"data={tmp_path / 'pictures'}", "classes=4", "per_class=3"],
         "features": [f"data={tmp_path / 'vectors.npz'}", "classes=4", "per_class=3"],
+        "cross_view": [f"data={tmp_path / 'pairs.csv'}", "data.test=0", "pairs=3", "dim=8", *small],
     }
 
 

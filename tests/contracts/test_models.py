@@ -13,7 +13,9 @@ from vicinal.models import (
     Identity,
     ResNet,
     SmallConvNet,
+    SmallResNet,
     TimmBackbone,
+    TwoStreamEmbedder,
 )
 
 
@@ -28,7 +30,9 @@ EXAMPLES = {
     "Identity": lambda: Identity(7),
     "GoogLeNet": lambda: GoogLeNet(freeze_norm=True),
     "BNInception": BNInception,
-    "ResNet": lambda: ResNet(18, freeze_norm=True),
+    "ResNet": lambda: ResNet(18, freeze_norm=True, attention="fcam"),
+    "SmallResNet": lambda: SmallResNet(1, (4, 8), attention="fcam"),
+    "TwoStreamEmbedder": lambda: TwoStreamEmbedder(Embedder(Identity(7), 3), Embedder(SmallConvNet(1, (4, 8)), 3)),
     "EfficientNetLite": lambda: EfficientNetLite("lite1", drop_connect=0.2),
     "TimmBackbone": timm_backbone,
 }

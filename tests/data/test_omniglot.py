@@ -13,7 +13,7 @@ from vicinal.data import DATASETS, ImageTransform, Omniglot, check, omniglot, op
 from vicinal.data.omniglot import ArchivedDrawings
 from vicinal.data.published import Part
 from vicinal.data.records import ImageArray
-from vicinal.data.splits import overlapping_classes
+from vicinal.data.splits import hold_out, overlapping_classes
 from vicinal.description import build, describe
 from vicinal.errors import ConfigError, DataError
 
@@ -191,3 +191,29 @@ def test_the_real_set_has_the_published_counts(data_root):
     assert np.bincount(records.columns["drawer"])[1:].tolist() == [1623] * 20
     assert len(np.unique(records.columns["alphabet"][:19280])) == 30 and records.columns["alphabet"].max() == 49
     assert records.source.read(0).size == (105, 105) and records.source.read(32459).mode == "L"
+
+
+def test_turned_characters_are_further_training_classes_and_nothing_else_changes(root):
+    plain, turned = (Omniglot(str(root), size=21, turned=how).load() for how in (False, True))
+    assert len(turned) == len(plain) + 3 * 4
+    assert len(np.unique(turned.labels[turned.splits == "train"])) == 4 * 2
+    assert (turned.splits == "test").sum() == 4
+    np.testing.assert_array_equal(turned.labels[: len(plain)], plain.labels)
+    assert not overlapping_classes(turned)
+    for row in range(len(plain), len(turned)):
+        name, _, degrees = turned.source.name(row).rpartition(" turned ")
+        original = [plain.source.name(other) for other in range(len(plain))].index(name)
+        expected = np.rot90(np.asarray(plain.source.read(original)), int(degrees) // 90)
+        np.testing.assert_array_equal(np.asarray(turned.source.read(row)), expected)
+        assert turned.classes[turned.labels[row]] == f"{plain.classes[plain.labels[original]]} turned {degrees}"
+        assert turned.columns["drawer"][row] == plain.columns["drawer"][original]
+
+
+def test_a_character_is_held_out_with_its_turned_ones(root, monkeypatch):
+    members = [f"Latin/character{c:02d}/{c:04d}_{d:02d}.png" for c in range(1, 6) for d in (1, 2)]
+    write_archive(root / "images_background.zip", members)
+    monkeypatch.setitem(omniglot._PUBLISHED, "train", Part(images=10, classes=5))
+    records = hold_out(Omniglot(str(root), size=21, turned=True).load(), 0.4, seed=0)
+    training, validation = (set(records.columns["kin"][records.splits == split]) for split in ("train", "validation"))
+    assert len(validation) == 2 and not training & validation
+    assert len(np.unique(records.labels[records.splits == "validation"])) == 8

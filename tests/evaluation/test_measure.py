@@ -32,7 +32,14 @@ def test_queries_are_sought_in_the_gallery(rng):
     rows = embedded([1] * 6 + [2] * 6, rng)
     v, l = rows.vectors, rows.labels
     expected = evaluate(
-        v[:6], l[:6], gallery=v[6:], gallery_labels=l[6:], recalls=(1,), clustering=False, device=DEVICE
+        v[:6],
+        l[:6],
+        gallery=v[6:],
+        gallery_labels=l[6:],
+        recalls=(1,),
+        top_percent=True,
+        clustering=False,
+        device=DEVICE,
     )
     assert measure(rows, recalls=(1,), clustering=False, seed=0) == expected
 

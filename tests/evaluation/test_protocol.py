@@ -42,6 +42,17 @@ def test_query_and_gallery(labelled):
     assert found == pytest.approx(retrieval_scores(chunks, labels[::2], labels[1::2]), abs=1e-14)
 
 
+@pytest.mark.parametrize(("size", "k"), [(24, 1), (99, 1), (100, 2), (250, 3)])
+def test_the_first_per_cent_of_a_gallery_is_a_hundredth_rounded_down_and_one_more(size, k, rng):
+    rows, gallery = torch.randn(40, 3, generator=rng), torch.randn(size, 3, generator=rng)
+    labels, gallery_labels = torch.arange(40) % 4, torch.arange(size) % 4
+    sought = {"gallery": gallery, "gallery_labels": gallery_labels, "clustering": False}
+    found = evaluate(rows, labels, recalls=(1, 5), top_percent=True, **sought)
+    assert list(found)[:3] == ["recall@1", "recall@5", "recall@1%"]
+    assert found.pop("recall@1%") == evaluate(rows, labels, recalls=(k,), **sought)[f"recall@{k}"]
+    assert found == evaluate(rows, labels, recalls=(1, 5), **sought)
+
+
 def test_normalised_rows_and_cosine_rank_alike(labelled):
     rows, labels = labelled
     unit = evaluate(torch.nn.functional.normalize(rows, dim=1), labels)

@@ -109,9 +109,14 @@ def test_pipeline_grid_search_and_pandas_like_names(wine):
     assert list(RVML().fit(X, y).get_feature_names_out()) == ["rvml0", "rvml1", "rvml2"]
 
 
-def test_pandas_input_keeps_feature_names():
+@pytest.mark.parametrize("estimator", [LANML(), LANML(gamma1=1.0), PNCA(), GMML(), RVML()], ids=repr)
+def test_pandas_input_keeps_feature_names(estimator):
     pandas = pytest.importorskip("pandas")
     frame, y = load_iris(return_X_y=True, as_frame=True)
-    fitted = GMML().fit(frame, y)
+    fitted = clone(estimator).set_output(transform="pandas").fit(frame, y)
     assert list(fitted.feature_names_in_) == list(frame.columns)
-    assert isinstance(fitted.set_output(transform="pandas").transform(frame), pandas.DataFrame)
+    mapped = fitted.transform(frame)
+    assert isinstance(mapped, pandas.DataFrame) and mapped.index.equals(frame.index)
+    assert list(mapped.columns) == list(fitted.get_feature_names_out())
+    with pytest.raises(ValueError, match="feature names should match"):
+        fitted.transform(frame[frame.columns[::-1]])

@@ -47,6 +47,23 @@ def test_a_whole_grid_and_halving(iris):
     assert len(halved.trials) == 1 and halved.accuracy > 0.9
 
 
+def test_a_race_costs_fewer_fits_and_ends_with_what_ran_on_all_folds(iris, monkeypatch):
+    fits = []
+    original = RVML.fit
+    monkeypatch.setattr(RVML, "fit", lambda self, X, y: fits.append(self.regularization) or original(self, X, y))
+    grid = {"regularization": [10.0**power for power in np.arange(-5, 2.5, 0.25)]}
+    found = search(RVML(), *iris, grid, strategy="racing", refit=False, n_jobs=1, progress=False)
+    assert len(fits) == 30 + 2 * 10 + 2 * 4 and len(found.trials) == 4
+    assert fits.count(found.parameters["regularization"]) == 5
+    whole = search(RVML(), *iris, {"regularization": [found.parameters["regularization"]]}, n_jobs=1, progress=False)
+    assert whole.accuracy == found.accuracy and whole.neighbours == found.neighbours
+
+
+def test_without_refit_the_winner_is_left_unfitted(iris):
+    found = search(RVML(), *iris, {"regularization": [0.1]}, refit=False, n_jobs=1, progress=False)
+    assert found.estimator.regularization == 0.1 and not hasattr(found.estimator, "components_")
+
+
 def test_processes_find_the_same(iris):
     grid = {"gamma2": [1.0, 8.0]}
     one, two = (search(LANML(), *iris, grid, folds=2, n_jobs=jobs, samples=60, progress=False) for jobs in (1, 2))

@@ -8,7 +8,7 @@ import pytest
 from vicinal.linear.neighbourhoods import Neighbourhoods
 from vicinal.linear.objective import Objective
 from vicinal.linear.outer import Hinge, sigmoid
-from vicinal.linear.solvers import Problem, lbfgs, project, projected_gradient
+from vicinal.linear.solvers import Problem, convex_minimum, lbfgs, project, projected_gradient
 
 
 @pytest.fixture
@@ -43,6 +43,25 @@ def test_the_convex_problem_has_one_optimum_from_three_starts(problem, draw):
 def test_lbfgs_on_a_full_factor_agrees(problem):
     convex = projected_gradient(problem, np.eye(3), tol=1e-10, max_iter=3000)
     assert lbfgs(problem, np.eye(3), tol=1e-12, max_iter=3000).value == pytest.approx(convex.value, rel=1e-5)
+
+
+def test_the_quick_way_to_the_optimum_ends_there_from_any_factor(problem, draw):
+    """Also from a singular one, which L-BFGS alone cannot leave."""
+    optimum = projected_gradient(problem, np.eye(3), tol=1e-10, max_iter=3000).value
+    singular = np.diag([1.0, 0.0, 0.0])
+    for start in (np.eye(3) / 60**0.25, draw.standard_normal((3, 3)), singular):
+        found = convex_minimum(problem, start, tol=1e-9, max_iter=3000)
+        assert found.converged and found.value == pytest.approx(optimum, rel=1e-5)
+    assert lbfgs(problem, singular, tol=1e-9, max_iter=3000).value > 1.01 * optimum
+
+
+def test_levelled_coordinates_change_neither_value_nor_what_is_similar(problem, draw):
+    levelled, to, back = problem.levelled()
+    factor = draw.standard_normal((3, 3))
+    assert levelled.at(factor @ back)[0] == pytest.approx(problem.at(factor)[0], rel=1e-10)
+    np.testing.assert_allclose(to @ back.T, np.eye(3), atol=1e-10)
+    scatter = levelled.objective.sets.similar_scatter()
+    np.testing.assert_allclose(scatter, np.eye(3), atol=0.02)
 
 
 def test_more_steps_never_end_higher(problem):

@@ -1,24 +1,29 @@
 """HTL as a method: when the tree is rebuilt, from what, and which margins it gives."""
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 import vicinal.methods.hierarchy
-from vicinal.data.records import Batch, FeatureArray, Records
-from vicinal.data.transforms import FeatureTransform
+import vicinal.training.experiment
+from vicinal.data.records import Batch, FeatureArray, ImageArray, Records
+from vicinal.data.residency import decode
+from vicinal.data.transforms import FeatureTransform, ImageTransform
 from vicinal.errors import ConfigError
 from vicinal.exhibits import Dendrogram, from_json, to_json
 from vicinal.losses import HierarchicalTripletLoss
 from vicinal.methods.hierarchy import Hierarchy, MarginTable
 from vicinal.methods.htl import HTL, TrainingEmbeddings
+from vicinal.methods.method import ReadsRecords
 from vicinal.methods.optimisation import Optimisation
 from vicinal.methods.plain import Plain
-from vicinal.models import Embedder, Identity
+from vicinal.models import Embedder, Identity, SmallConvNet
 from vicinal.sampling import AnchorNeighbourSampler, ClassTree, PKSampler
-from vicinal.training.experiment import build_method
+from vicinal.training.console import Console
+from vicinal.training.experiment import build_method, prepare
 from vicinal.training.overrides import apply
 from vicinal.training.recipe import find_recipe
 
@@ -213,3 +218,43 @@ def test_the_four_variants_of_the_recipe_start_alike(records):
     plans = {name: method.batches(0) for name, method in built.items()}
     assert plans["htl"] == plans["sampling"] and plans["margin"] == plans["plain"] != plans["htl"]
     assert {len(rows) for plan in plans.values() for rows in plan} == {12}
+
+
+def test_images_on_the_device_are_taken_from_there(records, monkeypatch):
+    pixels = np.random.default_rng(0).integers(0, 255, (len(records), 8, 8), dtype=np.uint8)
+    pictures = replace(records, source=ImageArray(pixels, [str(row) for row in range(len(records))]))
+    transform, cpu, told, plans = ImageTransform(size=8, channels=1), torch.device("cpu"), [], []
+    for resident in (None, decode(pictures, transform, cpu)):
+        torch.manual_seed(0)
+        method = HTL.optimised(
+            Embedder(SmallConvNet(1, (4,)), 4),
+            HierarchicalTripletLoss(),
+            AnchorNeighbourSampler(records.labels, anchors=2, neighbourhood=2, per_class=3, seed=0),
+            TrainingEmbeddings(pictures, transform),
+            Optimisation(),
+            Hierarchy(),
+            epochs=5,
+        )
+        assert isinstance(method, ReadsRecords)
+        method.read_by(resident, workers=0, progress=told.append)
+        plans.append(method.batches(0))
+        monkeypatch.setattr("vicinal.evaluation.encoder.load_all", None)  # from now on nothing is read
+    assert plans[0] == plans[1] and told == [len(records)] * 2
+
+
+def test_an_experiment_follows_the_planning_of_an_epoch(records, tmp_path, monkeypatch):
+    np.savez(
+        tmp_path / "x.npz",
+        features=records.source.features,
+        labels=records.labels,
+        splits=np.where(records.labels < 8, "train", "test"),
+    )
+    small = [f"data={tmp_path / 'x.npz'}", "anchors=2", "neighbourhood=2", "per_class=3", "dim=4", "validation=0"]
+    experiment = prepare(apply(find_recipe("cub_features_htl"), small), Console(quiet=True))
+    said = []
+    monkeypatch.setattr(vicinal.training.experiment, "WORTH_SAYING", 0.0)
+    monkeypatch.setattr(experiment.console, "line", said.append)
+    experiment.plan(1)
+    (line,) = said
+    assert line.startswith("planning epoch 2/4: 30 training records embedded in ")
+    assert experiment.method.embed.progress is None, "the bar is gone"

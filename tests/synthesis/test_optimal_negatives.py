@@ -10,6 +10,7 @@ from torch.autograd import gradcheck
 from vicinal.errors import ConfigError, DataError
 from vicinal.geometry import arc_distances, arc_similarity
 from vicinal.losses import (
+    AdaptiveNeighborhoodLoss,
     BatchAllTripletLoss,
     BatchHardTripletLoss,
     CircleLoss,
@@ -38,6 +39,8 @@ LOSSES = HINGES | {
     "N-pair on the sphere": NPairLoss(normalize=True),
     "N-pair by distance": NPairLoss("distance", normalize=True),
     "multi-similarity": MultiSimilarityLoss(),
+    "DANML": AdaptiveNeighborhoodLoss(),
+    "DANML by distance": AdaptiveNeighborhoodLoss(similarity="distance", lambda1=0.8, lambda2=1.2),
 }
 UNEVEN = [0, 1, 1, 2, 2, 2, 3, 4, 4, 4, 4, 5, 5, 5, 5, 5]
 
@@ -189,6 +192,19 @@ def test_n_pair_without_normalisation_takes_the_largest_of_four_inner_products(e
     own = torch.stack([given[0] @ given[1], given[2] @ given[3]])
     expected = torch.log1p(torch.exp(strongest - own)).mean()
     torch.testing.assert_close(OptimalNegatives(NPairLoss(l2=0.0))(given, labels), expected)
+
+
+def test_danml_with_the_identity_has_the_gradient_of_multi_similarity(embeddings):
+    """Proposition 7 of Song et al. 2022 holds between pairs as well: the two differ in constants."""
+    labels, gradients = torch.arange(9) // 3, []
+    for loss in (
+        MultiSimilarityLoss(2.0, 30.0, 0.5, None),
+        AdaptiveNeighborhoodLoss(2.0, 30.0, 0.5, 0.5, None, outer="identity"),
+    ):
+        given = embeddings(9).clone() if not gradients else given.detach().clone()
+        given.requires_grad_()
+        gradients += torch.autograd.grad(OptimalNegatives(loss)(given, labels), given)
+    torch.testing.assert_close(*gradients)
 
 
 def test_multi_similarity_sees_the_positives_of_both_members_once(embeddings):

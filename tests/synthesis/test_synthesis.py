@@ -28,6 +28,7 @@ OVER_PAIRS = [
     losses.MarginLoss(),
     losses.MultiSimilarityLoss(),
     NPairLoss(),
+    losses.HardExemplarLoss(),
     losses.RankedListLoss(),
     losses.SemiHardTripletLoss(),
     losses.SupervisedContrastiveLoss(),
@@ -229,3 +230,36 @@ def test_batches_without_tuples_cost_nothing(rng, head):
         labels = torch.tensor(labels)
         found = synthesis(loss)(embeddings_for(labels, rng).requires_grad_(), labels, torch.tensor(0.5), head)
         assert reduce(loss.core(found.comparisons), "mean").isfinite() and found.label_cost.isfinite()
+
+
+@pytest.mark.parametrize("loss", OVER_PAIRS, ids=lambda loss: type(loss).__name__)
+def test_real_members_without_pull_are_the_real_tuples_whatever_the_generator_lost(loss, rng):
+    features, head = torch.randn(len(PK), 6, generator=rng), torch.nn.Linear(6, 4)
+    embeddings = head(features)
+    found = synthesis(loss, members="real")(embeddings, PK, torch.tensor(0.0), head, features)
+    torch.testing.assert_close(reduce(loss.core(found.comparisons), "mean"), loss(embeddings, PK))
+
+
+def test_real_members_with_a_perfect_generator_meet_the_drawn_negatives(rng):
+    embeddings, loss = embeddings_for(PK, rng), losses.ContrastiveLoss()
+    drawn = synthesis(loss, generator=None)(embeddings, PK, torch.tensor(0.6), lambda features: features)
+    real = synthesis(loss, generator="perfect", members="real")
+    found = real(embeddings, PK, torch.tensor(0.6), lambda features: features, embeddings)
+    torch.testing.assert_close(found.comparisons.negative, drawn.comparisons.negative)
+
+
+def test_real_members_in_parts_are_those_made_at_once(rng):
+    features, head = torch.randn(len(PK), 6, generator=rng), torch.nn.Linear(6, 4)
+    loss, found = losses.ContrastiveLoss(), []
+    for chunk in (1, 2**15):
+        make = synthesis(loss, members="real", chunk=chunk, push_positives=0.5)
+        comparisons = make(head(features), PK, torch.tensor(0.5), head, features).comparisons
+        found.append(reduce(loss.core(comparisons), "mean"))
+    torch.testing.assert_close(*found)
+
+
+def test_real_members_without_features_are_refused(rng):
+    with pytest.raises(ConfigError, match="real features"):
+        synthesis(losses.ContrastiveLoss(), members="real")(
+            embeddings_for(PK, rng), PK, torch.tensor(0.5), torch.nn.Linear(6, 4)
+        )

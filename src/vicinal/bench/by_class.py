@@ -5,11 +5,11 @@ import os
 import torch
 
 from vicinal.bench.recuts import ALLOWED
+from vicinal.data.records import BOTH, GALLERY, QUERY
 from vicinal.description import build
 from vicinal.errors import DataError
 from vicinal.evaluation.confusion import recall_by_class
 from vicinal.evaluation.encoder import Embedded, Encoder
-from vicinal.evaluation.measure import BOTH, GALLERY, QUERY
 from vicinal.index.exact import neighbours
 from vicinal.run_directory import RunDirectory
 

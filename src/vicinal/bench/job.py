@@ -15,6 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
+from vicinal.bench.code import fingerprint
 from vicinal.bench.parent import stop_with_parent
 from vicinal.bench.recuts import Fold, SelectOnTest
 from vicinal.bench.tables import Protocol
@@ -44,6 +45,8 @@ class Job:
         kind: train and test; measure the untrained network; or train one fold and score what it held out.
         dim: to which the baselines reduce; 0 for the others.
         fold: which fold, of how many, cut by which seed; for ``fold`` alone.
+        data: where this machine has the row's data, such as a packed copy; empty is where the recipe says. It is no
+            part of what the job computes.
     """
 
     row: str
@@ -54,10 +57,11 @@ class Job:
     protocol: Protocol = "validation"
     dim: int = 0
     fold: tuple[int, int, int] = (0, 0, 0)
+    data: str = ""
 
     def resolved(self) -> Recipe:
         """The recipe with all settings; refuses here what its process would refuse later."""
-        words = [*self.overrides, f"seed={self.seed}"]
+        words = ["artefacts=false", *self.overrides, f"seed={self.seed}"]  # a table shows no run's own pictures
         if self.kind == "baselines":  # fitted on the classes that the protocol's rows learn from; no dim of their own
             words += [] if self.protocol == "validation" else ["validation=0"]
         else:
@@ -101,9 +105,13 @@ def read(folder: Path) -> Job:
 def perform(job: Job, folder: Path) -> list[dict[str, Any]]:
     """Do it; return the results, one for each row of the table that it fills."""
     from vicinal.bench import measuring  # torch and all that follows load only where work is done
+    from vicinal.data import open_path
 
     began, recipe = time.monotonic(), job.resolved()
     facts = {**job.identity(), "overrides": list(job.overrides), **measuring.provenance(recipe)}
+    facts["code"] = fingerprint(job.recipe)
+    if job.data:
+        recipe, facts["data_from"] = replace(recipe, data=open_path(job.data)), job.data
     if job.kind == "baselines":
         found = measuring.baselines(recipe, job.dim)
     elif job.kind == "fold":

@@ -1,9 +1,11 @@
 """What a job writes down of a run: scores, right answers by class, learning curve, where it was computed."""
 
+import math
 import platform
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from vicinal.bench.baselines import untrained_rows
@@ -53,10 +55,12 @@ def finished(run: RunDirectory, device: str = "auto") -> dict[str, Any]:
     return {
         **origin(run),
         "seconds": run.status["seconds"],
-        "metrics": row_metrics(results, "trained"),
+        "data": {key: run.info["data"][key] for key in ("name", "fingerprint")},
+        "metrics": row_metrics(results, "trained") | _training_recall(run),
         "selected": results["selected"],
         "classes": run_class_hits(run, pick_device(device)),
         "curves": curves(run),
+        "readings": readings(run),
     }
 
 
@@ -112,6 +116,25 @@ def curves(run: RunDirectory) -> dict[str, dict[str, list[float]]]:
         name: {"steps": [round(s, 1) for s in curve.steps], "values": [float(f"{v:.5g}") for v in curve.mean]}
         for name, curve in found.items()
     }
+
+
+def readings(run: RunDirectory) -> dict[str, list[float]]:
+    """The method's scalars: the mean of each over the middle fifth of the steps, and over the last fifth."""
+    series: dict[str, list[float]] = {}
+    for line in run.metrics():
+        if line["kind"] == "step":
+            for name, value in line.items():
+                if name not in ("kind", "step", "epoch") and isinstance(value, (int, float)) and math.isfinite(value):
+                    series.setdefault(name, []).append(value)
+    parts = {name: np.array_split(np.array(values), 5) for name, values in series.items() if len(values) >= 5}
+    return {name: [float(f"{part.mean():.5g}") for part in (found[2], found[4])] for name, found in parts.items()}
+
+
+def _training_recall(run: RunDirectory) -> dict[str, float]:
+    """How well the training classes are retrieved, beside the test classes: does a method fight over-fitting?"""
+    rows = (run.document("diagnostics") or {"rows": []})["rows"]
+    known = next((row for row in rows if row["name"] == "train"), None)
+    return {} if known is None else {"train recall@1": known["recall@1"]}
 
 
 def _results(run: RunDirectory) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from vicinal.bench.figures import draw, png
 from vicinal.bench.summary import Summary
 from vicinal.bench.wording import cells, columns, legend
 from vicinal.files import write_text
@@ -17,18 +18,24 @@ from vicinal.reports.series import Chart
 
 
 def write_pages(summary: Summary, folder: Path) -> tuple[Path, Path]:
-    """Write ``TABLE.md`` and ``TABLE.html``; return their paths."""
+    """Write ``TABLE.md``, ``TABLE.html`` and, where the table has a figure, ``TABLE.png``; return the first two."""
     text, page = folder / f"{summary.table.name}.md", folder / f"{summary.table.name}.html"
-    write_text(text, markdown(summary))
-    write_text(page, html(summary))
+    drawn = draw(summary)
+    picture = None if drawn is None else png(drawn)
+    if picture is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{summary.table.name}.png").write_bytes(picture)
+    write_text(text, markdown(summary, pictured=picture is not None))
+    write_text(page, html(summary, picture))
     return text, page
 
 
-def markdown(summary: Summary) -> str:
-    """The table, its legend and the commands behind each row."""
+def markdown(summary: Summary, *, pictured: bool = False) -> str:
+    """The table, its figure, its legend and the commands behind each row."""
     table, heads = summary.table, columns(summary)
     lines = [f"# {_plain(table.title)}", ""]
     lines += [_plain(table.says), ""] if table.says else []
+    lines += [f"![{_plain(table.title)}]({table.name}.png)", ""] if pictured else []
     lines += ["| " + " | ".join(map(_cell, heads)) + " |", "|---" * len(heads) + "|"]
     lines += ["| " + " | ".join(map(_cell, cells(summary, row))) + " |" for row in summary.rows]
     lines += [
@@ -50,7 +57,7 @@ def markdown(summary: Summary) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def html(summary: Summary) -> str:
+def html(summary: Summary, picture: bytes | None = None) -> str:
     """The same with learning curves; whatever comes from results is escaped, and scripts run only by their hash."""
     script = _shipped("vicinal.reports", "charts.js")
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
@@ -59,6 +66,7 @@ def html(summary: Summary) -> str:
         script=Markup(script),
         script_hash=base64.b64encode(sha256(script.encode()).digest()).decode(),
         table=summary.table,
+        picture=None if picture is None else base64.b64encode(picture).decode(),
         heads=columns(summary),
         rows=[(row, cells(summary, row)) for row in summary.rows],
         legend=legend(summary),

@@ -1,5 +1,6 @@
 """Jobs as processes, some at a time: they share cores or a GPU, outlive one another's failures, and stop resumably."""
 
+import math
 import os
 import shutil
 import signal
@@ -14,6 +15,7 @@ from typing import IO, Any
 
 from vicinal.bench import job as job_files
 from vicinal.bench.job import Job
+from vicinal.data.decoded import VARIABLE as DECODED
 from vicinal.errors import ConfigError
 from vicinal.files import read_json
 from vicinal.training.console import Console, Follower
@@ -63,14 +65,29 @@ class Pool:
         self.program = program
         self.failures: list[Failure] = []
 
-    def run(self, jobs: Iterable[Job], done: Callable[[Job, list[dict[str, Any]]], None], *, title: str) -> None:
-        """Run all jobs; ``done`` gets each one's results as they come. Ctrl-C stops all and leaves them resumable."""
+    def run(
+        self,
+        jobs: Iterable[Job],
+        done: Callable[[Job, list[dict[str, Any]]], None],
+        *,
+        title: str,
+        minutes: float | None = None,
+    ) -> int:
+        """Run all jobs; ``done`` gets each one's results as they come. Ctrl-C stops all and leaves them resumable.
+
+        Args:
+            minutes: after which no job starts any more; those that run then end in peace.
+
+        Returns:
+            how many jobs were not started.
+        """
         waiting = deque(jobs)
         total, running = len(waiting), list[_Running]()
+        end = math.inf if minutes is None else time.monotonic() + 60 * minutes
         with self.console.following(total, 0, title) as follower:
             try:  # Ctrl-C may come anywhere in here: a job that is not noted yet sees by itself that the bench is gone
-                while waiting or running:
-                    while waiting and len(running) < self.slots:
+                while running or (waiting and time.monotonic() < end):
+                    while waiting and len(running) < self.slots and time.monotonic() < end:
                         running.append(self._start(waiting.popleft()))
                     for one in [one for one in running if one.process.poll() is not None]:
                         running.remove(one)
@@ -79,6 +96,7 @@ class Pool:
                     time.sleep(POLL_SECONDS)
             finally:
                 self._stop(running)
+        return len(waiting)
 
     def _start(self, job: Job) -> _Running:
         folder = job.folder(self.runs)
@@ -93,7 +111,11 @@ class Pool:
             stdout=log,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
-            env={**os.environ, **threads(self.slots, os.environ)},
+            env={
+                **os.environ,
+                **threads(self.slots, os.environ),
+                DECODED: str((self.runs.parent / "decoded").resolve()),
+            },
             start_new_session=True,  # a terminal's Ctrl-C reaches the bench alone, which then stops each job once
         )
         return _Running(job, folder, process, log)
@@ -145,10 +167,11 @@ def threads(slots: int, environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def slots_here() -> int:
-    """How many jobs this machine runs at a time: one per core, at most 8; on a GPU 2, which share it."""
+    """How many jobs this machine runs at a time: one per core, at most 16; on a GPU 4, which share it."""
     import torch
 
-    return 2 if torch.cuda.is_available() else min(8, os.cpu_count() or 1)
+    cores = os.cpu_count() or 1
+    return min(4, cores) if torch.cuda.is_available() else min(16, cores)
 
 
 def _show(follower: Follower, done: int, running: list[_Running]) -> None:

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
+from vicinal.bench.catalogue import find_table
 from vicinal.bench.run import Outcome
-from vicinal.bench.tables import PCA, UNTRAINED, WHITENED, Table, find_table
+from vicinal.bench.tables import PCA, UNTRAINED, WHITENED, Table
 
 TABLES = ("glyphs", "cub_features")
 

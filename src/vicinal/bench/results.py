@@ -1,8 +1,9 @@
 """Results as JSON lines, one for each row and seed: appended whole, never changed, found again by what was computed.
 
 A result is reused for a job if recipe, kind, protocol and seed are the same and no setting that both know differs.
-Spelling of overrides and settings added since do not matter; the commit is recorded and shown, and compared only where
-asked for. So a row recorded for one table serves every other.
+Spelling of overrides and settings added since do not matter. Commit and code are recorded and shown; the code
+(``code.py``) is compared only where asked for. So a row recorded for one table, or on another machine, serves every
+other.
 """
 
 import json
@@ -14,8 +15,10 @@ from typing import Any
 from vicinal.errors import DataError
 
 FORMAT = 1
-# Settings that change how fast a run is, not what it computes.
-_HOW_FAST = frozenset({"device", "workers", "batch_size", "checkpoint_seconds", "resident", "compile"})
+# Settings that change how fast a run is and what its report shows, not what it computes.
+_NO_MATTER = frozenset(
+    {"device", "workers", "batch_size", "checkpoint_seconds", "resident", "compile", "record", "artefacts"}
+)
 
 Line = dict[str, Any]
 
@@ -73,17 +76,17 @@ def read_folder(folder: Path) -> tuple[list[Line], list[str]]:
     return lines, notes
 
 
-def find(lines: Iterable[Line], wanted: Mapping[str, Any], *, commit: str | None = None) -> Line | None:
+def find(lines: Iterable[Line], wanted: Mapping[str, Any], *, code: str | None = None) -> Line | None:
     """The newest result of what ``wanted`` describes (``Job.identity``; baselines with their row), or None.
 
     Args:
-        commit: accept results of this commit alone; a tree with changes has none, so nothing is found then.
+        code: accept results of this code alone (``code.fingerprint``).
     """
     found = None
     for line in lines:
         if any(line.get(key) != value for key, value in wanted.items() if key != "settings"):
             continue
-        if commit is not None and (commit.endswith("+changes") or line.get("commit") != commit):
+        if code is not None and line.get("code") != code:
             continue
         if agree(line["settings"], wanted["settings"]) and (found is None or line["created"] >= found["created"]):
             found = line
@@ -98,7 +101,7 @@ def agree(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     >>> agree({"epochs": 3}, {"epochs": 4})
     False
     """
-    for key in one.keys() & other.keys() - _HOW_FAST:
+    for key in one.keys() & other.keys() - _NO_MATTER:
         left, right = one[key], other[key]
         if isinstance(left, Mapping) and isinstance(right, Mapping):
             if not agree(left, right):

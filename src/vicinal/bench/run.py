@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from vicinal.bench import results
+from vicinal.bench.code import fingerprint
 from vicinal.bench.job import Job
 from vicinal.bench.pool import Failure, Pool
 from vicinal.bench.results import Line
@@ -49,15 +50,15 @@ def rows_of(job: Job) -> tuple[str, ...]:
     return BASELINES if job.kind == "baselines" else (job.row,)
 
 
-def collect(table: Table, folder: Path, *, only: str | None = None) -> Outcome:
-    """What the results files of ``folder`` hold of a table; ``only`` accepts one commit's."""
+def collect(table: Table, folder: Path, *, fresh: bool = False) -> Outcome:
+    """What the results files of ``folder`` hold of a table; ``fresh`` accepts those of this very code."""
     lines, notes = results.read_folder(folder)
     outcome = Outcome(table, {name: {} for name in (*BASELINES, *(row.name for row in table.rows))}, notes=notes)
     for job in jobs(table):
         identity = job.identity()
         for row in rows_of(job):
             wanted = {**identity, "row": row} if job.kind == "baselines" else identity
-            line = results.find(lines, wanted, commit=only)
+            line = results.find(lines, wanted, code=fingerprint(job.recipe) if fresh else None)
             if line is not None:
                 outcome.lines[row][job.seed] = line
     return outcome
@@ -68,12 +69,27 @@ def missing(table: Table, outcome: Outcome) -> list[Job]:
     return [job for job in jobs(table) if any(job.seed not in outcome.lines[row] for row in rows_of(job))]
 
 
-def run_table(table: Table, folder: Path, runs: Path, *, slots: int, fresh: bool, console: Console) -> Outcome:
-    """Run what is missing of a table; results are appended to ``folder/TABLE.jsonl`` as they come."""
-    outcome = collect(table, folder, only=_here() if fresh else None)
+def run_table(
+    table: Table,
+    folder: Path,
+    runs: Path,
+    *,
+    slots: int,
+    fresh: bool,
+    console: Console,
+    minutes: float | None = None,
+    data: str = "",
+) -> Outcome:
+    """Run what is missing of a table; results are appended to ``folder/TABLE.jsonl`` as they come.
+
+    Args:
+        minutes: no job starts later than this; those that run then end in peace.
+        data: where this machine has the table's data, if not where the rows say.
+    """
+    outcome = collect(table, folder, fresh=fresh)
     for note in outcome.notes:
         console.line(note, warning=True)
-    todo = missing(table, outcome)
+    todo = [replace(job, data=data) for job in missing(table, outcome)]
     _announce(table, todo, outcome, console)
     pool = Pool(runs / table.name, slots=slots, console=console, fresh=fresh)
     outcome.failures = pool.failures
@@ -84,7 +100,9 @@ def run_table(table: Table, folder: Path, runs: Path, *, slots: int, fresh: bool
             results.append(folder / f"{table.name}.jsonl", line)
             outcome.lines[line["row"]][job.seed] = line
 
-    pool.run(todo, record, title=table.name)
+    left = pool.run(todo, record, title=table.name, minutes=minutes)
+    if left:
+        console.line(f"{table.name}: time is up, {left} jobs were not started; the same command goes on with them")
     return outcome
 
 
@@ -111,11 +129,6 @@ def adopt(table: Table, path: Path, folder: Path) -> str:
     )
 
 
-def _here() -> str:
-    """This tree's commit, for which alone ``--fresh`` accepts results; outside a checkout there is none."""
-    return commit() or "unknown+changes"
-
-
 def _announce(table: Table, todo: Sequence[Job], outcome: Outcome, console: Console) -> None:
     done = len(jobs(table)) - len(todo)
     console.line(f"{table.name}: {len(todo)} jobs to run, {done} done before")
@@ -125,4 +138,5 @@ def _announce(table: Table, todo: Sequence[Job], outcome: Outcome, console: Cons
 
 
 def commits(lines: Iterable[Line]) -> list[str]:
-    return sorted({str(line.get("commit") or "unknown") for line in lines})
+    """The commits behind some results; where there was no repository, the code's own fingerprint."""
+    return sorted({str(line.get("commit") or f"code {line.get('code', 'unknown')}") for line in lines})

@@ -1,6 +1,6 @@
 """A table's results as numbers to print: means with intervals, paired differences to the twin, and marks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from vicinal.reports.series import Chart, Curve
 from vicinal.reports.tables import metric_title
 
 CLAIM_SEEDS = 5  # fewer show a difference, but claim none
+MOST_CURVES = 24  # lines that eight colours and three dashes tell apart
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ class SummaryRow:
         done: seeds that have a result.
         marks: what a reader must not overlook.
         seconds: mean training time.
+        readings: of the method's scalars the mean in mid-training, over seeds.
     """
 
     name: str
@@ -69,6 +71,7 @@ class SummaryRow:
     marks: tuple[str, ...]
     seconds: float | None
     commits: tuple[str, ...]
+    readings: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,8 @@ def _row(row: Row, outcome: Outcome) -> SummaryRow:
         marks.append(f"{failed} failed")
     if table.protocol == "authors" and row.recipe:
         marks.append("step chosen on test")
+    if row.twin and any(_rows_of(lines[seed]) != _rows_of(twin) for seed, twin in _shared(row, outcome).items()):
+        marks.append("not the twin's data")
     seconds = [line["seconds"] for line in lines.values()]
     return SummaryRow(
         row.name,
@@ -126,7 +131,26 @@ def _row(row: Row, outcome: Outcome) -> SummaryRow:
         tuple(marks),
         float(np.mean(seconds)) if seconds and row.recipe else None,
         tuple(commits(lines.values())),
+        _readings(lines.values()),
     )
+
+
+def _shared(row: Row, outcome: Outcome) -> dict[int, Line]:
+    """The twin's results with the row's seeds."""
+    return {seed: line for seed, line in outcome.lines[str(row.twin)].items() if seed in outcome.lines[row.name]}
+
+
+def _rows_of(line: Line) -> Any:
+    """What tells whether two results are of the same records; of old lines nothing."""
+    return line.get("data", {}).get("fingerprint")
+
+
+def _readings(lines: Iterable[Line]) -> dict[str, float]:
+    found: dict[str, list[float]] = {}
+    for line in lines:
+        for name, (middle, _) in line.get("readings", {}).items():
+            found.setdefault(name, []).append(middle)
+    return {name: float(np.mean(values)) for name, values in found.items()}
 
 
 def _difference(row: Row, outcome: Outcome) -> Difference | None:
@@ -162,7 +186,9 @@ def _mark_below(row: SummaryRow, metric: str, floor: float) -> SummaryRow:
 
 
 def _charts(outcome: Outcome) -> list[Chart]:
-    """Learning curves: a line for each row, its band from the lowest to the highest seed."""
+    """Learning curves: a line for each row, its band from the lowest to the highest seed; of many rows none."""
+    if len(outcome.table.rows) > MOST_CURVES:
+        return []
     found: dict[str, dict[str, Curve]] = {}
     for row in outcome.table.rows:
         curves = [line.get("curves", {}) for line in outcome.lines[row.name].values()]

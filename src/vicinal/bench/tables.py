@@ -1,4 +1,4 @@
-"""Tables as short descriptions: a row is a recipe with its settings, and adding one is one line.
+"""Tables as short descriptions: a row is a recipe with its settings, and adding one is one line (``catalogue.py``).
 
 A method's row names its plain twin, which differs from it in the method alone; the page then shows the paired
 difference. Every table brings the rows that need no training, made from the network of ``network``: the untrained
@@ -48,6 +48,34 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Readings:
+    """A figure of scores against something that a method reads off itself, such as HDML's λ.
+
+    Attributes:
+        reading: the scalar's name in ``metrics.jsonl``; its mean over the middle fifth of the training is what counts.
+        axis: what it is called.
+        rows: the rows that are its points.
+        level: a row drawn as a level line, to compare with.
+    """
+
+    reading: str
+    axis: str
+    rows: tuple[str, ...]
+    level: str | None = None
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A figure of differences to the twin: one line for each condition, one column for each method.
+
+    Attributes:
+        cells: by condition, then by method, the row's name.
+    """
+
+    cells: Mapping[str, Mapping[str, str]]
+
+
+@dataclass(frozen=True)
 class Table:
     """Rows, and how they are run and read.
 
@@ -61,6 +89,7 @@ class Table:
         metrics: columns; the first one is tested.
         seeds: how many, from 0 on; a claim needs 5.
         quick_overrides: settings of ``--quick`` on top of each row's.
+        figure: what the page shows besides, drawn from the results.
     """
 
     name: str
@@ -73,6 +102,7 @@ class Table:
     seeds: int = 5
     says: str = ""
     quick_overrides: tuple[str, ...] = ()
+    figure: Readings | Matrix | None = None
 
     def row(self, name: str) -> Row:
         found = {row.name: row for row in self.rows}
@@ -89,7 +119,8 @@ class Table:
         )
         there = {row.name for row in rows}
         rows = tuple(replace(row, twin=row.twin if row.twin in there else None) for row in rows)
-        return replace(self, name=f"{self.name}-quick", title=f"{self.title}, reduced", rows=rows, seeds=2, says="")
+        name, title = f"{self.name}-quick", f"{self.title}, reduced"
+        return replace(self, name=name, title=title, rows=rows, seeds=2, says="", figure=None)
 
     def under(self, protocol: str) -> "Table":
         """The same rows under another protocol, as a table of its own."""
@@ -121,7 +152,18 @@ class Table:
                 self.row(row.twin)
             if not row.recipe.endswith(".py") and row.recipe not in known:
                 raise ConfigError(f"row {row.name!r} of table {self.name!r}: " + unknown("recipe", row.recipe, known))
+        for name in self._drawn():
+            self.row(name)
         return self
+
+    def _drawn(self) -> list[str]:
+        """The rows that the figure asks for."""
+        match self.figure:
+            case Readings(rows=rows, level=level):
+                return [*rows, *([] if level is None else [level])]
+            case Matrix(cells=cells):
+                return [name for line in cells.values() for name in line.values()]
+        return []
 
 
 def with_twin(
@@ -139,44 +181,3 @@ def with_twin(
     """
     twin = Row(f"{name}: plain", recipe, (*overrides, "variant=plain"), trials=trials)
     return twin, Row(name, recipe, overrides, twin=twin.name, trials=trials, published=published or {})
-
-
-TABLES = (
-    Table(
-        "glyphs",
-        "Losses on rendered characters",
-        (
-            Row("normalised softmax", "glyphs_normalized_softmax"),
-            Row("N-pair", "glyphs_n_pair"),
-            Row("triplet", "glyphs_triplet", quick=True),
-            Row("multi-similarity", "glyphs_multi_similarity", quick=True),
-        ),
-        network="triplet",
-        dim=64,
-        quick_overrides=("epochs=3", "restarts=1", "data.per_class=12"),
-    ),
-    Table(
-        "cub_features",
-        "A linear head on CUB-200-2011 features",
-        (
-            Row("normalised softmax", "cub_features_normalized_softmax"),
-            Row("multi-similarity", "cub_features", quick=True),
-        ),
-        network="multi-similarity",
-        dim=512,
-        quick_overrides=("epochs=2", "restarts=1"),
-    ),
-)
-
-
-def find_table(name: str, tables: tuple[Table, ...] = TABLES) -> Table:
-    """The table of that name, fit to be run.
-
-    >>> find_table("glyfs")
-    Traceback (most recent call last):
-    vicinal.errors.ConfigError: unknown table 'glyfs'; did you mean 'glyphs'? Known: cub_features, glyphs.
-    """
-    found = {table.name: table for table in tables}
-    if name not in found:
-        raise ConfigError(unknown("table", name, found))
-    return found[name].check()

@@ -1,5 +1,6 @@
 """``vicinal bench``: a table of rows and seeds, run by one command."""
 
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,11 +14,18 @@ if TYPE_CHECKING:
 
 
 def bench(
-    table: Annotated[
-        str | None, typer.Argument(metavar="[TABLE]", help="Its name; without one, they are listed.")
+    tables: Annotated[
+        list[str] | None, typer.Argument(metavar="[TABLE]...", help="Their names; without one, they are listed.")
     ] = None,
     seeds: Annotated[int | None, typer.Option(help="How many seeds, from 0 on; default as the table says.")] = None,
-    jobs: Annotated[int | None, typer.Option(help="Runs at a time; default one per core, 2 on a GPU.")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Runs at a time; default one per core, 4 on a GPU.")] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="No run starts later than this; what was not reached is shown as incomplete.")
+    ] = None,
+    data: Annotated[
+        str,
+        typer.Option(help="Where this machine has the table's data, such as a packed copy; its rows stay the same."),
+    ] = "",
     quick: Annotated[
         bool, typer.Option("--quick", help="Glyphs and CUB features, reduced, against recorded values.")
     ] = False,
@@ -26,37 +34,48 @@ def bench(
     protocol: Annotated[
         str | None, typer.Option(help="validation, final, reality_check or authors; default as the table says.")
     ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Do not use results of other commits.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Use results of this very code only.")] = False,
     add: Annotated[
         list[Path] | None, typer.Option(help="Record this finished run as a result of its row first; may come often.")
     ] = None,
     page_only: Annotated[bool, typer.Option("--page", help="Run nothing; write the page of what is there.")] = False,
 ) -> None:
-    """Run a table (rows x seeds), go on where it stopped, and write its results and its page.
+    """Run tables (rows x seeds) one after another, go on where they stopped, and write their results and pages.
 
     Ctrl-C stops all runs so that the same command goes on with them. A run that fails is reported with its last
     lines, and the rest goes on. Exit 1 if a run failed or a row of --quick left its recorded value.
     """
-    from vicinal.bench.tables import TABLES, find_table
+    from vicinal.bench.catalogue import TABLES, find_table
 
-    if table is None and not quick:
+    if not tables and not quick:
         for one in TABLES:
             typer.secho(one.name, bold=True)
-            typer.echo(f"  {one.title}: {', '.join(row.name for row in one.rows)}")
+            names = [row.name for row in one.rows[:20]] + ["..."] * (len(one.rows) > 20)
+            typer.echo(f"  {one.title}: {'; '.join(names)}")
         return
 
     from vicinal.bench.quick import departures, quick_tables
     from vicinal.bench.run import adopt
     from vicinal.training.console import Console
 
-    wanted = [find_table(table).reduced() if quick else find_table(table)] if table is not None else quick_tables()
+    found = [find_table(name) for name in tables] if tables else []
+    wanted = [table.reduced() for table in found] or quick_tables() if quick else found
     if quick and results == Path("benchmarks/results"):
         results = runs / "quick"  # values of a reduced run do not belong among the real ones
     console, failed = Console(), False
-    for one in (_adjusted(one, seeds, protocol) for one in wanted):
+    end = None if minutes is None else time.monotonic() + 60 * minutes
+    for one in [_adjusted(one, seeds, protocol) for one in wanted]:  # all are refused before the first is run
         for run in add or []:
             typer.echo(f"{run}: recorded as {adopt(one, run, results)}")
-        outcome = _run(one, results, runs, jobs=jobs, fresh=fresh, page_only=page_only, console=console)
+        outcome = _run(
+            *(one, results, runs),
+            jobs=jobs,
+            minutes=None if end is None else (end - time.monotonic()) / 60,
+            data=data,
+            fresh=fresh,
+            page_only=page_only,
+            console=console,
+        )
         left = departures(outcome) if quick and seeds is None and protocol is None else []
         for sentence in left:
             typer.secho(sentence, fg="red", err=True)
@@ -73,7 +92,16 @@ def _adjusted(table: "Table", seeds: int | None, protocol: str | None) -> "Table
 
 
 def _run(
-    table: "Table", results: Path, runs: Path, *, jobs: int | None, fresh: bool, page_only: bool, console: "Console"
+    table: "Table",
+    results: Path,
+    runs: Path,
+    *,
+    jobs: int | None,
+    minutes: float | None,
+    data: str,
+    fresh: bool,
+    page_only: bool,
+    console: "Console",
 ) -> "Outcome":
     from vicinal.bench.page import write_pages
     from vicinal.bench.pool import slots_here
@@ -85,8 +113,9 @@ def _run(
         outcome = collect(table, results)
     else:
         try:
+            slots = slots_here() if jobs is None else jobs
             outcome = run_table(
-                table, results, runs, slots=slots_here() if jobs is None else jobs, fresh=fresh, console=console
+                table, results, runs, slots=slots, minutes=minutes, data=data, fresh=fresh, console=console
             )
         except KeyboardInterrupt:
             write_pages(summarise(collect(table, results)), results)

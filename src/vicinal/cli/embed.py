@@ -1,9 +1,11 @@
 """``vicinal embed``: vectors of one's own data from a trained run."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
+
+ROLES: dict[str, Literal["query", "gallery"]] = {"query": "query", "gallery": "gallery"}
 
 
 def embed(
@@ -14,11 +16,16 @@ def embed(
     batch_size: Annotated[int, typer.Option(help="Rows at a time.")] = 256,
     workers: Annotated[int, typer.Option(help="Processes that read images.")] = 0,
     skip_corrupt: Annotated[bool, typer.Option(help="Leave unreadable images out instead of stopping.")] = False,
+    role: Annotated[
+        str | None,
+        typer.Option(help="query or gallery, for a model with a network for each; default: the data's own roles."),
+    ] = None,
 ) -> None:
     """Embed DATA with the model of RUN: an .npz with `embeddings`, `labels`, `classes` and `names`."""
     import numpy as np
 
     from vicinal.data import open_path
+    from vicinal.errors import ConfigError, unknown
     from vicinal.evaluation.encoder import Encoder
     from vicinal.files import write_arrays
     from vicinal.run_directory import RunDirectory
@@ -26,6 +33,10 @@ def embed(
     from vicinal.training.experiment import pick_device
 
     encoder = Encoder.load(RunDirectory.open(run), pick_device(device))
+    if role is not None:
+        if role not in ROLES:
+            raise ConfigError(unknown("role", role, ROLES))
+        encoder = encoder.stream(ROLES[role])
     records = open_path(data).load()
     with Console().following(len(records), 0, "embedding") as follower:
         embedded = encoder.embed(

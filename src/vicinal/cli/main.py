@@ -6,12 +6,18 @@ from typing import Annotated
 import typer
 
 from vicinal.cli.bench import bench
+from vicinal.cli.cluster import cluster
 from vicinal.cli.compare import compare
 from vicinal.cli.data import app as data
+from vicinal.cli.dedupe import dedupe
 from vicinal.cli.embed import embed
 from vicinal.cli.evaluate import evaluate
+from vicinal.cli.export import export
+from vicinal.cli.index import index
 from vicinal.cli.recipes import recipes
 from vicinal.cli.report import report
+from vicinal.cli.search import search
+from vicinal.cli.serve import serve
 from vicinal.cli.train import train
 from vicinal.cli.tune import tune
 from vicinal.errors import VicinalError
@@ -34,7 +40,22 @@ def _main(version: Annotated[bool, typer.Option("--version", help="Print the ver
         raise typer.Exit
 
 
-for command in (train, evaluate, embed, report, recipes, bench, compare, tune):
+for command in (
+    train,
+    evaluate,
+    embed,
+    report,
+    recipes,
+    bench,
+    compare,
+    tune,
+    index,
+    search,
+    cluster,
+    dedupe,
+    export,
+    serve,
+):
     app.command()(command)
 app.add_typer(data, name="data")
 

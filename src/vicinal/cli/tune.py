@@ -20,7 +20,7 @@ def tune(
     folds: Annotated[int, typer.Option(help="Class-disjoint folds of the training classes.")] = 4,
     seed: Annotated[int, typer.Option(help="Of folds, draws and runs.")] = 0,
     searcher: Annotated[str, typer.Option(help="random, or optuna (an extra: vicinal[tune]).")] = "random",
-    jobs: Annotated[int | None, typer.Option(help="Runs at a time; default one per core, 2 on a GPU.")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Runs at a time; default one per core, 4 on a GPU.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder to write and go on in; default runs/tune/RECIPE.")] = None,
 ) -> None:
     """Choose settings by k-fold cross-validation over training classes; test classes have no part in it.

@@ -6,6 +6,8 @@ from vicinal.data.arrays import Arrays
 from vicinal.data.cars import Cars196
 from vicinal.data.check import CheckReport, check, load_unchecked
 from vicinal.data.columns import parquet_columns
+from vicinal.data.corrupted import Corrupted
+from vicinal.data.cross_view import CrossView
 from vicinal.data.cub import CUB
 from vicinal.data.folder import Folder
 from vicinal.data.glyphs import Glyphs
@@ -13,6 +15,7 @@ from vicinal.data.inshop import InShop
 from vicinal.data.loader import load, load_all
 from vicinal.data.location import data_root, existing, expanded
 from vicinal.data.omniglot import Omniglot
+from vicinal.data.omniglot_pairs import OmniglotPairs
 from vicinal.data.packed import Packed
 from vicinal.data.packing import pack
 from vicinal.data.records import (
@@ -38,15 +41,19 @@ from vicinal.data.unpacking import unpack
 from vicinal.errors import DataError
 
 _PUBLISHED = (CUB, Cars196, StanfordOnlineProducts, InShop, Omniglot)
-DATASETS: dict[str, type] = {kind.__name__: kind for kind in (Glyphs, Folder, Table, Arrays, Packed, *_PUBLISHED)}
+DATASETS: dict[str, type] = {
+    kind.__name__: kind
+    for kind in (Glyphs, Folder, Table, CrossView, Arrays, Packed, Corrupted, *_PUBLISHED, OmniglotPairs)
+}
 
 
 def open_path(path: str | Path) -> Dataset:
     """The data set that lies at ``path``, with default settings; nothing is read but what tells its kind.
 
     A folder with the lists or archives of a published set is that set, one that ``pack`` wrote is what was packed, any
-    other a folder of class folders; ``.csv`` and ``.tsv`` are tables of image paths; ``.npz`` holds feature vectors;
-    ``.parquet`` is a table where it has a column ``path``, else vectors. The word ``glyphs`` names the embedded set.
+    other a folder of class folders; ``.csv`` and ``.tsv`` are tables of image paths, or of pairs of them where they
+    have a column ``query_path``; ``.npz`` holds feature vectors; ``.parquet`` is a table where it has such columns,
+    else vectors. The word ``glyphs`` names the embedded set.
     """
     path = str(path)
     if path == "glyphs" and not expanded(path).exists():
@@ -56,11 +63,13 @@ def open_path(path: str | Path) -> Dataset:
     if found.is_dir():
         return next((kind(path) for kind in (Packed, *_PUBLISHED) if kind.lies_in(found)), Folder(path))
     if ending in (".csv", ".tsv"):
-        return Table(path)
+        return CrossView(path) if CrossView.is_table(found) else Table(path)
     if ending == ".npz":
         return Arrays(path)
     if ending == ".parquet":
         columns = parquet_columns(found)
+        if CrossView.is_table(found):
+            return CrossView(path)
         if "path" in columns:
             return Table(path)
         if "features" in columns:
@@ -83,6 +92,8 @@ __all__ = [
     "Batch",
     "Cars196",
     "CheckReport",
+    "Corrupted",
+    "CrossView",
     "Dataset",
     "FeatureArray",
     "FeatureTransform",
@@ -94,6 +105,7 @@ __all__ = [
     "InShop",
     "Kind",
     "Omniglot",
+    "OmniglotPairs",
     "Packed",
     "Records",
     "Residency",

@@ -18,6 +18,7 @@ from vicinal.errors import DataError, unknown
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 Kind = Literal["images", "features"]
+BOTH, QUERY, GALLERY = 0, 1, 2  # values of the column ``role`` of records
 
 
 class Source(ABC):

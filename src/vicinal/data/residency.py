@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from vicinal.data.decoded import shared
 from vicinal.data.records import ImageArray, Records, Source
 from vicinal.data.resident import Resident
 from vicinal.data.transforms import ImageTransform, Transform
@@ -18,6 +19,7 @@ from vicinal.errors import ConfigError, DataError, unknown
 Residency = Literal["auto", "on", "off"]
 Progress = Callable[[int], None]  # told how many images are decoded
 IMAGES_AT_ONCE = 64  # decoded on the host before they go to the device
+_AT_ONCE = 1024  # of those that another process has decoded
 _WORTH_PROCESSES = 500  # images: fewer are decoded before processes have started
 _SHARE = {"cuda": 0.5, "cpu": 0.25}  # of the free memory that `auto` may take: the network needs the rest
 
@@ -100,13 +102,25 @@ def decode(
     if workers is None:
         few = isinstance(source, ImageArray) or len(held) < _WORTH_PROCESSES
         workers = 0 if few else os.cpu_count() or 1
-    done = 0
-    for prepared, errors in _prepared(_Chunks(source, held, transform, shape, skip_corrupt), workers):
-        pixels[done : done + len(prepared)] = prepared.to(device)
-        unreadable |= errors
-        done += len(prepared)
-        if progress is not None:
-            progress(done)
+    chunks = _Chunks(source, held, transform, shape, skip_corrupt)
+
+    def fill(images: Tensor | np.ndarray) -> bool:
+        done = 0
+        for prepared, errors in _prepared(chunks, workers):
+            images[done : done + len(prepared)] = prepared.to(device) if isinstance(images, Tensor) else prepared
+            unreadable.update(errors)
+            done += len(prepared)
+            if progress is not None:
+                progress(done)
+        return not unreadable
+
+    together = None if isinstance(source, ImageArray) else shared(chunks.named, fill, (len(held), *shape))
+    if together is None:
+        fill(pixels)
+    else:
+        for start in range(0, len(held), _AT_ONCE):
+            part = np.array(together[start : start + _AT_ONCE])  # a copy: torch takes no read-only memory
+            pixels[start : start + len(part)] = torch.from_numpy(part).to(device)
     return Resident(pixels, transform, source, slots, unreadable, dtype, channels_last)
 
 
@@ -123,6 +137,11 @@ class _Chunks(Dataset[Chunk | DataError]):
 
     def __len__(self) -> int:
         return -(-len(self.positions) // IMAGES_AT_ONCE)
+
+    def named(self) -> str:
+        """What tells these prepared images from all others."""
+        names = "\n".join(self.source.name(position) for position in self.positions.tolist())
+        return f"{type(self.source).__name__} {self.transform.preparation} {tuple(self.shape)}\n{names}"
 
     def __getitem__(self, chunk: int) -> Chunk | DataError:
         positions = self.positions[chunk * IMAGES_AT_ONCE : (chunk + 1) * IMAGES_AT_ONCE].tolist()

@@ -50,14 +50,16 @@ def by_class(labels: Int[np.ndarray, "n"], classes: Sequence[str], share: float,
 def hold_out(records: Records, share: float, seed: int) -> Records:
     """The records with a share of the training classes marked ``"validation"``, for model selection.
 
-    A set that brings its own validation rows keeps them and is returned as it is.
+    A set that brings its own validation rows keeps them and is returned as it is. Where rows have a column ``kin``, it
+    takes the place of the class: classes that are alike, such as one drawing turned, are held out together.
     """
     if (records.splits == "validation").any():
         return records
     if not 0 < share < 1:
         raise ConfigError(f"the share of training classes held out lies between 0 and 1, but {share} came.")
     training = records.splits == "train"
-    classes = np.unique(records.labels[training])
+    kinds = records.columns.get("kin", records.labels)
+    classes = np.unique(kinds[training])
     count = int(share * len(classes) + 0.5)
     if count < 2 or len(classes) - count < 2:
         raise DataError(
@@ -67,7 +69,7 @@ def hold_out(records: Records, share: float, seed: int) -> Records:
         )
     held = _shuffled(classes, seed)[:count]
     splits = records.splits.astype(_TEXT)
-    splits[training & np.isin(records.labels, held)] = "validation"
+    splits[training & np.isin(kinds, held)] = "validation"
     return replace(records, splits=splits)
 
 

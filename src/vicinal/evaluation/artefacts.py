@@ -1,6 +1,7 @@
 """What a report shows besides numbers: retrievals, map, confusions, diagnostics, thumbnails (docs/run_directory.md)."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -8,7 +9,7 @@ from jaxtyping import Float, Int
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from vicinal.data.records import Records
+from vicinal.data.records import BOTH, GALLERY, QUERY, Records
 from vicinal.evaluation.confusion import confused_pairs, recall_by_class
 from vicinal.evaluation.encoder import Embedded
 from vicinal.evaluation.generalisation import intra_inter_ratio, spectral_decay, spectrum
@@ -29,14 +30,45 @@ def write_artefacts(
 ) -> None:
     """Write right answers by class, and, as ``pictures``, retrievals, map, confusions and their thumbnails."""
     rng = np.random.default_rng(seed)
-    found = neighbours(trained.vectors, NEIGHBOURS if pictures else 1)
-    if "role" not in trained.records.columns:  # else first neighbours are sought in a gallery, not here
+    search = _Search.of(trained.records)
+    found = search.neighbours(trained.vectors, NEIGHBOURS if pictures else 1)
+    if search.gallery is None:
         _by_class(run, found.ids[:, 0], trained)
     if not pictures:
         return
-    shown = _retrievals(run, found, trained, untrained, rng) | _map(run, trained, rng, seed)
-    shown |= _confusions(run, found.ids[:, 0], trained)
+    shown = _retrievals(run, search, found, trained, untrained, rng) | _map(run, trained, rng, seed)
+    shown |= _confusions(run, search, found.ids[:, 0], trained)
     _records(run, trained.records, sorted(shown))
+
+
+@dataclass(frozen=True)
+class _Search:
+    """Which records are sought, and among which: each among the others, or queries in a gallery.
+
+    Attributes:
+        queries: positions of the records that are sought.
+        gallery: positions of those among which; None: the other records.
+    """
+
+    queries: Int[Tensor, "q"]
+    gallery: Int[Tensor, "g"] | None
+
+    @classmethod
+    def of(cls, records: Records) -> "_Search":
+        role = records.columns.get("role")
+        if role is None or (role == BOTH).all():
+            return cls(torch.arange(len(records)), None)
+        return cls(*(torch.from_numpy(np.flatnonzero(role == wanted)) for wanted in (QUERY, GALLERY)))
+
+    def neighbours(self, vectors: Float[Tensor, "n d"], count: int) -> Neighbours:
+        """The nearest of each query, as places in the gallery where there is one, else as positions."""
+        if self.gallery is None:
+            return neighbours(vectors, count)
+        return neighbours(vectors[self.queries], count, gallery=vectors[self.gallery])
+
+    def positions(self, ids: Int[Tensor, "*any"]) -> Int[Tensor, "*any"]:
+        """Positions of what ``neighbours`` found; -1 stays."""
+        return ids if self.gallery is None else torch.where(ids >= 0, self.gallery[ids], -1)
 
 
 def diagnosis(name: str, embedded: Embedded, recall: float) -> dict[str, object]:
@@ -52,22 +84,32 @@ def diagnosis(name: str, embedded: Embedded, recall: float) -> dict[str, object]
 
 
 def _retrievals(
-    run: RunDirectory, found: Neighbours, trained: Embedded, untrained: Embedded, rng: np.random.Generator
+    run: RunDirectory,
+    search: _Search,
+    found: Neighbours,
+    trained: Embedded,
+    untrained: Embedded,
+    rng: np.random.Generator,
 ) -> set[int]:
     """Neighbours of some queries, one per class while classes last, before and after training."""
-    labels = trained.records.labels
+    labels = trained.records.labels[search.queries.numpy()]
     order = rng.permutation(len(labels))
     _, first = np.unique(labels[order], return_index=True)
-    query = torch.from_numpy(np.unique(np.concatenate([rng.permutation(order[first]), order])[:QUERIES]))
-    before = _others(untrained.vectors, query)
+    chosen = torch.from_numpy(np.unique(np.concatenate([rng.permutation(order[first]), order])[:QUERIES]))
+    query, after = search.queries[chosen], search.positions(found.ids[chosen])
+    if search.gallery is None:
+        before = _others(untrained.vectors, query)
+    else:
+        gallery = untrained.vectors[search.gallery]
+        before = search.positions(neighbours(untrained.vectors[query], NEIGHBOURS, gallery=gallery).ids)
     run.write_arrays(
         "retrieval",
         query=query.numpy(),
-        neighbours=found.ids[query].numpy(),
-        distances=found.distances[query].numpy(),
+        neighbours=after.numpy(),
+        distances=found.distances[chosen].numpy(),
         untrained_neighbours=before.numpy(),
     )
-    return {*query.tolist(), *found.ids[query].flatten().tolist(), *before.flatten().tolist()} - {-1}
+    return {*query.tolist(), *after.flatten().tolist(), *before.flatten().tolist()} - {-1}
 
 
 def _others(vectors: Float[Tensor, "n d"], query: Int[Tensor, "q"]) -> Int[Tensor, "q k"]:
@@ -104,11 +146,17 @@ def _by_class(run: RunDirectory, first: Int[Tensor, "n"], trained: Embedded) -> 
     )
 
 
-def _confusions(run: RunDirectory, first: Int[Tensor, "n"], trained: Embedded) -> set[int]:
+def _confusions(run: RunDirectory, search: _Search, first: Int[Tensor, "q"], trained: Embedded) -> set[int]:
     """The worst classes, and the pairs of classes whose first neighbour is most often the other's."""
     classes, labels = trained.records.classes, trained.labels
-    worst = recall_by_class(first, labels)[:WORST]
-    confused = confused_pairs(first, labels, limit=CONFUSED)
+    named = labels[search.queries], None if search.gallery is None else labels[search.gallery]
+    worst = recall_by_class(first, *named)[:WORST]
+    confused = [
+        replace(
+            pair, example=(int(search.queries[pair.example[0]]), int(search.positions(torch.tensor(pair.example[1]))))
+        )
+        for pair in confused_pairs(first, *named, limit=CONFUSED)
+    ]
     run.write_document(
         "classes",
         {

@@ -1,7 +1,7 @@
 """An embedder with its preprocessing: what turns records into vectors, and what a run keeps of a model."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -13,15 +13,17 @@ from torch import Tensor
 from vicinal import parallel
 from vicinal.data import TRANSFORMS
 from vicinal.data.loader import load_all
-from vicinal.data.records import Batch, Records
+from vicinal.data.records import GALLERY, QUERY, Batch, Records
 from vicinal.data.resident import Resident
 from vicinal.data.transforms import ImageTransform, Transform
 from vicinal.description import build, describe
 from vicinal.errors import DataError, RunError
 from vicinal.files import read_json, write_atomically, write_json
 from vicinal.models import MODELS
-from vicinal.models.embedder import Embedder
+from vicinal.models.embedder import Embedder, Role
 from vicinal.run_directory import FORMAT, RunDirectory
+
+_ROLES: dict[int, Role] = {QUERY: "query", GALLERY: "gallery"}
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,13 @@ class Encoder:
     embedder: Embedder
     preprocessing: Transform
     device: torch.device
+
+    def stream(self, role: Role) -> "Encoder":
+        """The encoder of queries or of gallery images alone, whatever role records have; most models have one for all.
+
+        A gallery is indexed through ``stream("gallery")`` and asked through ``stream("query")``.
+        """
+        return replace(self, embedder=self.embedder.stream(role))
 
     def embed(
         self,
@@ -93,7 +102,6 @@ class Encoder:
         self, batches: Iterable[Batch], *, features: bool, progress: Callable[[int], None] | None
     ) -> tuple[Tensor | None, list[int], list[int]]:
         """Vectors, the positions they belong to, and those that could not be read; None where there is no vector."""
-        forward = self.embedder.features if features else self.embedder
         rows, kept, skipped = list[Tensor](), list[int](), list[int]()
         training = self.embedder.training
         self.embedder.eval()
@@ -103,13 +111,27 @@ class Encoder:
                     skipped.extend(batch.skipped)
                     kept.extend(batch.indices.tolist())
                     if len(batch.indices):
-                        rows.append(forward(batch.to(self.device).inputs).float().cpu())
+                        rows.append(self._vectors(batch, features=features).float().cpu())
                     if progress is not None:
                         progress(len(kept))
         finally:
             self.embedder.train(training)
         # A copy out of inference mode, so that callers may differentiate.
         return torch.cat(rows).clone() if rows else None, kept, skipped
+
+    def _vectors(self, batch: Batch, *, features: bool) -> Float[Tensor, "n d"]:
+        """Each row through the network of its role."""
+        inputs = batch.to(self.device).inputs
+        roles = batch.extras.get("role", torch.zeros(len(batch.indices))).tolist()
+        streams = {role: self.embedder.stream(_ROLES.get(int(role))) for role in sorted(set(roles))}
+        networks = {role: stream.features if features else stream for role, stream in streams.items()}
+        if len(set(streams.values())) == 1:  # one network for all, as most models have
+            return next(iter(networks.values()))(inputs)
+        order = sorted(range(len(roles)), key=roles.__getitem__)
+        shares = torch.split(torch.tensor(order, device=self.device), [roles.count(role) for role in networks])
+        parts = zip(networks.values(), shares, strict=True)
+        vectors = torch.cat([network(inputs[rows]) for network, rows in parts])
+        return vectors[torch.cat(shares).argsort()]
 
     def save_description(self, run: RunDirectory) -> None:
         """Write ``model.json``; a network that could not be rebuilt from it is refused now, not after training."""

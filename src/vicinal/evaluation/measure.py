@@ -4,11 +4,10 @@ from collections.abc import Sequence
 
 import torch
 
+from vicinal.data.records import BOTH, GALLERY, QUERY
 from vicinal.errors import DataError
 from vicinal.evaluation.encoder import Embedded
 from vicinal.evaluation.protocol import evaluate
-
-BOTH, QUERY, GALLERY = 0, 1, 2  # values of the column ``role`` of records
 
 
 def measure(
@@ -33,6 +32,7 @@ def measure(
         gallery=None if gallery is None else vectors[gallery],
         gallery_labels=None if gallery is None else labels[gallery],
         recalls=recalls,
+        top_percent=gallery is not None,
         clustering=clustering,
         seed=seed,
         restarts=restarts,

@@ -19,6 +19,7 @@ def evaluate(
     labels: Shaped[Tensor, "q"],
     *,
     recalls: Sequence[int] = (1, 2, 4, 8),
+    top_percent: bool = False,
     gallery: Float[Tensor, "g d"] | None = None,
     gallery_labels: Shaped[Tensor, "g"] | None = None,
     normalize: bool = False,
@@ -40,6 +41,8 @@ def evaluate(
         embeddings: rows to evaluate; NaN and infinity are refused with their row numbers.
         labels: their classes, integers.
         recalls: the K of Recall@K (``vicinal.evaluation.retrieval`` has each data set's published ones).
+        top_percent: also ``recall@1%``, Recall@K with K = ⌊g/100⌋ + 1 of a gallery of g rows, as papers on cross-view
+            matching count it.
         gallery: rows to find neighbours among; None for leave-one-out.
         gallery_labels: their classes.
         normalize: scale all rows to length 1 first; a zero row stays zero.
@@ -62,9 +65,15 @@ def evaluate(
         rows = to_unit_length(rows, dim=1)
         gallery = None if gallery is None else to_unit_length(gallery, dim=1)
 
-    ranks = ranks_needed(relevant_counts(labels, gallery_labels), recalls)
+    percent = len(rows if gallery is None else gallery) // 100 + 1  # CVM-Net's code (Hu et al. 2018) and HER's
+    asked = tuple(dict.fromkeys((*recalls, percent) if top_percent else recalls))
+    ranks = ranks_needed(relevant_counts(labels, gallery_labels), asked)
     chunks = neighbour_chunks(rows, ranks, gallery=gallery, metric=metric, chunk_bytes=chunk_bytes)
-    scores = retrieval_scores(chunks, labels, gallery_labels, recalls=recalls, lone=lone)
+    found = retrieval_scores(chunks, labels, gallery_labels, recalls=asked, lone=lone)
+    scores = {f"recall@{k}": found[f"recall@{k}"] for k in recalls}
+    if top_percent:
+        scores["recall@1%"] = found[f"recall@{percent}"]
+    scores |= {name: value for name, value in found.items() if not name.startswith("recall@")}
     if clustering:
         if metric == "cosine":
             rows = to_unit_length(rows, dim=1)

@@ -10,19 +10,28 @@ _PASS = 4096  # rows per pass where a float64 copy is made in passing
 
 
 class Proposal:
-    """The gallery's order around a query from one product, and how far that can be wrong."""
+    """The gallery's order around a query from one product, and how far that can be wrong.
 
-    def __init__(self, among: Float[Tensor, "g d"]) -> None:
-        # Distances do not change with the origin, nor does their order with the unit. About the mean and in units
-        # of the farthest row, the product neither overflows nor spends its digits on what all rows share.
-        parts = torch.split(among, _PASS)
-        self.centre = torch.stack([part.sum(dim=0, dtype=torch.float64) for part in parts]).sum(dim=0) / len(among)
-        farthest = max(float((part - self.centre).norm(dim=1).max()) for part in parts)
-        self.scale = farthest or 1.0
+    Args:
+        among: the gallery.
+        in_place: multiply with the gallery as it lies instead of a copy about its mean. The bound below holds only
+            where no row is longer than 1, which is for the caller to know.
+    """
+
+    def __init__(self, among: Float[Tensor, "g d"], *, in_place: bool = False) -> None:
         self.dtype = torch.float32 if _multiplies_in_float32(among.device) else torch.float64
-        self.rows = torch.empty_like(among, dtype=self.dtype)
-        for part, target in zip(parts, torch.split(self.rows, _PASS), strict=True):
-            target.copy_((part - self.centre) / self.scale)
+        parts = torch.split(among, _PASS)
+        if in_place and among.dtype == self.dtype:
+            self.centre, self.scale, self.rows = among.new_zeros(among.shape[1], dtype=torch.float64), 1.0, among
+        else:
+            # Distances do not change with the origin, nor does their order with the unit. About the mean and in units
+            # of the farthest row, the product neither overflows nor spends its digits on what all rows share.
+            self.centre = torch.stack([part.sum(dim=0, dtype=torch.float64) for part in parts]).sum(dim=0) / len(among)
+            farthest = max(float((part - self.centre).norm(dim=1).max()) for part in parts)
+            self.scale = farthest or 1.0
+            self.rows = torch.empty_like(among, dtype=self.dtype)
+            for part, target in zip(parts, torch.split(self.rows, _PASS), strict=True):
+                target.copy_((part - self.centre) / self.scale)
         self.squares = torch.linalg.vector_norm(self.rows, dim=1, dtype=torch.float64).square().to(self.dtype)
 
     def buffer(self, queries: int) -> Float[Tensor, "q g"]:

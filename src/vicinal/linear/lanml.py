@@ -12,11 +12,12 @@ from vicinal.linear.mahalanobis import MahalanobisTransformer, require, require_
 from vicinal.linear.neighbourhoods import Array, Neighbourhoods
 from vicinal.linear.objective import Objective
 from vicinal.linear.outer import Hinge
-from vicinal.linear.solvers import Problem, Solution, lbfgs, projected_gradient
+from vicinal.linear.solvers import Problem, Solution, convex_minimum, lbfgs
 
 _AUTO = 10  # nearest same-class samples in S_i for γ1 < 0: the paper's, Section 7.1.2
 _SMALL = 1500  # samples from which a convex problem is first solved on a third of them
-_RIDGE = 1e-3  # of the mean scatter, added where coordinates are divided by it
+_LEAST = 2.0**-20  # scale below which a metric is taken for 0
+_LIFT = 1e-2  # of a metric's mean weight, given to all directions before it starts a larger problem
 
 
 class LANML(MahalanobisTransformer):
@@ -29,8 +30,9 @@ class LANML(MahalanobisTransformer):
     with squared distances d_M. The log-exp means are soft radii: the dissimilar one leans to the nearest dissimilar
     samples as γ2 grows. With γ1 < 0 (LANML⁻) the similar radius leans to the farthest similar sample, each class is
     drawn together into one cluster (Proposition 5), and the problem is convex (Lemma 3): its optimum is found from any
-    start. With γ1 > 0 (LANML⁺) it leans to the nearest, so a class may lie in several clusters; the problem is not
-    convex and starts from M = I/√N, as the paper's.
+    start, by L-BFGS on a full factor of M and projected gradient steps that end it. With γ1 > 0 (LANML⁺) it leans to
+    the nearest, so a class may lie in several clusters; the problem is not convex and starts from M = I/√N, as the
+    paper's.
 
     Paper to code: m = ``margin``, λ = ``regularization``, |S_i| = ``n_similar``; D_i holds all samples of other
     classes.
@@ -49,7 +51,7 @@ class LANML(MahalanobisTransformer):
         margin: m > 0.
         smoothing: width of the rounded kink, in margins.
         reduction: ``"sum"`` or ``"mean"`` over queries.
-        tol: decrease of the mean loss per query and step, below which the fit has converged.
+        tol: decrease of the mean loss per query and step, below which the fit has converged; the loss is in margins.
         max_iter: steps at most; a fit that needs more warns.
         n_jobs: threads; None is 1, -1 is all cores. The result does not depend on it.
 
@@ -67,14 +69,14 @@ class LANML(MahalanobisTransformer):
     def __init__(
         self,
         gamma1: float = -1.0,
-        gamma2: float = 4.0,
+        gamma2: float = 8.0,
         regularization: float = 1.0,
         n_similar: int | Literal["auto"] | None = "auto",
         n_components: int | None = None,
         margin: float = 1.0,
         smoothing: float = 0.1,
         reduction: Literal["sum", "mean"] = "sum",
-        tol: float = 1e-5,
+        tol: float = 1e-4,
         max_iter: int = 500,
         n_jobs: int | None = None,
     ) -> None:
@@ -100,11 +102,13 @@ class LANML(MahalanobisTransformer):
         return self
 
     def _solved(self, samples: Array, labels: npt.NDArray[Any], count: int) -> Solution:
-        size, width = samples.shape
         if self.gamma1 <= 0 and self.n_components is None:
-            return self._convex(samples, labels, np.eye(width) / np.sqrt(size), count)
+            return self._convex(samples, labels, count)
+        size, width = samples.shape
         start = np.eye(min(self.n_components or width, width), width) / size**0.25  # principal directions first
-        return lbfgs(self._problem(samples, labels, count), start, tol=self.tol, max_iter=self.max_iter)
+        problem, to, back = self._problem(samples, labels, count).levelled()
+        found = lbfgs(problem, start @ back, tol=self.tol, max_iter=self.max_iter)
+        return replace(found, factor=found.factor @ to.T)
 
     def _problem(self, samples: Array, labels: npt.NDArray[Any], count: int) -> Problem:
         nearest = (_AUTO if self.gamma1 <= 0 else None) if self.n_similar == "auto" else self.n_similar
@@ -114,22 +118,21 @@ class LANML(MahalanobisTransformer):
         share = self.regularization / (sets.queries if self.reduction == "sum" else 1)
         return Problem(objective, share * sets.similar_scatter())
 
-    def _convex(self, samples: Array, labels: npt.NDArray[Any], start: Array, count: int) -> Solution:
-        """The optimum for γ1 ≤ 0. Large problems start from the solution of a smaller one: where they start is free."""
-        part, step = _third(labels), None
+    def _convex(self, samples: Array, labels: npt.NDArray[Any], count: int) -> Solution:
+        """The optimum for γ1 ≤ 0, wherever one starts: large problems start from the solution of a smaller one."""
+        part, metric = _third(labels), None
         if len(labels) > _SMALL and 2 * len(part) < len(labels):
-            rough = self._convex(samples[part], labels[part], start, count)
-            start, step = rough.factor.T @ rough.factor, rough.step
-        problem = self._problem(samples, labels, count)
-        # Coordinates in which the regulariser is the trace: there curvature is alike in all directions, and a gradient
-        # method needs some 30 steps instead of hundreds.
-        scatter = problem.objective.sets.similar_scatter()
-        mean = np.trace(scatter) / len(scatter)
-        values, vectors = np.linalg.eigh(scatter + _RIDGE * (mean or 1.0) * np.eye(len(scatter)))
-        to, back = vectors / np.sqrt(values), vectors * np.sqrt(values)
-        sets = problem.objective.sets.seen_through(to)
-        scaled = Problem(replace(problem.objective, sets=sets), to.T @ problem.pull @ to)
-        found = projected_gradient(scaled, back.T @ start @ back, tol=self.tol, max_iter=self.max_iter, step=step)
+            rough = self._convex(samples[part], labels[part], count).factor
+            metric = rough.T @ rough
+        problem, to, back = self._problem(samples, labels, count).levelled()
+        if metric is None:
+            # In these coordinates similar samples lie tr M apart in the mean: a part of the margin, for a good metric.
+            start = _scaled(problem, np.eye(len(to)) * np.sqrt(self.margin / (4 * len(to))))
+        else:
+            metric = back.T @ metric @ back
+            weight = max(np.trace(metric), np.finfo(float).tiny) / len(metric)
+            start = np.linalg.cholesky(metric + _LIFT * weight * np.eye(len(metric))).T
+        found = convex_minimum(problem, start, tol=self.tol, max_iter=self.max_iter)
         return replace(found, factor=found.factor @ to.T)
 
     def _check_settings(self, features: int) -> None:
@@ -151,3 +154,16 @@ def _third(labels: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
     """Positions of every third sample of each class, all of a class below 6."""
     members = [np.flatnonzero(labels == name) for name in np.unique(labels)]
     return np.concatenate([own[::3] if len(own) >= 6 else own for own in members])
+
+
+def _scaled(problem: Problem, factor: Array) -> Array:
+    """The factor times the power of 2 at which the objective is least, since its scale is all that is unknown."""
+    value, doubled = (problem.at(scale * factor, gradient=False)[0] for scale in (1.0, 2.0))
+    ratio = 2.0 if doubled < value else 0.5
+    value, scale = min((value, 1.0), (doubled, 2.0))
+    while scale > _LEAST:
+        following = problem.at(ratio * scale * factor, gradient=False)[0]
+        if following >= value:
+            break
+        value, scale = following, ratio * scale
+    return scale * factor

@@ -1,6 +1,7 @@
 """PNCA, parameterised neighbourhood components analysis (Song et al., "Adaptive Neighborhood Metric Learning")."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +32,7 @@ class PNCA(MahalanobisTransformer):
         alpha: α > 0. A small α makes s_i so large that p_i = 1 everywhere and nothing is learnt (|S_i|^{1/α}).
         n_components: rows of L at most.
         normalize: whether to put means in the place of both sums, which cures small α; NCA is then no special case.
-        tol: decrease of the mean loss per query and step, below which the fit has converged.
+        tol: decrease of the mean of 1 - p_i per step, below which the fit has converged.
         max_iter: steps at most; a fit that needs more warns.
         n_jobs: threads; None is 1, -1 is all cores. The result does not depend on it.
 
@@ -51,7 +52,7 @@ class PNCA(MahalanobisTransformer):
         alpha: float = 1.0,
         n_components: int | None = None,
         normalize: bool = False,
-        tol: float = 1e-5,
+        tol: float = 1e-4,
         max_iter: int = 500,
         n_jobs: int | None = None,
     ) -> None:
@@ -74,9 +75,9 @@ class PNCA(MahalanobisTransformer):
         with threads(self.n_jobs) as count:
             objective = Objective(sets, self.alpha, 1.0, sigmoid, sums=not self.normalize, threads=count)
             self._warn_if_flat(objective.at(start, gradient=False).value)
-            problem = Problem(objective, np.zeros((width, width)))
-            solution = lbfgs(problem, start, tol=self.tol, max_iter=self.max_iter)
-        self._keep(solution, directions, self.max_iter)
+            problem, to, back = Problem(objective, np.zeros((width, width))).levelled()
+            found = lbfgs(problem, start @ back, tol=self.tol, max_iter=self.max_iter)
+        self._keep(replace(found, factor=found.factor @ to.T), directions, self.max_iter)
         return self
 
     def _warn_if_flat(self, wrong: float) -> None:

@@ -14,11 +14,12 @@ from vicinal.linear.neighbourhoods import Array
 from vicinal.linear.scoring import neighbour_accuracies
 
 Grid = Mapping[str, Sequence[Any]]
-Strategy = Literal["random", "halving", "grid"]
+Strategy = Literal["random", "racing", "halving", "grid"]
+Parts = list[tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]]
 
 _HALF_STEPS = [2.0**power for power in np.arange(-5, 5.5, 0.5)]  # 2^-5, 2^-4.5, ..., 2^5
 _LAMBDAS = [round(0.1 + 0.2 * step, 1) for step in range(8)]  # 0.1, 0.3, ..., 1.5
-_KEPT = 3  # one in so many survives a round of halving, which has so many times the samples of the one before
+_KEPT = 3  # one in so many survives a round; one of halving has so many times the samples of the one before
 
 PAPER_GRIDS: dict[str, Grid] = {
     "lanml-": {"regularization": _LAMBDAS, "gamma1": [-step for step in _HALF_STEPS], "gamma2": _HALF_STEPS},
@@ -47,11 +48,11 @@ class Search:
     """What a search found.
 
     Attributes:
-        estimator: of the best configuration, fitted on all samples.
+        estimator: of the best configuration, fitted on all samples unless the search was told not to.
         parameters: that configuration.
         neighbours: the best k for a k-nearest-neighbour classifier behind it.
         accuracy: its cross-validated accuracy. It is the best of many, so a little flattering.
-        trials: all that were tried on all samples, best first.
+        trials: all that were tried on all samples and folds, best first.
     """
 
     estimator: BaseEstimator
@@ -72,6 +73,7 @@ def search(
     folds: int = 5,
     seed: int = 0,
     samples: int | None = None,
+    refit: bool = True,
     n_jobs: int | None = -1,
     progress: bool = True,
 ) -> Search:
@@ -83,16 +85,19 @@ def search(
         y: their classes.
         grid: values to choose from, by parameter: ``PAPER_GRIDS["lanml-"]``, or your own.
         budget: how many configurations are drawn; ``"grid"`` tries all and needs none.
-        strategy: ``"random"`` tries every drawn configuration on all samples. ``"halving"`` tries all on a ninth of
-            them, the best third on a third, and the best third of those on all. ``"grid"`` is the whole grid.
+        strategy: ``"random"`` tries every drawn configuration on all samples and folds. ``"racing"`` tries all on one
+            fold, the best third on three, and the best third of those on all: 58 fits for 30 configurations and 5 folds
+            instead of 150. ``"halving"`` tries all on a ninth of the samples, the best third on a third, and the best
+            third of those on all. ``"grid"`` is the whole grid.
         folds: parts of the cross-validation; a class with fewer samples is not in every part.
         seed: draws configurations, folds and subsamples.
         samples: search on a stratified subsample of this size where X is larger; the result is fitted on all.
+        refit: whether the best configuration is fitted at the end.
         n_jobs: processes; -1 is one per core.
         progress: whether a bar is shown, on a terminal.
     """
-    if strategy not in ("random", "halving", "grid"):
-        raise ConfigError(unknown("strategy", str(strategy), ("random", "halving", "grid")))
+    if strategy not in ("random", "racing", "halving", "grid"):
+        raise ConfigError(unknown("strategy", str(strategy), ("random", "racing", "halving", "grid")))
     if budget < 1:
         raise ConfigError(f"a search tries at least 1 configuration, but budget = {budget} was given.")
     table, labels = np.asarray(X), np.asarray(y)
@@ -103,10 +108,13 @@ def search(
     shares = (_KEPT**2, _KEPT, 1) if strategy == "halving" and len(configurations) > _KEPT else (1,)
     for share in shares:
         part = within[_subsample(labels[within], max(len(within) // share, 4 * folds), seed)]
-        trials = _tried(estimator, table[part], labels[part], configurations, folds, seed, n_jobs, progress)
+        parts = _folds(labels[part], folds, seed)
+        rounds = [parts[:1], parts[1:3], parts[3:]] if strategy == "racing" and folds > 3 else [parts]
+        trials = _tried(estimator, table[part], labels[part], configurations, rounds, n_jobs, progress)
         configurations = [trial.parameters for trial in trials[: -(-len(trials) // _KEPT)]]
     best = trials[0]
-    fitted = clone(estimator).set_params(**best.parameters).fit(X, y)
+    chosen = clone(estimator).set_params(**best.parameters)
+    fitted = chosen.fit(X, y) if refit else chosen
     return Search(fitted, best.parameters, int(best.accuracies.argmax()) + 1, best.best, tuple(trials))
 
 
@@ -129,32 +137,40 @@ def _subsample(labels: npt.NDArray[Any], size: int, seed: int) -> npt.NDArray[np
     return np.sort(np.concatenate(shares))
 
 
+def _folds(labels: npt.NDArray[Any], folds: int, seed: int) -> Parts:
+    from sklearn.model_selection import StratifiedKFold
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The least populated class", category=UserWarning)
+        return list(StratifiedKFold(folds, shuffle=True, random_state=seed).split(labels, labels))
+
+
 def _tried(
     estimator: BaseEstimator,
     X: npt.NDArray[Any],
     y: npt.NDArray[Any],
     configurations: list[dict[str, Any]],
-    folds: int,
-    seed: int,
+    rounds: list[Parts],
     n_jobs: int | None,
     progress: bool,
 ) -> list[Trial]:
-    """Every configuration on every fold, best first; of equals the one that was drawn first."""
-    from joblib import Parallel, delayed  # type: ignore[import-untyped]
-    from sklearn.model_selection import StratifiedKFold
+    """Configurations on the folds of one round after the other, of which each keeps the best third for the next.
 
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The least populated class", category=UserWarning)
-        parts = list(StratifiedKFold(folds, shuffle=True, random_state=seed).split(X, y))
-    tasks = [(number, part) for number in range(len(configurations)) for part in parts]
-    parallel = Parallel(n_jobs=n_jobs, return_as="generator")
-    results: Iterable[Array] = parallel(
-        delayed(_accuracies)(estimator, configurations[number], X, y, *part) for number, part in tasks
-    )
-    curves = np.array(list(_followed(results, len(tasks), progress)))
-    means = curves.reshape(len(configurations), len(parts), -1).mean(axis=1)
-    trials = [Trial(parameters, mean) for parameters, mean in zip(configurations, means, strict=True)]
-    return sorted(trials, key=lambda trial: -trial.best)
+    Those of the last round are returned, best first; of equals the one that led before, or was drawn first.
+    """
+    from joblib import Parallel, delayed  # type: ignore[import-untyped]
+
+    curves: dict[int, list[Array]] = {number: [] for number in range(len(configurations))}
+    for last, parts in enumerate(rounds, start=1 - len(rounds)):
+        tasks = [(number, part) for number in curves for part in parts]
+        results: Iterable[Array] = Parallel(n_jobs=n_jobs, return_as="generator")(
+            delayed(_accuracies)(estimator, configurations[number], X, y, *part) for number, part in tasks
+        )
+        for (number, _), curve in zip(tasks, _followed(results, len(tasks), progress), strict=True):
+            curves[number].append(curve)
+        ranked = sorted(curves, key=lambda number: -np.mean(curves[number], axis=0).max())
+        curves = {number: curves[number] for number in (ranked[: -(-len(ranked) // _KEPT)] if last else ranked)}
+    return [Trial(configurations[number], np.mean(found, axis=0)) for number, found in curves.items()]
 
 
 def _accuracies(

@@ -1,6 +1,6 @@
 """Minimisers of F(M) + <P, M> over M ⪰ 0: accelerated projected gradient, and L-BFGS on a factor of M."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from vicinal.linear.objective import Objective
 _GROWTH = 1.1  # of an accepted step: one never grown stays short, one grown faster is halved again at a cost each time
 _PATIENCE = 3  # iterations in a row that must bring almost nothing before a minimum is believed
 _BEYOND = 1e60  # entries of a factor that no data calls for
+_RIDGE = 1e-3  # of the mean scatter, added where coordinates are divided by it
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,20 @@ class Problem:
     def at(self, factor: Array, *, gradient: bool = True) -> tuple[float, Array]:
         """Value and gradient in M at M = factorᵀ factor."""
         found = self.objective.at(factor, gradient=gradient)
-        return found.value + float(np.einsum("ri,ij,rj->", factor, self.pull, factor)), found.gradient + self.pull
+        return found.value + float(np.vdot(factor @ self.pull, factor)), found.gradient + self.pull
+
+    def levelled(self) -> tuple["Problem", Array, Array]:
+        """The same problem in coordinates x · to, in which similar samples scatter alike in all directions.
+
+        There curvature is alike in all directions, too, and a solver needs tens of steps instead of hundreds. Returned
+        with ``to`` and its inverse ``back``: a factor L of M becomes L · back there, one found there L · toᵀ here.
+        """
+        scatter = self.objective.sets.similar_scatter()
+        mean = np.trace(scatter) / len(scatter)
+        values, vectors = np.linalg.eigh(scatter + _RIDGE * (mean or 1.0) * np.eye(len(scatter)))
+        to, back = vectors / np.sqrt(values), vectors * np.sqrt(values)
+        sets = self.objective.sets.seen_through(to)
+        return Problem(replace(self.objective, sets=sets), to.T @ self.pull @ to), to, back
 
 
 @dataclass(frozen=True)
@@ -40,7 +54,7 @@ class Solution:
         iterations: steps taken.
         converged: whether the steps had stopped paying, rather than run out.
         reason: why it stopped, in words.
-        step: length of its last gradient step; None where it takes none.
+        step: length of a gradient step in M that suits the place; None where nothing is known.
     """
 
     factor: Array
@@ -61,8 +75,35 @@ def project(matrix: Array) -> tuple[Array, Array]:
     return factor.T @ factor, factor
 
 
+def convex_minimum(problem: Problem, start: Array, *, tol: float, max_iter: int) -> Solution:
+    """The optimum of a convex F: L-BFGS on a full factor runs ahead, projected gradient steps end it.
+
+    On a square factor every local minimum is a global one, and curvature learnt on the way saves most of the steps.
+    What a factor alone does badly, to let go of directions and to see that none is missing, is what a projected
+    gradient step does well: where it still gains, it goes on.
+
+    Args:
+        problem: what to minimise.
+        start: L to begin with, square. A singular one is allowed, since projected gradient steps leave its span.
+        tol: decrease of the objective per iteration that counts as nothing, as a share of max(1, its value).
+        max_iter: how many steps to take at most.
+    """
+    ahead = lbfgs(problem, start, tol=tol, max_iter=max_iter)
+    if ahead.iterations >= max_iter:
+        return ahead
+    metric, left = ahead.factor.T @ ahead.factor, max_iter - ahead.iterations
+    found = projected_gradient(problem, metric, tol=tol, max_iter=left, step=ahead.step, patience=1)
+    return replace(found, iterations=ahead.iterations + found.iterations)
+
+
 def projected_gradient(
-    problem: Problem, start: Array, *, tol: float, max_iter: int, step: float | None = None
+    problem: Problem,
+    start: Array,
+    *,
+    tol: float,
+    max_iter: int,
+    step: float | None = None,
+    patience: int = _PATIENCE,
 ) -> Solution:
     """Accelerated projected gradient with backtracking: for a convex F the optimum, from any start.
 
@@ -77,30 +118,34 @@ def projected_gradient(
         tol: decrease of the objective per iteration that counts as nothing, as a share of max(1, its value).
         max_iter: how many steps to take at most.
         step: s to begin with; a bad guess costs some halvings.
+        patience: iterations in a row that must bring almost nothing before a minimum is believed.
     """
     step = step or 1.0
     current, factor = project(start)
-    ahead, ahead_factor, momentum, idle = current, factor, 1.0, 0
-    value = previous = problem.at(factor, gradient=False)[0]
+    ahead, momentum, idle = current, 1.0, 0
+    base, gradient = problem.at(factor)
+    previous = base
     for iteration in range(1, max_iter + 1):
-        base, gradient = problem.at(ahead_factor)
         while True:
             reached, factor = project(ahead - step * gradient)
             move = reached - ahead
             value = problem.at(factor, gradient=False)[0]
             bound = base + float(np.vdot(gradient, move)) + float(np.vdot(move, move)) / (2 * step)
-            if value <= bound + 1e-14 * abs(base):
+            nothing = base - bound <= tol * max(abs(base), 1) and value <= base  # a shorter step would not pay either
+            if value <= bound + 1e-14 * abs(base) or nothing:
                 break
             step /= 2
         if float(np.vdot(ahead - reached, reached - current)) > 0 or value > previous:
             momentum = 1.0
         following = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
-        ahead, ahead_factor = project(reached + (momentum - 1) / following * (reached - current))
+        leap = reached + (momentum - 1) / following * (reached - current)
         current, momentum, step = reached, following, step * _GROWTH
         idle = idle + 1 if abs(previous - value) <= tol * max(abs(value), 1) else 0
-        if idle == _PATIENCE:
-            return Solution(factor, value, iteration, True, f"{_PATIENCE} steps gained less than {tol:g}", step)
+        if idle == patience:
+            return Solution(factor, value, iteration, True, f"{patience} steps gained less than {tol:g}", step)
         previous = value
+        ahead, ahead_factor = project(leap)
+        base, gradient = problem.at(ahead_factor)
     return Solution(factor, value, max_iter, False, f"{max_iter} steps were taken", step)
 
 
@@ -110,12 +155,14 @@ def lbfgs(problem: Problem, start: Array, *, tol: float, max_iter: int) -> Solut
     Args:
         problem: what to minimise.
         start: L to begin with. Rows of zeros stay zero: there the gradient in L vanishes.
-        tol: decrease of the objective per iteration that counts as nothing, as a share of max(1, its value).
+        tol: decrease of the objective per iteration, in the mean of three, that counts as nothing, as a share of
+            max(1, its value).
         max_iter: how many steps to take at most.
     """
-    from scipy.optimize import minimize
+    from scipy.optimize import OptimizeResult, minimize
 
-    best = (np.inf, start)
+    seen: list[tuple[Array, Array]] = []  # the last two factors, with the gradients in M there
+    best, values = (np.inf, start), [np.inf]
 
     def at(flat: Array) -> tuple[float, Array]:
         nonlocal best
@@ -123,23 +170,35 @@ def lbfgs(problem: Problem, start: Array, *, tol: float, max_iter: int) -> Solut
         if not np.abs(factor).max() < _BEYOND:
             raise _FlatError
         value, gradient = problem.at(factor)
-        best = min(best, (value, factor), key=lambda pair: pair[0])
+        if value < best[0]:
+            best = value, factor.copy()
+            seen[:] = [*seen[-1:], (best[1], gradient)]
         return value, (2 * factor @ gradient).ravel()
 
-    options = {"maxiter": max_iter, "maxfun": 20 * max_iter, "ftol": tol, "gtol": 1e-10, "maxcor": 20}
-    steps = 0
+    def follow(intermediate_result: OptimizeResult) -> None:
+        values.append(float(intermediate_result.fun))
+        recent = values[-_PATIENCE - 1 :]
+        if len(recent) > _PATIENCE and recent[0] - recent[-1] <= _PATIENCE * tol * max(abs(recent[-1]), 1):
+            raise StopIteration
 
-    def count(_: Array) -> None:
-        nonlocal steps
-        steps += 1
-
+    options = {"maxiter": max_iter, "maxfun": 20 * max_iter, "ftol": 1e-15, "gtol": 1e-10, "maxcor": 20}
     try:
-        found = minimize(at, start.ravel(), jac=True, method="L-BFGS-B", options=options, callback=count)
+        found = minimize(at, start.ravel(), jac=True, method="L-BFGS-B", options=options, callback=follow)
     except _FlatError:  # the objective hardly changes however far one goes
-        return Solution(best[1], best[0], steps, True, "the objective is flat")
+        return Solution(best[1], best[0], len(values) - 1, True, "the objective is flat")
     # A line search that finds nothing better says that rounding, or the kink of a bare hinge, is all that is left.
-    settled = bool(found.success) or "ABNORMAL" in str(found.message)
-    return Solution(found.x.reshape(start.shape), float(found.fun), int(found.nit), settled, str(found.message))
+    settled = found.nit < max_iter and found.nfev < options["maxfun"]
+    return Solution(best[1], best[0], int(found.nit), settled, str(found.message), _secant_step(seen))
+
+
+def _secant_step(seen: list[tuple[Array, Array]]) -> float | None:
+    """The step that maps the last change of the gradient in M to the change of M (Barzilai & Borwein 1988)."""
+    if len(seen) < 2:
+        return None
+    (before, slope_before), (after, slope_after) = seen
+    move, change = after.T @ after - before.T @ before, slope_after - slope_before
+    bend = float(np.vdot(move, change))
+    return float(np.vdot(move, move)) / bend if bend > 0 else None
 
 
 class _FlatError(Exception):

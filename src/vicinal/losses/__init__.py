@@ -7,6 +7,7 @@ from vicinal.losses.circle import CircleLoss
 from vicinal.losses.clustering import ClusteringLoss
 from vicinal.losses.contrastive import ContrastiveLoss
 from vicinal.losses.discriminative_deep_metric import DiscriminativeDeepMetricLoss
+from vicinal.losses.hard_exemplar import HardExemplarLoss, orientation_errors
 from vicinal.losses.hardest_pairs import HPHNLoss
 from vicinal.losses.hierarchical_triplet import HierarchicalTripletLoss
 from vicinal.losses.improved import ImprovedLiftedStructureLoss, ImprovedNPairLoss, ImprovedProxyNCALoss
@@ -39,6 +40,7 @@ __all__ = [
     "CrossBatchMemory",
     "DiscriminativeDeepMetricLoss",
     "HPHNLoss",
+    "HardExemplarLoss",
     "HierarchicalTripletLoss",
     "ImprovedLiftedStructureLoss",
     "ImprovedNPairLoss",
@@ -61,5 +63,6 @@ __all__ = [
     "TripletLoss",
     "active_share",
     "inseparable_shares",
+    "orientation_errors",
     "reduce",
 ]

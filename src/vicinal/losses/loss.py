@@ -72,10 +72,13 @@ class Loss(nn.Module, ABC):
     Attributes:
         both_members: whether the core looks at a positive pair from both of its ends and so wants ``partner``.
         takes_reference: whether other rows may take the batch's place; not for proxies or a clustering of the batch.
+        replayable: whether a step recorded on a GPU may be replayed: what the loss does depends on tensors alone, never
+            on something that it counts or decides in Python.
     """
 
     both_members: bool = False
     takes_reference: bool = True
+    replayable: bool = True
 
     def __init__(self, reduction: Reduction) -> None:
         super().__init__()

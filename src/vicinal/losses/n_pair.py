@@ -11,6 +11,7 @@ from vicinal.errors import ConfigError, DataError, unknown
 from vicinal.geometry import inner_products, log_sum_exp, pairwise_distances, squared_lengths, unit_rows
 from vicinal.losses.loss import Comparisons, Loss
 from vicinal.losses.reduction import Reduction, Terms
+from vicinal.tuples import in_blocks
 
 Similarity = Literal["dot", "distance"]
 
@@ -79,7 +80,7 @@ class NPairLoss(Loss):
                     f"a batch in blocks [a; p] has two rows for each pair, but {len(embeddings)} rows came. "
                     f"Use NPairSampler, or NPairLoss without `blocks`."
                 )
-            (embeddings, reference), (labels, reference_labels) = embeddings.chunk(2), labels.chunk(2)
+            (embeddings, reference), (labels, reference_labels) = embeddings.chunk(2), in_blocks(labels, 2)
         compared = super().comparisons(embeddings, labels, reference, reference_labels, own)
         return replace(compared, penalty=self.penalty(embeddings, embeddings if reference is None else reference))
 

@@ -1,6 +1,6 @@
 """HDML: Hardness-Aware Deep Metric Learning (Zheng, Chen, Lu and Zhou, CVPR 2019)."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from vicinal.losses.reduction import reduce
 from vicinal.losses.triplet import TripletLoss
 from vicinal.methods.optimisation import Optimisation, fuse
 from vicinal.methods.plain import Sampler, collapsed_loss, describe_batch
+from vicinal.methods.recording import Recorder, Work, differentiate, learnt
 from vicinal.methods.windows import WindowedMean
 from vicinal.models.embedder import Embedder
 from vicinal.parallel import average_gradients, gather
@@ -99,6 +100,7 @@ class HDML:
     settings: Hardness
     schedule: LRScheduler | None = None
     _seen: tuple[Tensor, Tensor] | None = field(default=None, init=False, repr=False)
+    _recorder: Recorder = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         checked(self.loss)
@@ -114,6 +116,8 @@ class HDML:
             if isinstance(module, (nn.Linear, nn.Conv2d))  # the authors leave batch norms out
             for parameter in module.parameters(recurse=False)
         ]
+        parameters = learnt(self.optimizer, self.auxiliary)
+        self._recorder = Recorder(self.embedder, parameters, pure=self.loss.replayable)
 
     @classmethod
     def optimised(
@@ -163,16 +167,32 @@ class HDML:
 
     def step(self, batch: Batch) -> dict[str, Tensor]:
         """Take one step of each of the three optimisations; return what the step was worth."""
-        features, labels = gather(self.embedder.features(batch.inputs), batch.labels)
+        done = self._recorder(self._work, batch)
+        scalars = dict(done.scalars)
+        real, real_share = scalars["real_loss"], scalars["hardness/w"]
+        self.average_loss.add(real_share * real if self.reading.averaged == "weighted" else real)
+        if "generator/J_recon" in scalars:
+            self.generator_loss.add(scalars["generator/J_recon"] + scalars["generator/J_soft"])
+        average_gradients(self._recorder.parameters)
+        self.optimizer.step()
+        self.auxiliary.step()
+        if self.schedule is not None:
+            self.schedule.step()
+        self._seen = done.seen[0], done.seen[1]
+        return scalars
+
+    def _work(self, inputs: Tensor, labels: Tensor) -> Work:
+        """Embed, synthesise, score; differentiate each loss by its own parameters."""
+        features, labels = gather(self.embedder.features(inputs), labels)
         embeddings = self.embedder.embed(features)
         factor, real_share = self._factor(), self._real_share()
         real, free = self._score(self.loss.comparisons(embeddings, labels))
         real = real + self._decay()
-        source = embeddings if self.settings.syn_grad == "full" else self.embedder.embed(features.detach())
-        found = self.synthesis(source, labels, 1 - factor, self.embedder.embed)
+        reached = features if self.settings.syn_grad == "full" else features.detach()
+        source = embeddings if self.settings.syn_grad == "full" else self.embedder.embed(reached)
+        found = self.synthesis(source, labels, 1 - factor, self.embedder.embed, reached)
         synthetic, still_free = self._score(found.comparisons)
         objective = real_share * real + (1 - real_share) * synthetic
-        self.average_loss.add(real_share * real if self.reading.averaged == "weighted" else real)
         scalars = {
             "loss": objective,
             "real_loss": real,
@@ -183,23 +203,21 @@ class HDML:
             "zero_loss_share/synthetic": still_free,
         }
         own, known = self.classifier.own_loss(features, labels)
-        _differentiate(own, self.classifier.parameters())
+        differentiate(own, list(self.classifier.parameters()))
         if found.regenerated is not None and found.label_cost is not None and found.labels_kept is not None:
             reading = self.reading
             recon = reading.reconstruction_factor * reconstruction_cost(
                 features, found.regenerated, reading.reconstruction
             )
             label = reading.label_factor * found.label_cost
-            self.generator_loss.add(recon + label)
             if self.generator is not None:
-                _differentiate(recon + label, self.generator.parameters(), keep=True)
+                differentiate(recon + label, list(self.generator.parameters()), keep=True)
             scalars |= {"generator/J_recon": recon, "generator/J_soft": label}
             scalars |= {"label_share/real": known, "label_share/synthetic": found.labels_kept}
-        _differentiate(objective, self._parameters(self.optimizer))
-        self._update()
-        self._seen = features.detach(), labels
+        differentiate(objective, learnt(self.optimizer))
         scalars = {name: value.detach() for name, value in scalars.items()}
-        return scalars | describe_batch(embeddings.detach(), labels, self.loss)
+        scalars |= describe_batch(embeddings.detach(), labels, self.loss)
+        return Work(scalars, (features.detach(), labels))
 
     def exhibits(self) -> Sequence[Exhibit]:
         """One tuple of the last batch, as the network sees it now."""
@@ -211,7 +229,7 @@ class HDML:
         for module in (self.embedder, self.generator):
             if module is not None:
                 module.eval()  # a picture must not move a batch norm's averages
-        shown = tuple_scatter(self.synthesis, embeddings, labels, pull, self.embedder.embed)
+        shown = tuple_scatter(self.synthesis, embeddings, labels, pull, self.embedder.embed, features)
         return () if shown is None else (shown,)
 
     def collapsed_loss(self, batch: Batch) -> float:
@@ -258,14 +276,6 @@ class HDML:
             return 0.0
         return self.reading.weight_decay / 2 * torch.stack([p.square().sum() for p in self._decaying]).sum()
 
-    def _update(self) -> None:
-        parameters = [p for optimizer in (self.optimizer, self.auxiliary) for p in self._parameters(optimizer)]
-        average_gradients(parameters)
-        self.optimizer.step()
-        self.auxiliary.step()
-        if self.schedule is not None:
-            self.schedule.step()
-
     def _parts(self) -> dict[str, Any]:
         parts = {
             "embedder": self.embedder,
@@ -279,15 +289,3 @@ class HDML:
             "generator_loss": self.generator_loss,
         }
         return {name: part for name, part in parts.items() if part is not None}
-
-    @staticmethod
-    def _parameters(optimizer: Optimizer) -> list[nn.Parameter]:
-        return [parameter for group in optimizer.param_groups for parameter in group["params"]]
-
-
-def _differentiate(loss: Float[Tensor, ""], parameters: Iterable[nn.Parameter], *, keep: bool = False) -> None:
-    """Put the gradient of ``loss`` into ``parameters`` and nowhere else; ``keep`` leaves the graph for another loss."""
-    wanted = [parameter for parameter in parameters if parameter.requires_grad]
-    gradients = torch.autograd.grad(loss, wanted, retain_graph=keep, allow_unused=True)
-    for parameter, gradient in zip(wanted, gradients, strict=True):
-        parameter.grad = gradient

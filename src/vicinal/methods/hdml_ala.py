@@ -111,6 +111,10 @@ class HDMLALA:
         epochs: int,
     ) -> "HDMLALA":
         """With all optimisers; ``loss`` has ``blocks``, the form in which HDML synthesises triplets."""
+        if settings.members == "real":
+            raise ConfigError(
+                'HDML + ALA scores regenerated triplets, but members="real" came. Use members="regenerated".'
+            )
         if not loss.blocks or not settings.generate:
             raise ConfigError(
                 "HDML + ALA synthesises one negative for each triplet and regenerates it, but a loss without `blocks` "

@@ -1,7 +1,7 @@
 """HTL: Deep Metric Learning with Hierarchical Triplet Loss (Ge, Huang, Dong and Scott, ECCV 2018)."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -137,6 +137,11 @@ class HTL:
         self.loss.to(device)
         fuse(self.optimizer, device)
         self._plant(self.tree)
+
+    def read_by(
+        self, resident: Resident | None, *, workers: int, progress: Callable[[int], None] | None = None
+    ) -> None:
+        self.embed = replace(self.embed, resident=resident, workers=workers, progress=progress)
 
     def batches(self, epoch: int) -> Sequence[Sequence[int]]:
         """Embed all training records, rebuild the tree, and draw this epoch's batches."""

@@ -16,11 +16,12 @@ from vicinal.geometry import arc_distances, pairwise_distances, unit_rows
 from vicinal.losses.loss import Comparisons
 from vicinal.methods.optimisation import Optimisation, fuse
 from vicinal.methods.plain import Sampler, collapsed_loss, describe_batch
+from vicinal.methods.recording import Recorder, Work, differentiate, learnt
 from vicinal.models.embedder import Embedder
 from vicinal.parallel import average_gradients, gather, processes
 from vicinal.synthesis.embedding_expansion import EmbeddingExpansion
 from vicinal.synthesis.optimal_negatives import OptimalNegatives, grows_with_likeness, positive_pairs, reduce_pairs
-from vicinal.tuples import one_batch, other_class
+from vicinal.tuples import other_class
 
 SHOWN = 6  # pairs of pairs in the report
 
@@ -56,6 +57,11 @@ class LoOp:
     optimizer: Optimizer
     schedule: LRScheduler | None = None
     _seen: tuple[Tensor, Tensor, Tensor] | None = field(default=None, init=False, repr=False)
+    _recorder: Recorder = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        pure = self.loss.loss.replayable
+        self._recorder = Recorder(self.embedder, learnt(self.optimizer), pure=pure)
 
     @classmethod
     def optimised(
@@ -89,21 +95,23 @@ class LoOp:
 
     def step(self, batch: Batch) -> dict[str, Tensor]:
         """Take one optimisation step; return what the step was worth."""
-        raw = self.embedder.embed(self.embedder.features(batch.inputs))
-        embeddings, labels = gather(raw, batch.labels)
-        with one_batch(batch.largest_class):
-            comparisons = self.loss.comparisons(embeddings, labels)
-            loss = reduce_pairs(self.loss.loss, comparisons)
-            described = describe_batch(embeddings.detach(), labels, self.loss)
-            described |= self._hardest(comparisons, embeddings.detach(), labels)
-        self.optimizer.zero_grad(set_to_none=True)
-        torch.autograd.backward(loss)
-        average_gradients([p for group in self.optimizer.param_groups for p in group["params"]])
+        done = self._recorder(self._work, batch)
+        average_gradients(self._recorder.parameters)
         self.optimizer.step()
         if self.schedule is not None:
             self.schedule.step()
-        self._seen = embeddings.detach(), labels, batch.indices
-        return {"loss": loss.detach(), **described}
+        self._seen = done.seen[0], done.seen[1], batch.indices
+        return dict(done.scalars)
+
+    def _work(self, inputs: Tensor, labels: Tensor) -> Work:
+        """Embed, find what lies between, score, differentiate."""
+        embeddings, labels = gather(self.embedder.embed(self.embedder.features(inputs)), labels)
+        comparisons = self.loss.comparisons(embeddings, labels)
+        loss = reduce_pairs(self.loss.loss, comparisons)
+        described = describe_batch(embeddings.detach(), labels, self.loss)
+        described |= self._hardest(comparisons, embeddings.detach(), labels)
+        differentiate(loss, self._recorder.parameters)
+        return Work({"loss": loss.detach(), **described}, (embeddings.detach(), labels))
 
     def collapsed_loss(self, batch: Batch) -> float:
         return collapsed_loss(self.loss, batch.labels, self.embedder.dim or self.embedder.width)

@@ -1,12 +1,13 @@
 """What the loop asks of a method. Training loops fork at the update step, so the seam is there."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from vicinal.data.records import Batch
+from vicinal.data.resident import Resident
 from vicinal.exhibits import Exhibit
 from vicinal.models.embedder import Embedder
 
@@ -65,3 +66,14 @@ class Method(Protocol):
         ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+@runtime_checkable
+class ReadsRecords(Protocol):
+    """A method that embeds training records to plan an epoch (HTL's tree); told how, before ``batches`` is asked."""
+
+    def read_by(
+        self, resident: Resident | None, *, workers: int, progress: Callable[[int], None] | None = None
+    ) -> None:
+        """Take images from the device where they are, read files with ``workers`` processes, say how many are done."""
+        ...

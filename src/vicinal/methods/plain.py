@@ -1,7 +1,7 @@
 """The method that every other one is measured against: embed, score, step."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
@@ -14,9 +14,9 @@ from vicinal.data.records import Batch
 from vicinal.exhibits import Exhibit
 from vicinal.losses.activity import active_share
 from vicinal.methods.optimisation import Optimisation, fuse
+from vicinal.methods.recording import Recorder, Work, differentiate, learnt
 from vicinal.models.embedder import Embedder
 from vicinal.parallel import average_gradients, gather
-from vicinal.tuples import one_batch
 
 
 class Sampler(Protocol):
@@ -46,6 +46,11 @@ class Plain:
     sampler: Sampler
     optimizer: Optimizer
     schedule: LRScheduler | None = None
+    _recorder: Recorder = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        pure = bool(getattr(self.loss, "replayable", False))
+        self._recorder = Recorder(self.embedder, learnt(self.optimizer), pure=pure)
 
     @classmethod
     def optimised(
@@ -74,18 +79,20 @@ class Plain:
 
     def step(self, batch: Batch) -> dict[str, Tensor]:
         """Take one optimisation step; return what the step was worth."""
-        raw = self.embedder.embed(self.embedder.features(batch.inputs))
-        embeddings, labels = gather(raw, batch.labels)
-        with one_batch(batch.largest_class):
-            loss = self.loss(embeddings, labels)
-            described = describe_batch(embeddings.detach(), labels, self.loss)
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        average_gradients(self._parameters())
+        done = self._recorder(self._work, batch)
+        average_gradients(self._recorder.parameters)
         self.optimizer.step()
         if self.schedule is not None:
             self.schedule.step()
-        return {"loss": loss.detach(), **described}
+        return dict(done.scalars)
+
+    def _work(self, inputs: Tensor, labels: Tensor) -> Work:
+        """Embed, score, differentiate."""
+        embeddings, labels = gather(self.embedder.embed(self.embedder.features(inputs)), labels)
+        loss = self.loss(embeddings, labels)
+        described = describe_batch(embeddings.detach(), labels, self.loss)
+        differentiate(loss, self._recorder.parameters)
+        return Work({"loss": loss.detach(), **described})
 
     def collapsed_loss(self, batch: Batch) -> float:
         return collapsed_loss(self.loss, batch.labels, self.embedder.dim or self.embedder.width)
@@ -107,9 +114,6 @@ class Plain:
         self.optimizer.load_state_dict(state["optimizer"])
         if self.schedule is not None:
             self.schedule.load_state_dict(state["schedule"])
-
-    def _parameters(self) -> list[nn.Parameter]:
-        return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
 
 
 def describe_batch(embeddings: Tensor, labels: Tensor, loss: nn.Module) -> dict[str, Tensor]:

@@ -11,7 +11,8 @@ class WindowedMean:
     """The mean over the last completed window of steps, windows not overlapping; values that are NaN are skipped.
 
     HDML's authors average J_avg and J_gen so, over 64 steps whatever an epoch is. Until the first window is complete
-    ``last`` is ``initial``. Values stay on their device: which step ends a window is known without looking at them.
+    ``last`` is ``initial``. Values stay on their device, in tensors that a recorded step may read: which step ends a
+    window is known without looking at them.
 
     Args:
         window: steps in a window.
@@ -38,13 +39,14 @@ class WindowedMean:
         """Count one step's value."""
         value = value.detach().float()
         known = ~value.isnan()
-        self._sum = self._sum + torch.where(known, value, 0.0)
-        self._count = self._count + known
+        self._sum += torch.where(known, value, 0.0)
+        self._count += known
         self.steps += 1
         if self.steps % self.window == 0:
-            self.last = torch.where(self._count > 0, self._sum / self._count, self.last)
-            self.first = torch.where(self.first.isinf() & (self._count > 0), self.last, self.first)
-            self._sum, self._count = torch.zeros_like(self._sum), torch.zeros_like(self._count)
+            self.last.copy_(torch.where(self._count > 0, self._sum / self._count, self.last))
+            self.first.copy_(torch.where(self.first.isinf() & (self._count > 0), self.last, self.first))
+            self._sum.zero_()
+            self._count.zero_()
 
     def relative(self) -> Float[Tensor, ""]:
         """The last window over the first; infinite until there is one."""
@@ -52,10 +54,13 @@ class WindowedMean:
         return torch.where(self.first.isinf(), torch.inf, ratio)
 
     def state_dict(self) -> dict[str, Any]:
-        sums = {"sum": self._sum, "count": self._count}
-        return {"steps": self.steps, "last": self.last, "first": self.first, **sums}
+        tensors = {name: tensor.clone() for name, tensor in self._tensors().items()}
+        return {"steps": self.steps, **tensors}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        device, self.steps = self.last.device, int(state["steps"])
-        self.last, self.first = state["last"].to(device), state["first"].to(device)
-        self._sum, self._count = state["sum"].to(device), state["count"].to(device)
+        self.steps = int(state["steps"])
+        for name, tensor in self._tensors().items():
+            tensor.copy_(state[name])
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return {"last": self.last, "first": self.first, "sum": self._sum, "count": self._count}

@@ -11,6 +11,7 @@ from torch.nn import functional
 from vicinal.errors import ConfigError
 
 Pooling = Literal["average", "max", "both"]
+Role = Literal["query", "gallery"]
 
 
 class Embedder(nn.Module):
@@ -37,15 +38,26 @@ class Embedder(nn.Module):
         self.width = int(backbone.width)  # type: ignore[arg-type]
         self.head = nn.Identity() if dim is None else nn.Linear(self.width, dim)
         self.precision: torch.dtype | None = None
+        self.recorded = False
         self._compiled: Callable[[Tensor], Tensor] | None = None
 
-    def accelerate(self, precision: torch.dtype | None, *, compiled: bool = False) -> None:
+    def stream(self, role: Role | None) -> "Embedder":
+        """The network that rows of a role go through: this one, whatever they are (``TwoStreamEmbedder`` has two)."""
+        return self
+
+    @property
+    def compiled(self) -> bool:
+        return self._compiled is not None
+
+    def accelerate(self, precision: torch.dtype | None, *, compiled: bool = False, recorded: bool = False) -> None:
         """Train the backbone in a lower precision, or compiled; what is deployed and measured stays as it is.
+
+        ``recorded`` lets methods record their steps on a GPU and replay them (``methods.recording``).
 
         Precision is settled here and nowhere else: ``features`` returns float32 or more, so a head, a loss and whatever
         a method adds never meet half precision.
         """
-        self.precision = precision
+        self.precision, self.recorded = precision, recorded
         # Not a submodule, or its parameters would be listed twice.
         object.__setattr__(self, "_compiled", torch.compile(self.backbone) if compiled else None)
 

@@ -4,6 +4,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vicinal.errors import ConfigError
+from vicinal.models.attention import Attention, attend
 from vicinal.models.backbone import Backbone
 from vicinal.models.folding import convolve
 from vicinal.models.preprocessing import IMAGENET
@@ -21,21 +22,23 @@ class ResNet(Backbone):
     Args:
         depth: 18 or 50.
         freeze_norm: keep batch norm as it is while training, see ``Backbone``.
+        attention: what stands in every residual block, before its input is added: nothing, or ``"fcam"``. Public files
+            have no weights for it; ``load_weights(..., strict=False)`` loads the rest.
     """
 
     preprocessing = IMAGENET
     classifiers = ("fc.",)
     public_file = "torchvision's resnet18-f37072fd.pth or resnet50-0676ba61.pth"
 
-    def __init__(self, depth: int = 50, *, freeze_norm: bool = False) -> None:
+    def __init__(self, depth: int = 50, *, freeze_norm: bool = False, attention: Attention = "none") -> None:
         super().__init__(freeze_norm=freeze_norm)
         if depth not in _DEPTHS:
             raise ConfigError(f"ResNet has a depth of {' or '.join(map(str, _DEPTHS))}, but depth={depth} came.")
-        self.depth = depth
+        self.depth, self.attention = depth, attention
         self.conv1 = nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)
         self.bn1 = nn.BatchNorm2d(64)
         repeats, bottleneck = _DEPTHS[depth]
-        block, expansion = (_Bottleneck, 4) if bottleneck else (_Basic, 1)
+        block, expansion = (_Bottleneck, 4) if bottleneck else (BasicBlock, 1)
         before = 64
         for stage, (count, width) in enumerate(zip(repeats, _WIDTHS, strict=True), start=1):
             blocks: list[nn.Module] = []
@@ -46,6 +49,7 @@ class ResNet(Backbone):
             self.add_module(f"layer{stage}", nn.Sequential(*blocks))
         self.width = before
         self._initialise()
+        attend(self, attention)
 
     def forward(self, inputs: Tensor) -> Tensor:
         maps = functional.relu(convolve(inputs, self.conv1, self.bn1), inplace=True)
@@ -55,8 +59,8 @@ class ResNet(Backbone):
         return maps
 
 
-class _Basic(nn.Module):
-    """y = ReLU(x + f(x)) with two 3x3 convolutions in f."""
+class BasicBlock(nn.Module):
+    """y = ReLU(x + f(x)) with two 3x3 convolutions in f, and attention to what f gives where there is any."""
 
     def __init__(self, before: int, width: int, *, stride: int) -> None:
         super().__init__()
@@ -64,11 +68,12 @@ class _Basic(nn.Module):
         self.bn1 = nn.BatchNorm2d(width)
         self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
         self.bn2 = nn.BatchNorm2d(width)
+        self.width, self.attention = width, nn.Identity()
         self.downsample = _shortcut(before, width, stride)
 
     def forward(self, inputs: Tensor) -> Tensor:
         maps = functional.relu(convolve(inputs, self.conv1, self.bn1), inplace=True)
-        maps = convolve(maps, self.conv2, self.bn2)
+        maps = self.attention(convolve(maps, self.conv2, self.bn2))
         return functional.relu(maps + self.downsample(inputs), inplace=True)
 
 
@@ -83,12 +88,13 @@ class _Bottleneck(nn.Module):
         self.bn2 = nn.BatchNorm2d(width)
         self.conv3 = nn.Conv2d(width, 4 * width, 1, bias=False)
         self.bn3 = nn.BatchNorm2d(4 * width)
+        self.width, self.attention = 4 * width, nn.Identity()
         self.downsample = _shortcut(before, 4 * width, stride)
 
     def forward(self, inputs: Tensor) -> Tensor:
         maps = functional.relu(convolve(inputs, self.conv1, self.bn1), inplace=True)
         maps = functional.relu(convolve(maps, self.conv2, self.bn2), inplace=True)
-        maps = convolve(maps, self.conv3, self.bn3)
+        maps = self.attention(convolve(maps, self.conv3, self.bn3))
         return functional.relu(maps + self.downsample(inputs), inplace=True)
 
 

@@ -20,7 +20,7 @@ from vicinal.methods.optimisation import Optimisation
 from vicinal.models import EfficientNetLite, Embedder, load_pretrained
 from vicinal.sampling import EpisodeSampler
 from vicinal.synthesis import Hardness
-from vicinal.training.recipe import Recipe
+from vicinal.training.recipe import Recipe, Start
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,9 +39,10 @@ class CubALATriplet(Recipe):
     transform: Transform = ImageTransform(
         size=224, resize=256, canvas=256, crop="resized", area=(0.2, 1.0), mirror=True
     )
-    optimisation: Optimisation = Optimisation(learning_rate=1e-5, head_factor=10.0)
+    optimisation: Optimisation = Optimisation(learning_rate=2e-5, weight_decay=0.01)
+    start: Start = Start(head="principal")
     recalls: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
-    epochs: int = 20
+    epochs: int = 10
     variant: TripletVariant = "ala"
     assessing: Assessing = Assessing()
     hdml: Hardness = Hardness()

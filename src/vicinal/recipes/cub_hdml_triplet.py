@@ -23,7 +23,7 @@ from vicinal.models import EfficientNetLite, Embedder, load_pretrained
 from vicinal.models.embedder import Pooling
 from vicinal.sampling import PKSampler, TripletSampler
 from vicinal.synthesis import Hardness, published_triplet
-from vicinal.training.recipe import Recipe
+from vicinal.training.recipe import Recipe, Start
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,11 +38,12 @@ class CubHDMLTriplet(Recipe):
     transform: Transform = ImageTransform(
         size=224, resize=256, canvas=256, crop="resized", area=(0.2, 1.0), mirror=True
     )
-    optimisation: Optimisation = Optimisation(learning_rate=1e-5, head_factor=10.0)
+    optimisation: Optimisation = Optimisation(learning_rate=2e-5, weight_decay=0.01)
+    start: Start = Start(head="principal")
     hdml: Hardness = Hardness()
     variant: Literal["hdml", "plain", "strongest"] = "hdml"
     strongest: Literal["batch_all", "semi_hard"] = "semi_hard"
-    epochs: int = 20
+    epochs: int = 10
     dim: int = 512
     pooling: Pooling = "average"
     weights: str = "imagenet"

@@ -2,8 +2,8 @@
 
     vicinal train cub_triplet
 
-Cost: about 20 seconds of training on an H200; hours on a CPU.
-Expected: see docs/results.md.
+Cost: about 10 seconds of training on an H200; hours on a CPU.
+Expected: R@1 60.0 ± 0.5, NMI 66.4 ± 0.6, MAP@R 21.3 ± 0.1 on unseen classes; untrained R@1 56.6 (docs/results.md).
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from vicinal.methods.plain import Plain
 from vicinal.models import EfficientNetLite, Embedder, load_pretrained
 from vicinal.models.embedder import Pooling
 from vicinal.sampling import PKSampler
-from vicinal.training.recipe import Recipe
+from vicinal.training.recipe import Recipe, Start
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,15 +25,16 @@ class CubTriplet(Recipe):
     """All semi-hard triplets of 26 classes x 5; classes 1-100 train, 101-200 test.
 
     The images keep their aspect and the crops vary in size: with squashed images and crops of one size the same
-    network starts 3 points lower and over-fits within a few hundred steps.
+    network starts 3 points lower and over-fits within a few hundred steps. The head starts as principal components.
     """
 
     data: Dataset = CUB()
     transform: Transform = ImageTransform(
         size=224, resize=256, canvas=256, crop="resized", area=(0.2, 1.0), mirror=True
     )
-    optimisation: Optimisation = Optimisation(learning_rate=1e-5, head_factor=10.0)
-    epochs: int = 20
+    optimisation: Optimisation = Optimisation(learning_rate=2e-5, weight_decay=0.01)
+    start: Start = Start(head="principal")
+    epochs: int = 10
     validation: float = 0.0
     recalls: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
     dim: int = 512
@@ -41,7 +42,7 @@ class CubTriplet(Recipe):
     weights: str = "imagenet"
     classes: int = 26
     per_class: int = 5
-    margin: float = 0.2
+    margin: float = 0.1
 
     def build(self, train: Records) -> Plain:
         backbone = EfficientNetLite("lite0", freeze_norm=True)

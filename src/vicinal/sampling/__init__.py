@@ -2,6 +2,7 @@
 
 from vicinal.sampling.anchor_neighbours import AnchorNeighbourSampler
 from vicinal.sampling.class_tree import ClassTree, Linkage
+from vicinal.sampling.cross_view import CrossViewSampler
 from vicinal.sampling.episodes import EpisodeSampler, episode_triplets
 from vicinal.sampling.fitted import FittedSampler
 from vicinal.sampling.n_pair import NPairSampler
@@ -13,6 +14,7 @@ __all__ = [
     "AnchorNeighbourSampler",
     "BatchSampler",
     "ClassTree",
+    "CrossViewSampler",
     "EpisodeSampler",
     "FittedSampler",
     "Linkage",

@@ -11,6 +11,7 @@ Scale = Literal["authors", "paper", "relative"]
 Gradient = Literal["full", "head"]
 Averaged = Literal["metric", "weighted"]
 LabelAverage = Literal["rows", "parts", "sum"]
+Members = Literal["regenerated", "real"]
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,10 @@ class Hardness:
         generator_norm: batch norm in the generator.
         hidden: width of its hidden layer; None is the paper's 512 where that fits.
         generate: whether synthetics pass the generator; False uses the interpolated ẑ as they are.
+        members: what the anchor and positives of a synthetic tuple are: ``"regenerated"`` like its negative (the
+            paper), or ``"real"`` (ours), with the negative real but for what drawing it changes in the generator's
+            eyes, ỹ⁻ = y⁻ + i(ẑ⁻) - i(z⁻). A generator that loses part of the features draws regenerated anchors and
+            positives together, so that synthetic tuples may be easier than real ones; real ones keep their distances.
         real_share: a constant w in place of exp(-β / J_gen); what ``generate=False`` needs.
         syn_grad: whether J_syn reaches the whole network (``"full"``, the authors) or the head alone (``"head"``).
         path: interpolate on the ``"straight"`` line between embeddings, before any normalisation, or along the
@@ -116,6 +121,7 @@ class Hardness:
     generator_norm: bool | None = None
     hidden: int | None = None
     generate: bool = True
+    members: Members = "regenerated"
     real_share: float | None = None
     syn_grad: Gradient = "full"
     path: Path = "straight"

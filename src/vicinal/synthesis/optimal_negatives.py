@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from vicinal.errors import ConfigError, DataError, unknown
 from vicinal.geometry import arc_distances, arc_similarity, at_least_float32
+from vicinal.losses.adaptive_neighborhood import AdaptiveNeighborhoodLoss
 from vicinal.losses.hardest_pairs import HPHNLoss
 from vicinal.losses.lifted import LiftedStructureLoss
 from vicinal.losses.loss import Comparisons, Loss
@@ -26,6 +27,7 @@ LOSSES = (
     LiftedStructureLoss,
     NPairLoss,
     MultiSimilarityLoss,
+    AdaptiveNeighborhoodLoss,
 )
 
 
@@ -38,8 +40,8 @@ class OptimalNegatives(nn.Module):
 
     d_ijkl is the smallest distance between a point of the arc from i to j and one of the arc from k to l, a positive
     pair of another class. It enters through the loss's core: a row is a pair (i, j), its negatives are the arcs of
-    other classes. Its positives are (i, j), or, where the loss looks at a whole class (HPHN, multi-similarity), those
-    of both members. Similarities take the largest cosine in place of the smallest distance.
+    other classes. Its positives are (i, j), or, where the loss looks at a whole class (HPHN, multi-similarity, DANML),
+    those of both members. Similarities take the largest cosine in place of the smallest distance.
 
     N-pair loss on unnormalised embeddings has no arcs: as in the authors' code its negative is the largest of the four
     inner products of the ends.
@@ -49,7 +51,7 @@ class OptimalNegatives(nn.Module):
     because its members nearly agree, since nothing here divides by their angle.
 
     Args:
-        loss: triplet, batch-all, batch-hard, HPHN, lifted, N-pair or multi-similarity loss.
+        loss: triplet, batch-all, batch-hard, HPHN, lifted, N-pair, multi-similarity or adaptive neighbourhood loss.
         pairing: ``"all"`` positive pairs, each once, or ``"consecutive"`` rows (0, 1), (2, 3), ... as the authors pair
             batches of class after class with an even number of samples each.
     """
@@ -114,7 +116,7 @@ def optimal_negatives(loss: Loss, embeddings: Float[Tensor, "n d"], pairs: Posit
     match loss:
         case MultiSimilarityLoss() | NPairLoss(similarity="dot"):
             return arc_similarity(starts, ends)
-        case LiftedStructureLoss(similarity="cosine"):
+        case LiftedStructureLoss(similarity="cosine") | AdaptiveNeighborhoodLoss(similarity="cosine"):
             return -arc_similarity(starts, ends)
     distances = arc_distances(starts, ends, squared=bool(getattr(loss, "squared", False)))
     return -distances if isinstance(loss, NPairLoss) else distances
@@ -138,7 +140,7 @@ def pair_comparisons(
     first, second, keep = pairs
     keep_negative = other_class(labels[first]) & keep[:, None] & keep
     penalty = None
-    if isinstance(loss, (HPHNLoss, MultiSimilarityLoss)):
+    if isinstance(loss, (HPHNLoss, MultiSimilarityLoss, AdaptiveNeighborhoodLoss)):
         columns, there = positives(labels)
         compared = loss.compare(embeddings).gather(1, columns)
         twice = columns[second] == first[:, None]  # (i, j) stands in both lists

@@ -24,6 +24,7 @@ def tuple_scatter(
     labels: Integer[Tensor, "b"],
     pull: Float[Tensor, ""],
     embed: Embed,
+    features: Float[Tensor, "b y"],
 ) -> Scatter | None:
     """The tuple of a middling anchor: half of the anchors have a nearer negative. None where no anchor has one."""
     roles = synthesis.roles(embeddings, labels)
@@ -49,7 +50,11 @@ def tuple_scatter(
         ("drawn negative", drawn, theirs),
     ]
     if synthesis.generator is not None:
-        parts.append(("regenerated negative", synthesis.regenerate(drawn, embed)[1], theirs))
+        changed, seen = synthesis.regenerate(drawn, embed)
+        if synthesis.settings.members == "real":
+            lost = features - synthesis.generator(embeddings)
+            seen = embed(changed + roles.negatives(lost, one)[0][columns])
+        parts.append(("regenerated negative", seen, theirs))
     plane = _plane(torch.cat([vectors for _, vectors, _ in parts]), parts[0][1]).tolist()
     names = [(group, f"class {label}") for group, _, classes in parts for label in classes.tolist()]
     points = tuple(Point(x, y, group, label) for (x, y), (group, label) in zip(plane, names, strict=True))

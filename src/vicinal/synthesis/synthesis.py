@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from vicinal.errors import ConfigError
 from vicinal.losses.improved import ImprovedNPairLoss
 from vicinal.losses.loss import Comparisons, Loss
 from vicinal.losses.n_pair import NPairLoss
@@ -53,7 +54,8 @@ class Synthesis:
         T(ẑ) = (z, z⁺, harder(z⁻)),   T(ỹ) = i(T(ẑ)),   T(z̃) = g(T(ỹ))        Zheng et al. 2019, Eqs. (7) and (8)
 
     All members of a tuple pass the generator, so that they lie in one space (Section 3.3); the loss never compares a
-    regenerated embedding with a real one.
+    regenerated embedding with a real one. With ``members="real"`` (ours) that space is the real one: of the generator
+    only the change i(ẑ⁻) - i(z⁻) is used, added to the real y⁻.
 
     Differs: the authors send the anchors of N-pair tuples through the generator twice. Here each unaltered row passes
     once, which is the same but for N of N² + 3N rows behind a batch norm's statistics.
@@ -87,7 +89,12 @@ class Synthesis:
         return lambda part: move(anchors[part, None], roles.negatives(embeddings, part), reference[part, None], pull)
 
     def __call__(
-        self, embeddings: Float[Tensor, "b d"], labels: Integer[Tensor, "b"], pull: Float[Tensor, ""], embed: Embed
+        self,
+        embeddings: Float[Tensor, "b d"],
+        labels: Integer[Tensor, "b"],
+        pull: Float[Tensor, ""],
+        embed: Embed,
+        features: Float[Tensor, "b y"] | None = None,
     ) -> Synthetics:
         """The synthetic tuples of a batch.
 
@@ -96,26 +103,32 @@ class Synthesis:
             labels: their classes.
             pull: 1 - λ.
             embed: the head g.
+            features: y of all rows; of concern to ``members="real"`` alone, which must have them.
         """
+        if self.settings.members == "regenerated" or self.generator is None:
+            features = None
+        elif features is None:
+            raise ConfigError('members="real" adds to real features, but none came.')
         roles = self.roles(embeddings, labels)
         move = self.mover(embeddings, labels, pull, roles)
         anchors, columns = len(labels[roles.anchors]), roles.negatives(labels, slice(0, 1)).shape[1]
         step = max(1, self.settings.chunk // max(1, columns))
         slices = [slice(start, min(start + step, anchors)) for start in range(0, anchors, step)] or [slice(0, 0)]
         if len(slices) == 1:
-            parts = [self._part(embeddings, labels, move(slices[0]), roles, slices[0], embed)]
+            parts = [self._part(embeddings, features, labels, move(slices[0]), roles, slices[0], embed)]
         else:  # keep nothing but embeddings for the backward pass, and make each part again there
             parts = [
                 checkpoint(
-                    lambda z, part: self._part(z, labels, move(part), roles, part, embed),
+                    lambda z, y, part: self._part(z, y, labels, move(part), roles, part, embed),
                     embeddings,
+                    features,
                     part,
                     use_reentrant=False,
                     preserve_rng_state=False,
                 )
                 for part in slices
             ]
-        return self._assembled(parts, embeddings, labels, pull, roles, embed)
+        return self._assembled(parts, embeddings, features, labels, pull, roles, embed)
 
     def regenerate(self, embeddings: Float[Tensor, "n d"], embed: Embed) -> tuple[Tensor, Float[Tensor, "n d"]]:
         """ỹ = i(ẑ) and z̃ = g(ỹ)."""
@@ -125,12 +138,23 @@ class Synthesis:
         return features, embed(features)
 
     def _part(
-        self, embeddings: Tensor, labels: Tensor, moved: Float[Tensor, "n m d"], roles: Roles, part: slice, embed: Embed
+        self,
+        embeddings: Tensor,
+        real: Tensor | None,
+        labels: Tensor,
+        moved: Float[Tensor, "n m d"],
+        roles: Roles,
+        part: slice,
+        embed: Embed,
     ) -> _Part:
         # The unaltered rows go along in every part, so that a batch norm sees a tuple's members together.
         rows, (count, columns, _) = len(labels), moved.shape
         features, seen = self.regenerate(torch.cat([embeddings, moved.flatten(0, 1)]), embed)
-        own, negatives = seen[:rows], seen[rows:].view(count, columns, -1)
+        own, negatives, changed = seen[:rows], seen[rows:].view(count, columns, -1), features[rows:]
+        if real is not None:  # what the generator lost of y⁻ is given back
+            lost = roles.negatives(real - features[:rows], part)
+            changed = (changed.view(count, columns, -1) + lost).flatten(0, 1)
+            own, negatives = embeddings, embed(changed).view(count, columns, -1)
         anchors = own[roles.anchors][part]
         negative = self.loss.compare(anchors, negatives)
         pairs = self.loss.original if isinstance(self.loss, ImprovedNPairLoss) else self.loss
@@ -139,7 +163,7 @@ class Synthesis:
         if self.generator is not None:
             theirs = roles.negatives(labels, part).expand(count, columns)
             altered = self.classifier.label_term(
-                features[rows:], theirs.flatten(), self._labelled(labels, theirs, roles, part).flatten()
+                changed, theirs.flatten(), self._labelled(labels, theirs, roles, part).flatten()
             )
         return _Part(features[:rows], own, negative, penalty, altered)
 
@@ -151,7 +175,14 @@ class Synthesis:
         return labels[roles.anchors][part, None] != theirs
 
     def _assembled(
-        self, parts: list[_Part], embeddings: Tensor, labels: Tensor, pull: Tensor, roles: Roles, embed: Embed
+        self,
+        parts: list[_Part],
+        embeddings: Tensor,
+        real: Tensor | None,
+        labels: Tensor,
+        pull: Tensor,
+        roles: Roles,
+        embed: Embed,
     ) -> Synthetics:
         rows, own = parts[0].regenerated, parts[0].embeddings
         found = self.loss.comparisons(own, labels)
@@ -161,7 +192,8 @@ class Synthesis:
             found = replace(found, penalty=torch.cat([part.penalty for part in parts]))
         altered = [part.altered for part in parts if part.altered is not None]
         if self.settings.push_positives:
-            positive, pushed = self._pushed(embeddings, own[roles.anchors], labels, pull, roles, embed)
+            lost = None if real is None else real - rows
+            positive, pushed = self._pushed(embeddings, own[roles.anchors], lost, labels, pull, roles, embed)
             found = replace(found, positive=positive)
             altered += [] if pushed is None else [pushed]
         if not altered:
@@ -170,7 +202,14 @@ class Synthesis:
         return Synthetics(found, rows, self._label_cost(rows, labels, moved, roles), moved.share_kept())
 
     def _pushed(
-        self, embeddings: Tensor, own: Tensor, labels: Tensor, pull: Tensor, roles: Roles, embed: Embed
+        self,
+        embeddings: Tensor,
+        own: Tensor,
+        lost: Tensor | None,
+        labels: Tensor,
+        pull: Tensor,
+        roles: Roles,
+        embed: Embed,
     ) -> tuple[Float[Tensor, "n p"], LabelTerm | None]:
         """Comparisons with positives that were pushed away, at most to the anchor's nearest negative."""
         rows, keep = roles.positives(labels)
@@ -179,6 +218,9 @@ class Synthesis:
         push = (self.settings.push_positives * pull).clamp(max=1)
         moved = farther(embeddings[roles.anchors][:, None], embeddings[rows], nearest, push)
         features, seen = self.regenerate(moved.flatten(0, 1), embed)
+        if lost is not None:
+            features = features + lost[rows.flatten()]
+            seen = embed(features)
         compared = self.loss.compare(own, seen.view(*rows.shape, -1))
         if self.generator is None:
             return compared, None

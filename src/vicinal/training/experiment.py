@@ -1,8 +1,9 @@
 """A recipe made real: data split, method built, everything that can be refused refused."""
 
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 import numpy as np
@@ -18,10 +19,13 @@ from vicinal.data.splits import hold_out, overlapping_classes
 from vicinal.data.transforms import ImageTransform, Transform
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.encoder import Embedded, Encoder
-from vicinal.methods.method import Method
+from vicinal.methods.method import Method, ReadsRecords
+from vicinal.models.principal import start_as_principal_components
 from vicinal.run_directory import RunDirectory
 from vicinal.training.console import Console
 from vicinal.training.recipe import Recipe, settings
+
+WORTH_SAYING = 1.0  # seconds: what planning an epoch may take without a word
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,7 @@ class Experiment:
         records: all rows, the validation classes already cut from the training classes.
         resident: the images on the device, where they are kept there.
         notes: what a reader of the results should know about the data.
+        console: where the planning of an epoch is followed.
     """
 
     recipe: Recipe
@@ -42,6 +47,7 @@ class Experiment:
     workers: int
     resident: Resident | None
     notes: tuple[str, ...]
+    console: Console = field(default_factory=lambda: Console(quiet=True))
 
     @property
     def preprocessing(self) -> Transform:
@@ -54,12 +60,26 @@ class Experiment:
 
     def plan(self, epoch: int) -> Sequence[Sequence[int]]:
         """What the method wants to see in ``epoch``; with several processes, what it wants in the first one."""
-        wanted = self.method.batches(epoch)
+        wanted = self._planned(epoch)
         if not len(wanted):
             raise ConfigError(f"the method plans no batch for epoch {epoch + 1}. Lower the batch size or add data.")
         plan = parallel.from_first(lambda: wanted)
         refuse_unequal_parts(plan)
         return plan
+
+    def _planned(self, epoch: int) -> Sequence[Sequence[int]]:
+        """The method's batches; where it embeds the training records for them, its cost is shown."""
+        if not isinstance(self.method, ReadsRecords):
+            return self.method.batches(epoch)
+        began, title = time.monotonic(), f"planning epoch {epoch + 1}/{self.recipe.epochs}"
+        with self.console.following(len(parallel.part(range(len(self.train)))), 0, title) as follower:
+            self.method.read_by(self.resident, workers=self.workers, progress=follower.advance)
+            wanted = self.method.batches(epoch)
+            self.method.read_by(self.resident, workers=self.workers)  # the bar is gone when it is asked again
+        seconds = time.monotonic() - began
+        if seconds >= WORTH_SAYING:
+            self.console.line(f"{title}: {len(self.train)} training records embedded in {seconds:.1f} s")
+        return wanted
 
     def batches(self, plan: Sequence[Sequence[int]], *, epoch: int, start: int) -> Iterator[Batch]:
         """The batches of an epoch's plan from number ``start`` on, augmented, on the device: this process's rows."""
@@ -74,7 +94,14 @@ class Experiment:
             largest = int(np.bincount(self.train.labels[np.asarray(rows)]).max())
             yield replace(batch.to(self.device), largest_class=largest)
 
-    def embed(self, encoder: Encoder, records: Records, *, features: bool = False) -> Embedded:
+    def embed(
+        self,
+        encoder: Encoder,
+        records: Records,
+        *,
+        features: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> Embedded:
         """Embed records as the recipe says that they are read."""
         return encoder.embed(
             records,
@@ -83,7 +110,20 @@ class Experiment:
             skip_corrupt=self.recipe.skip_corrupt,
             features=features,
             resident=self.resident,
+            progress=progress,
         )
+
+    def start_head(self, console: Console) -> None:
+        """Let the head begin as the recipe says; once, before the first batch is planned."""
+        start, embedder = self.recipe.start, self.method.embedder
+        if start.head == "random":
+            return
+        with console.following(len(self.train), 0, "features of the training set") as follower:
+            encoder = Encoder(embedder, self.preprocessing, self.device)
+            found = self.embed(encoder, self.train, features=True, progress=follower.advance)
+        start_as_principal_components(embedder, found.vectors, start.length)
+        head = parallel.from_first(lambda: {name: value.cpu() for name, value in embedder.head.state_dict().items()})
+        embedder.head.load_state_dict(head)  # the same to the last bit in every process
 
     def selected(self, run: RunDirectory) -> Encoder:
         """The selected model of the run, whose folder only the first process needs to see."""
@@ -120,7 +160,8 @@ def prepare(recipe: Recipe, console: Console | None = None) -> Experiment:
     seen = (f"{len(shared)} classes are in training and test: the test measures known classes.",) if shared else ()
     unshared = _unshared_norms(method, device)
     workers = pick_workers(recipe, records)
-    with (console or Console(quiet=True)).following(len(records), 0, "decoding") as follower:
+    console = console or Console(quiet=True)
+    with console.following(len(records), 0, "decoding") as follower:
         resident = resident_if_it_fits(
             records,
             recipe.transform,
@@ -132,7 +173,8 @@ def prepare(recipe: Recipe, console: Console | None = None) -> Experiment:
             progress=follower.advance,
         )
     _refuse_difference(recipe, records, method)
-    return Experiment(recipe, records, train, method, device, workers, resident, seen + unshared + method.notes)
+    notes = seen + unshared + method.notes
+    return Experiment(recipe, records, train, method, device, workers, resident, notes, console)
 
 
 def refuse_unequal_parts(plan: Sequence[Sequence[int]]) -> None:

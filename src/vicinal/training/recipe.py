@@ -23,6 +23,20 @@ from vicinal.methods.method import Method
 from vicinal.training.listing import packaged_recipes
 
 
+@dataclass(frozen=True)
+class Start:
+    """How the head begins.
+
+    Attributes:
+        head: drawn at ``"random"``, or as the ``"principal"`` components of the training features, which over a
+            pre-trained backbone begins where the backbone is (``models/principal.py``).
+        length: mean length of the embeddings then; a loss over inner products sees it as a temperature.
+    """
+
+    head: Literal["random", "principal"] = "random"
+    length: float = 1.0
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recipe(ABC):
     """The settings that every recipe has; its own come on top.
@@ -31,6 +45,7 @@ class Recipe(ABC):
         data: where the records come from; on the command line a path (``data=birds/``) opens what lies there.
         transform: preprocessing of the training inputs; its ``evaluation()`` twin is used for all else.
         seed: initial weights, batches, augmentation and the held-out classes follow from it.
+        start: how the head begins.
         epochs: how often ``method.batches`` is asked.
         validation: share of the training classes held out to select the model; 0 selects the last one.
         evaluate_every: epochs between two looks at the validation classes.
@@ -42,6 +57,7 @@ class Recipe(ABC):
             measured and deployed is float32.
         compile: whether the backbone is compiled for training on a GPU. ``auto`` does so where the run is long enough
             to win back the time that this takes.
+        record: whether steps are recorded on a GPU and replayed, where the method can (``methods.recording``).
         resident: whether images stay decoded on the device; ``auto`` keeps them if they fit, see ``data/residency.py``.
         workers: processes that read images; None is none for arrays in memory and one per core for files.
         batch_size: rows at a time when embedding without training.
@@ -52,6 +68,7 @@ class Recipe(ABC):
     data: Dataset
     transform: Transform
     seed: int = 0
+    start: Start = Start()
     epochs: int = 10
     validation: float = 0.2
     evaluate_every: int = 1
@@ -61,6 +78,7 @@ class Recipe(ABC):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     compile: Literal["auto", "on", "off"] = "auto"
+    record: Literal["auto", "off"] = "auto"
     resident: Residency = "auto"
     workers: int | None = None
     batch_size: int = 256

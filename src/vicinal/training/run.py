@@ -26,6 +26,7 @@ def start(name: str, recipe: Recipe, path: Path, *, command: str, console: Conso
     """Train ``recipe`` from the beginning into a new run directory, with the processes started with this one."""
     with joined() as company:
         experiment = prepare(recipe, console)
+        experiment.start_head(console)
         plan = experiment.plan(0)  # what it refuses is refused before there is a folder
         weights = sum(p.numel() * p.element_size() for p in experiment.method.embedder.parameters())
         need = CHECKPOINT_COPIES * weights + ARTEFACT_BYTES
@@ -59,7 +60,9 @@ def resume(path: Path, *, recipe: str | None, console: Console) -> RunDirectory:
                 )
             trainer = Trainer(experiment, run, console)
             state = parallel.from_first(lambda: _latest(run))
-            if state is not None:
+            if state is None:
+                experiment.start_head(console)
+            else:
                 trainer.restore(state)
             company.report = trainer.report_end
             console.line(f"resuming {run.path} at step {trainer.position.step}")

@@ -127,7 +127,8 @@ class Trainer:
         if not self._accelerated:
             left = (recipe.epochs - epoch) * len(self._plan) - self.position.batch
             precision, compiled = pick_precision(recipe.precision, experiment.device), self._compiles(left)
-            self.method.embedder.accelerate(precision, compiled=compiled)
+            recorded = recipe.record == "auto"
+            self.method.embedder.accelerate(precision, compiled=compiled, recorded=recorded)
             self._accelerated = True
         set_random_state(parallel.from_first(random_state))  # what is drawn for gathered rows is the same everywhere
         batches = experiment.batches(self._plan, epoch=epoch, start=self.position.batch)

@@ -1,0 +1,172 @@
+"""Search beside faiss-cpu's flat index: time of a batch of queries and of a single one; Milvus beside both.
+
+    python benchmarks/search.py                  # prints the tables; about 3 minutes on 2 cores
+    python benchmarks/search.py --write          # and writes them into docs/search.md
+    python benchmarks/search.py --no-milvus      # without Milvus
+
+Times against faiss are taken alternately in one process with the same threads: one round times both, the ratio is taken
+within the round, and the table gives the median and the range over rounds. faiss holds its vectors in memory; ours are
+memory-mapped from a collection's file and already touched. Milvus is measured and reported, not held to a bar.
+"""
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from measuring import ROOT, Ratio, alternate, provenance, resident, timed, verdict, write_between
+
+DOCUMENT = ROOT / "docs" / "search.md"
+ROWS, DIM, CLASSES = 60_502, 512, 11_316  # Stanford Online Products' test part
+QUERIES, K = 256, 10
+SINGLES = 20  # single queries per round, each another
+
+
+def data(rows: int, seed: int = 0):
+    """Unit rows around class centres, and queries around the same centres; no two rows equal."""
+    import numpy as np
+
+    rng = np.random.default_rng(seed)
+    classes = max(2, rows * CLASSES // ROWS)
+    centres = rng.standard_normal((classes, DIM), dtype=np.float32)
+
+    def drawn(labels):
+        made = centres[labels] + 1.7 * rng.standard_normal((len(labels), DIM), dtype=np.float32)
+        return made / np.linalg.norm(made, axis=1, keepdims=True)
+
+    labels = np.arange(rows) % classes
+    return drawn(labels), labels, drawn(rng.integers(0, classes, QUERIES))
+
+
+def publish_collection(folder: Path, vectors, labels) -> None:
+    from vicinal.search.collection import Item
+    from vicinal.search.generations import publish
+
+    items = [Item(row, f"{label}/{row}.jpg", str(label)) for row, label in enumerate(labels.tolist())]
+    publish(folder, items, vectors, dim=DIM)
+
+
+def one_by_one(search: Callable, queries) -> Callable[[], None]:
+    def run() -> None:
+        for row in range(SINGLES):
+            search(queries[row : row + 1], K)
+
+    return run
+
+
+def ratio_line(case: str, found: Ratio, rounds: int, scale: float = 1.0) -> str:
+    """Ours over theirs, so that less than 1 is quicker; ``Ratio`` has it the other way round."""
+    ours, theirs, middle = found.ours / scale, found.theirs / scale, 1 / found.ratio
+    return (
+        f"| {case} | {ours * 1e3:.1f} ms | {theirs * 1e3:.1f} ms | no slower | {verdict(middle <= 1)}: ratio "
+        f"{middle:.2f} ({1 / found.most:.2f} to {1 / found.least:.2f} in {rounds} rounds) |"
+    )
+
+
+def flat_table(rounds: int) -> list[str]:
+    import faiss
+    import numpy as np
+
+    from vicinal.index.flat import FlatStore
+    from vicinal.search.collection import VECTORS, CollectionDirectory
+
+    vectors, labels, queries = data(ROWS)
+    with tempfile.TemporaryDirectory() as folder:
+        publish_collection(Path(folder), vectors, labels)
+        peer = faiss.IndexFlatL2(DIM)
+        peer.add(vectors)
+        del vectors
+        before = resident("VmRSS")
+        start = time.perf_counter()
+        snapshot = CollectionDirectory.open(folder).snapshot()
+        opened = time.perf_counter() - start
+        start = time.perf_counter()
+        snapshot.search(queries[:1], K)
+        first = time.perf_counter() - start
+        store = FlatStore(np.load(snapshot.folder / VECTORS, mmap_mode="r"))
+        found, expected = store.search(queries, K), peer.search(queries, K)
+        same = (found.ids == expected[1]).mean()
+        batch = alternate(lambda: store.search(queries, K), lambda: peer.search(queries, K), rounds)
+        single = alternate(one_by_one(store.search, queries), one_by_one(peer.search, queries), rounds)
+        whole = statistics.median(timed(one_by_one(snapshot.search, queries)) for _ in range(rounds)) / SINGLES
+        where = {"label": str(int(labels[0]))}
+        narrowed = statistics.median(timed(lambda: snapshot.search(queries[:1], K, where=where)) for _ in range(rounds))
+        grown = resident("VmRSS") - before
+    return [
+        f"| {ROWS:,} x {DIM}, k = {K} | vicinal | faiss-cpu IndexFlatL2 | bar | |",
+        "|---|---|---|---|---|",
+        ratio_line(f"{QUERIES} queries together", batch, rounds),
+        ratio_line("a single query", single, rounds, SINGLES),
+        f"| the same neighbours in the same order | {same:.2%} | | | |",
+        f"| a single query, with its items | {whole * 1e3:.1f} ms | | | |",
+        f"| a single query among one label | {narrowed * 1e3:.2f} ms | | | |",
+        f"| opening the collection | {opened:.2f} s, first search {first:.2f} s | | | |",
+        f"| memory that all this added | {grown / 2**20:,.0f} MiB, of which {ROWS * DIM * 4 / 2**20:,.0f} MiB are the "
+        f"mapped file | | | |",
+    ]
+
+
+def milvus_table(rows: int) -> list[str]:
+    import numpy as np
+
+    from vicinal.index.flat import FlatStore
+    from vicinal.index.milvus import INDEX_KINDS, Milvus
+
+    vectors, labels, queries = data(rows)
+    exact = FlatStore(vectors).search(queries, K).ids
+    lines = [
+        f"| Milvus, embedded; {rows:,} x {DIM}, k = {K} | writing | a single query | a single query among one label "
+        f"| recall@{K} against exact |",
+        "|---|---|---|---|---|",
+    ]
+    for kind in INDEX_KINDS:
+        with tempfile.TemporaryDirectory() as folder:
+            table = Milvus(f"{folder}/store.db", "bench", dim=DIM, index=kind)
+            start = time.perf_counter()
+            table.write(1, ((row, vectors[row], {"label": str(labels[row])}) for row in range(rows)), [])
+            written = time.perf_counter() - start
+            store = table.at(1)
+            found = np.concatenate([store.search(queries[row : row + 1], K).ids for row in range(len(queries))])
+            recall = np.mean([np.isin(true, some).mean() for true, some in zip(exact, found, strict=True)])
+            single = statistics.median(timed(partial(store.search, queries[:1], K)) for _ in range(9))
+            among = partial(store.search, queries[:1], K, where={"label": str(int(labels[0]))})
+            narrowed = statistics.median(timed(among) for _ in range(5))
+            table.close()
+        lines.append(f"| {kind} | {written:.0f} s | {single * 1e3:.0f} ms | {narrowed * 1e3:.0f} ms | {recall:.1%} |")
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=9, help="how often both are timed")
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="threads of torch and of faiss")
+    parser.add_argument("--milvus-rows", type=int, default=20_000, help="vectors in the Milvus store")
+    parser.add_argument("--no-milvus", action="store_true", help="leave Milvus out")
+    parser.add_argument("--write", action="store_true", help="write the tables into docs/search.md")
+    options = parser.parse_args()
+
+    import faiss
+    import torch
+
+    torch.set_num_threads(options.threads)
+    faiss.omp_set_num_threads(options.threads)
+    load = os.getloadavg()[0]
+    lines = flat_table(options.rounds)
+    packages = ("torch", "faiss-cpu", "numpy")
+    if not options.no_milvus:
+        lines += ["", *milvus_table(options.milvus_rows)]
+        packages += ("pymilvus", "milvus-lite")
+    command = f"python benchmarks/search.py --write --rounds {options.rounds} --threads {options.threads}"
+    note = f"`{command}` on {provenance(packages)}; {options.threads} threads; seed 0; load average before {load:.1f}."
+    text = "\n".join([*lines, "", note])
+    print(text)
+    if options.write:
+        write_between(DOCUMENT, "benchmark", text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""HER's tables (Cai et al., ICCV 2019): its three parts on and off over two views, and its weights over classes."""
+
+from itertools import product
+
+from vicinal.bench.tables import Protocol, Row, Table, with_twin
+
+TWIN = "soft-margin triplets"
+PARTS = {  # what a row is called by, and what switches it on and off
+    "weights": ("weighting=on", "weighting=off"),
+    "FCAM": ("attention=fcam", "attention=none"),
+    "orientation": ("regression=on", "regression=off"),
+}
+
+
+def parts_on_omniglot() -> Table:
+    """All eight ways of HER's three parts on Omniglot across drawers; none of them is the twin."""
+    rows = list[Row]()
+    for chosen in sorted(product((False, True), repeat=len(PARTS)), key=sum):
+        names = [name for name, there in zip(PARTS, chosen, strict=True) if there]
+        overrides = tuple(switch[0 if there else 1] for switch, there in zip(PARTS.values(), chosen, strict=True))
+        name = " + ".join(names) if names else TWIN
+        rows.append(Row(name, "omniglot_cross_view", overrides, TWIN if names else None))
+    return Table(
+        "her-omniglot_pairs",
+        "HER's parts: Omniglot across drawers, turned by any angle",
+        tuple(rows),
+        network=TWIN,
+        dim=64,
+        metrics=("recall@1", "recall@1%", "recall@10"),
+    )
+
+
+def weights_on_cub_features() -> Table:
+    """Weights against none on a linear head."""
+    return _weights("cub_features", "CUB-200-2011 features, a linear head", "cub_features_her", 128, "validation")
+
+
+def weights_on_cub() -> Table:
+    """Weights against none on photographs."""
+    return _weights("cub", "CUB-200-2011 photographs, EfficientNet-Lite0", "cub_her", 512, "final")
+
+
+def _weights(ground: str, title: str, recipe: str, dim: int, protocol: Protocol) -> Table:
+    rows = with_twin("HER's weights", recipe)
+    return Table(
+        f"her-{ground}", f"HER's weights: {title}", rows, network=rows[0].name, dim=dim, protocol=protocol, seeds=5
+    )

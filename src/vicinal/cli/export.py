@@ -1,0 +1,30 @@
+"""``vicinal export``: a run's model for programs that have no vicinal."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def export(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
+    to: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where to write. Default: RUN/export.")] = None,
+    onnx: Annotated[bool, typer.Option(help="Also write ONNX, once it gives what torch gives.")] = True,
+    role: Annotated[
+        str | None, typer.Option(help="query or gallery, of a run that embeds the two by different networks.")
+    ] = None,
+) -> None:
+    """Write the model of RUN as ONNX and safetensors, with a JSON that says how to preprocess."""
+    from vicinal.errors import ConfigError, unknown
+    from vicinal.models.embedder import Role
+    from vicinal.run_directory import RunDirectory
+    from vicinal.search.exporting import export_run
+
+    roles: dict[str | None, Role | None] = {None: None, "query": "query", "gallery": "gallery"}
+    if role not in roles:
+        raise ConfigError(unknown("role", str(role), ("query", "gallery")))
+    exported = export_run(RunDirectory.open(run), to, onnx=onnx, role=roles[role])
+    for path in exported.files:
+        typer.echo(f"{path}  {path.stat().st_size / 1e3:,.0f} kB")
+    if exported.difference is not None:
+        typer.echo(f"onnxruntime gives torch's embeddings to {exported.difference:.1e}, on batches of several sizes")

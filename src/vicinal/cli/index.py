@@ -1,0 +1,78 @@
+"""``vicinal index``: make a run's collection, or bring it up to date."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def index(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PATH]...",
+            help="Folders, tables, archives or data sets of images, or feature vectors for a run on features. "
+            "None: those of the collection again; for a first one, the run's own data.",
+        ),
+    ] = None,
+    collection: Annotated[Path | None, typer.Option(help="Where the collection is. Default: RUN/collection.")] = None,
+    split: Annotated[str, typer.Option(help="Of data with splits: train, validation, test, or all.")] = "all",
+    images: Annotated[
+        str | None,
+        typer.Option(help="Folder where a table's paths start, or the images that feature vectors were made of."),
+    ] = None,
+    remove: Annotated[list[str] | None, typer.Option(metavar="PATH", help="Take this place out.")] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(help="Engine: flat, or Milvus by a folder (milvus.db) or URL. Default: as before, flat."),
+    ] = None,
+    store_index: Annotated[str | None, typer.Option(help="How Milvus searches: FLAT, HNSW or IVF.")] = None,
+    skip_corrupt: Annotated[bool, typer.Option(help="Leave out what cannot be read, instead of refusing.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    batch_size: Annotated[int, typer.Option(help="Rows at a time.")] = 256,
+    workers: Annotated[int, typer.Option(help="Processes that read images.")] = 0,
+    ray: Annotated[
+        int | None,
+        typer.Option(metavar="WORKERS", help="Embed with workers of the Ray cluster at RAY_ADDRESS, or here."),
+    ] = None,
+) -> None:
+    """Embed everything in PATH with the model of RUN, so that it can be searched.
+
+    Indexing again adds what is new, replaces what changed, removes what is gone. Interrupted, it goes on where it was.
+    """
+    from vicinal.run_directory import RunDirectory
+    from vicinal.search.indexing import index as bring_up_to_date
+    from vicinal.search.planning import Request
+    from vicinal.training.console import Console
+    from vicinal.training.experiment import pick_device
+
+    request = Request(
+        paths=paths or (),
+        remove=remove or (),
+        split=split,
+        images=images,
+        batch_size=batch_size,
+        workers=workers,
+        ray=ray,
+        skip_corrupt=skip_corrupt,
+        store=store,
+        store_index=store_index,
+    )
+    console = Console()
+    try:
+        done = bring_up_to_date(
+            RunDirectory.open(run), request, console, collection=collection, device=pick_device(device)
+        )
+    except KeyboardInterrupt:
+        console.line("interrupted. What was embedded is kept; the same command goes on from there.", warning=True)
+        raise
+    left_out = f", {len(done.unreadable)} unreadable left out" if done.unreadable else ""
+    typer.echo(
+        f"{done.items} items in generation {done.generation}: {done.added} added, {done.replaced} replaced, "
+        f"{done.removed} removed, {done.embedded} embedded{left_out}."
+    )
+    if done.recall is not None:
+        typer.echo(
+            f"the index finds {done.recall:.1%} of the ten nearest that exact search finds (sample of the collection)."
+        )

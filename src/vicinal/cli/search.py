@@ -1,0 +1,115 @@
+"""``vicinal search``: the things of a run's collection that are nearest to what one has."""
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from vicinal.search.collection import Snapshot
+    from vicinal.search.query import Answer
+
+
+class Format(StrEnum):
+    table = "table"
+    json = "json"
+    sheet = "sheet"
+
+
+def search(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
+    queries: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[QUERY]...", help="Images (.npy or .npz for a run on features); several: their mean."),
+    ] = None,
+    label: Annotated[list[str] | None, typer.Option(help="Look near the mean of the things with this label.")] = None,
+    id: Annotated[list[int] | None, typer.Option(help="Look near this thing of the collection.")] = None,
+    k: Annotated[int, typer.Option(help="How many to find.")] = 10,
+    where: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Only things with this.")] = None,
+    max_false_match: Annotated[
+        float | None,
+        typer.Option(metavar="RATE", help="Say `no match` beyond the distance with this false-match rate."),
+    ] = None,
+    max_distance: Annotated[float | None, typer.Option(help="Say `no match` beyond this distance.")] = None,
+    format: Annotated[Format, typer.Option(help="table, json, or sheet: a picture.")] = Format.table,
+    out: Annotated[Path, typer.Option(help="The picture to write with --format sheet.")] = Path("search.png"),
+    collection: Annotated[Path | None, typer.Option(help="Where the collection is. Default: RUN/collection.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+) -> None:
+    """Find what is nearest to images, to things of the collection, or to a label."""
+    from vicinal.errors import ConfigError
+    from vicinal.evaluation.encoder import Encoder
+    from vicinal.run_directory import RunDirectory
+    from vicinal.search.calibration import calibrated_threshold
+    from vicinal.search.collection import CollectionDirectory
+    from vicinal.search.fingerprint import require_same_model
+    from vicinal.search.query import ask, conditions, query_of
+    from vicinal.training.experiment import pick_device
+
+    if max_false_match is not None and max_distance is not None:
+        raise ConfigError("--max-false-match and --max-distance both say where matches end. Give one of them.")
+    opened, threshold = RunDirectory.open(run), max_distance
+    snapshot = CollectionDirectory.of(run, collection).snapshot()
+    require_same_model(opened, snapshot.about)
+    encoder = Encoder.load(opened, pick_device(device)).stream("query") if queries else None
+    query = query_of(snapshot, encoder, files=queries or (), ids=id or (), labels=label or ())
+    if max_false_match is not None:
+        found = calibrated_threshold(opened, max_false_match, device=pick_device(device))
+        threshold = found.distance
+        typer.secho(
+            f"no match beyond {found.distance:.4f}: there {found.false_match:.2g} of {found.pairs} pairs of different "
+            f"validation classes would match, and {found.true_match:.0%} of the pairs of one class.",
+            err=True,
+        )
+    answer = ask(snapshot, query, k, where=conditions(where or ()), threshold=threshold)
+    if format is Format.json:
+        typer.echo(json.dumps(answer.document(), indent=2, ensure_ascii=False))
+    elif format is Format.sheet:
+        _write_sheet(snapshot, answer, queries or [], out)
+    else:
+        _print(answer)
+
+
+def _print(answer: "Answer") -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console()
+    if not answer.matches:
+        nearest = answer.beyond
+        console.print(
+            "no match."
+            if nearest is None
+            else f"no match: the nearest, {escape(nearest.item.path)}, lies at {nearest.distance:.4f}."
+        )
+        return
+    grid = Table(box=box.SIMPLE_HEAD, title=escape(f"nearest to {answer.query.title}"), title_justify="left")
+    for name in ("distance", "id", "label", "path"):
+        grid.add_column(name, justify="right" if name in ("distance", "id") else "left", overflow="fold")
+    for match in answer.matches:
+        item = match.item
+        grid.add_row(f"{match.distance:.4f}", str(item.id), escape(item.label or ""), escape(item.path))
+    console.print(grid)
+
+
+def _write_sheet(snapshot: "Snapshot", answer: "Answer", files: list[Path], out: Path) -> None:
+    from vicinal.data.records import read_image
+    from vicinal.errors import ConfigError
+    from vicinal.files import write_atomically
+    from vicinal.search.contact_sheet import Tile, contact_sheet, item_tile
+
+    if out.suffix.lower() != ".png":
+        raise ConfigError(f"the contact sheet is a PNG, but --out {out} came. Let the name end in .png.")
+    pictures = [file for file in files if file.suffix.lower() not in (".npy", ".npz")]
+    tiles = [Tile(read_image(file), "query", file.name) for file in pictures]
+    tiles += [item_tile(snapshot, id, "query") for id in answer.query.exclude]
+    tiles += [item_tile(snapshot, match.item.id, f"{match.distance:.4f}") for match in answer.matches]
+    if not tiles:
+        typer.echo("no match, so there is nothing to show.")
+        return
+    write_atomically(out, lambda file: contact_sheet(tiles).save(file, "PNG"))
+    typer.echo(f"{len(answer.matches)} matches: {out}")

@@ -1,0 +1,53 @@
+"""``vicinal serve``: a run and its collection as a page in the browser."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def serve(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
+    collection: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="The collection to serve. Default: RUN/collection.")
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen at; 127.0.0.1 is this machine alone.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at; 0 takes any that is free.")] = 8000,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A further name by which browsers may call the server.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="Where uploads are embedded: auto, cpu or cuda.")] = "auto",
+    max_false_match: Annotated[
+        float | None,
+        typer.Option(metavar="RATE", help='Calibrate "no match" to this share of wrong pairs; default: 0.001 if done.'),
+    ] = None,
+    max_upload: Annotated[int, typer.Option(min=1, max=1024, metavar="MIB", help="Largest upload.")] = 16,
+) -> None:
+    """Serve RUN: search its collection by picture, look at its map, see what was hard. Ctrl-C ends it."""
+    from vicinal.errors import ConfigError
+
+    try:
+        import fastapi  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(
+            f"serving needs FastAPI and uvicorn, which cannot be imported here: {error}. "
+            f"Run `pip install 'vicinal[serve]'`."
+        ) from error
+    from vicinal.serve.limits import MEBIBYTE, Limits
+    from vicinal.serve.server import LOOPBACK, open_library
+    from vicinal.serve.server import serve as run_server
+
+    library = open_library(run, collection=collection, device=device, max_false_match=max_false_match)
+    snapshot = library.collection.snapshot()
+    typer.echo(f"{len(snapshot):,} items of generation {snapshot.generation}, {snapshot.dim} dimensions")
+    if host not in LOOPBACK:
+        typer.secho(f"listening at {host}: whoever reaches this machine can see the collection", fg="yellow", err=True)
+    run_server(
+        library,
+        host=host,
+        port=port,
+        allow_hosts=tuple(allow_host or ()),
+        limits=Limits(upload_bytes=max_upload * MEBIBYTE),
+        ready=lambda address: typer.echo(f"serving at {address} (Ctrl-C ends)"),
+    )

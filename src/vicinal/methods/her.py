@@ -1,0 +1,250 @@
+"""HER: Ground-to-Aerial Geo-Localization With a Hard Exemplar Reweighting Triplet Loss (Cai et al., ICCV 2019)."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from vicinal.data.crops import sent
+from vicinal.data.draws import uniform
+from vicinal.data.records import GALLERY, QUERY, Batch
+from vicinal.data.rotation import rotate
+from vicinal.errors import ConfigError, unknown
+from vicinal.exhibits import Exhibit
+from vicinal.losses.hard_exemplar import HardExemplarLoss, orientation_errors
+from vicinal.methods.exemplars import HardestPairs
+from vicinal.methods.optimisation import Optimisation, fuse
+from vicinal.methods.plain import Sampler, describe_batch
+from vicinal.models.embedder import Embedder
+from vicinal.models.orientation import OrientationHead
+from vicinal.parallel import all_rows, average_gradients, gather
+from vicinal.tuples import one_batch, other_class
+
+Turning = Literal["any", "quarters", "none"]
+_STEPS = {"any": 0.0, "quarters": 90.0}
+READINGS = {
+    "triplets_share": (
+        "Of each query with its match and every other gallery image of the batch: hard, where the other image is "
+        "nearer than the match; easy, where it is farther by the margin and more, so that the triplet weighs next to "
+        "nothing. Hard should fall towards 0 and easy rise. Easy near 100 % early: the batch is too small to hold hard "
+        "exemplars."
+    ),
+    "weight": (
+        "The mean weight of a triplet: 1 where its gap is half the margin, at most log2(1 + e^(m/2)). It falls with "
+        "the share of hard triplets; 1 throughout where weighting is off."
+    ),
+    "orientation": (
+        "By how many degrees the head is off in telling how far the gallery image is turned, a mean over the batch. "
+        "Guessing gives 90."
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Orientation:
+    """Settings of the turned views and of their regression.
+
+    Attributes:
+        lambda1: λ1, of the weighted triplets.
+        lambda2: λ2, of the orientation; the authors recommend half of λ1.
+        turning: how gallery images are turned at random in training, on top of how they are: by ``"any"`` angle, by
+            ``"quarters"`` of a full turn as in the authors' code, or not at all.
+    """
+
+    lambda1: float = 1.0
+    lambda2: float = 0.5
+    turning: Turning = "any"
+
+    def __post_init__(self) -> None:
+        if self.turning not in get_args(Turning):
+            raise ConfigError(unknown("turning", str(self.turning), get_args(Turning)))
+        if self.lambda1 < 0 or self.lambda2 < 0:
+            raise ConfigError(f"λ1 and λ2 are at least 0, but {self.lambda1} and {self.lambda2} came.")
+
+
+@dataclass
+class HER:
+    """Queries against gallery images, hard exemplars weighing more, while a head tells how far each match is turned.
+
+        L = λ1 · w_hard · log(1 + exp(d_p - d_n)) + λ2 · w_hard · |(sin^, cos^) - (sin, cos)|²           Cai et al. 2019
+
+    Batches are pairs ``[q, g, q, g, ...]`` of different classes. Queries take the one stream of the embedder and
+    gallery images the other; an embedder with a single stream serves both. Gallery images are turned in every variant,
+    so that a twin without the regression sees the same pictures.
+
+    Differs: AdamW with one schedule instead of SGD whose momentum starts anew each epoch. The authors raise λ1 and λ2
+    together from (1, 0.5) to (5, 2.5) half-way, which under AdamW changes nothing. Angles are any, not quarters. The
+    context block that their code has after the last stage, beyond the paper, is left out.
+
+    Attributes:
+        embedder: of both streams.
+        loss: with its weights.
+        sampler: pairs, ``CrossViewSampler``.
+        optimizer: of the embedder and the head.
+        seed: of the turning; with the epoch and the record it determines every angle.
+        head: tells the orientation; None leaves the regression out.
+        orientation: settings.
+        schedule: of ``optimizer``.
+        epoch: the epoch that the batches are of.
+    """
+
+    embedder: Embedder
+    loss: HardExemplarLoss
+    sampler: Sampler
+    optimizer: Optimizer
+    seed: int
+    head: OrientationHead | None = None
+    orientation: Orientation = Orientation()
+    schedule: LRScheduler | None = None
+    epoch: int = field(default=0, init=False)
+    _hardest: HardestPairs = field(default_factory=HardestPairs, init=False, repr=False)
+
+    @classmethod
+    def optimised(
+        cls,
+        embedder: Embedder,
+        loss: HardExemplarLoss,
+        sampler: Sampler,
+        optimisation: Optimisation,
+        orientation: Orientation,
+        *,
+        head: OrientationHead | None,
+        epochs: int,
+        seed: int,
+    ) -> "HER":
+        """With the optimiser and schedule that ``optimisation`` makes for ``epochs``; the head learns at its rate."""
+        others = [] if head is None else head.parameters()
+        optimizer, schedule = optimisation.build(embedder, steps=epochs * len(sampler), others=others)
+        return cls(embedder, loss, sampler, optimizer, seed, head, orientation, schedule)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return () if self.sampler.note is None else (self.sampler.note,)
+
+    @property
+    def readings(self) -> Mapping[str, str]:
+        return {name: text for name, text in READINGS.items() if name != "orientation" or self.head is not None}
+
+    def to(self, device: torch.device) -> None:
+        for part in (self.embedder, self.loss, self.head):
+            if part is not None:
+                part.to(device)
+        fuse(self.optimizer, device)
+
+    def batches(self, epoch: int) -> Sequence[Sequence[int]]:
+        self.epoch = epoch
+        self._hardest.clear()
+        return self.sampler.epoch(epoch)
+
+    def step(self, batch: Batch) -> dict[str, Tensor]:
+        """Take one optimisation step; return what the step was worth."""
+        inputs, angles = self._turned(batch)
+        query, gallery = self.embedder.stream("query"), self.embedder.stream("gallery")
+        views = query.embed(query.features(inputs[0::2])), gallery.embed(gallery.features(inputs[1::2]))
+        rows, labels = gather(torch.stack(views, dim=1).flatten(0, 1), batch.labels)
+        queries, matches, labels_of_pairs = rows[0::2], rows[1::2], labels[0::2]
+        errors, described = self._orientation(queries, matches, all_rows(angles))
+        fits = all_rows(_fits(batch).long()).bool()
+        pairs = self.loss.with_orientation(queries, matches, labels_of_pairs, errors, fits)
+        loss = self.orientation.lambda1 * pairs.match + self.orientation.lambda2 * pairs.orientation
+        self.optimizer.zero_grad(set_to_none=True)
+        torch.autograd.backward(loss)
+        average_gradients([p for group in self.optimizer.param_groups for p in group["params"]])
+        self.optimizer.step()
+        if self.schedule is not None:
+            self.schedule.step()
+        apart = other_class(labels_of_pairs) & fits & fits[:, None]
+        described |= self._describe(queries.detach(), matches.detach(), apart, batch)
+        with one_batch(batch.largest_class):
+            described |= describe_batch(rows.detach(), labels, self.loss)
+        return {"loss": loss.detach(), "weight/mean": pairs.weight, **described}
+
+    def collapsed_loss(self, batch: Batch) -> float:
+        """All gaps 0, and a head that, seeing one point, is off by a right angle in the mean."""
+        labels = batch.labels[0::2]
+        same = torch.ones(len(labels), self.embedder.dim or self.embedder.width, device=labels.device)
+        off = torch.full((len(labels),), 0.0 if self.head is None else 2.0, device=labels.device)
+        with torch.no_grad():
+            pairs = self.loss.with_orientation(same, same, labels, off)
+            return float(self.orientation.lambda1 * pairs.match + self.orientation.lambda2 * pairs.orientation)
+
+    def exhibits(self) -> Sequence[Exhibit]:
+        """The queries of the last epoch that were nearest to be matched wrongly."""
+        return self._hardest.exhibits()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {name: part.state_dict() for name, part in self._parts().items()} | {"epoch": self.epoch}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name, part in self._parts().items():
+            part.load_state_dict(state[name])
+        self.epoch = state["epoch"]  # a run that goes on in mid-epoch turns its pictures as that epoch would have
+
+    def _parts(self) -> dict[str, Any]:
+        parts = {
+            "embedder": self.embedder,
+            "loss": self.loss,
+            "head": self.head,
+            "optimizer": self.optimizer,
+            "schedule": self.schedule,
+        }
+        return {name: part for name, part in parts.items() if part is not None}
+
+    def _turned(self, batch: Batch) -> tuple[Tensor, Float[Tensor, "pairs"]]:
+        """The batch with its gallery images turned, and how far each is turned against its query, in radians."""
+        if len(batch.inputs) % 2:
+            raise ConfigError(
+                f"HER takes pairs [q, g, q, g, ...], but {len(batch.inputs)} rows came to this process. Choose a "
+                f"number of pairs that the number of processes divides."
+            )
+        inputs, device = batch.inputs, batch.labels.device
+        angles = batch.extras.get("angle", torch.zeros(len(inputs), device=device))
+        turned = angles[1::2] - angles[0::2]
+        if self.orientation.turning == "none":
+            return inputs, torch.deg2rad(turned)
+        if inputs.ndim != 4:
+            raise ConfigError(
+                f"gallery images were to be turned, but inputs are {list(inputs.shape)}. Set orientation.turning=none."
+            )
+        # Negative epochs, for the numbers of the others have gone into the augmentation of the same records.
+        drawn = 360 * uniform(self.seed, -1 - self.epoch, batch.indices[1::2].numpy(), 1)[:, 0]
+        step = _STEPS[self.orientation.turning]
+        by = sent(torch.from_numpy(drawn // step * step if step else drawn).float(), device)
+        views = torch.stack([inputs[0::2], rotate(inputs[1::2], by)], dim=1).flatten(0, 1)
+        return views, torch.deg2rad(turned + by)
+
+    def _orientation(
+        self, queries: Float[Tensor, "n d"], matches: Float[Tensor, "n d"], angles: Float[Tensor, "n"]
+    ) -> tuple[Float[Tensor, "n"], dict[str, Tensor]]:
+        """The error of each pair's orientation, and its mean in degrees; 0 where there is no head."""
+        if self.head is None:
+            return torch.zeros_like(angles), {}
+        errors = orientation_errors(self.head(queries, matches), angles)
+        cosine = (1 - errors.detach() / 2).clamp(-1, 1)  # 2 - 2 cos of the difference
+        return errors, {"orientation/degrees": cosine.acos().mean() * (180 / math.pi)}
+
+    def _describe(
+        self, queries: Float[Tensor, "n d"], matches: Float[Tensor, "n d"], apart: Bool[Tensor, "n n"], batch: Batch
+    ) -> dict[str, Tensor]:
+        """Shares of hard and easy triplets; the hardest triplet of the batch is remembered."""
+        compared = self.loss.compare(queries, matches)
+        gaps = compared - compared.diagonal()[:, None]
+        self._hardest.add(sent(batch.indices, queries.device), gaps.masked_fill(~apart, torch.inf))
+        count = apart.sum().clamp(min=1)
+        return {
+            "triplets_share/hard": ((gaps <= 0) & apart).sum() / count,
+            "triplets_share/easy": ((gaps >= self.loss.scaled_margin) & apart).sum() / count,
+        }
+
+
+def _fits(batch: Batch) -> Bool[Tensor, "pairs"]:
+    """Which pairs are a query and its match: a stand-in for an unreadable image may be of the other role."""
+    same = batch.labels[0::2] == batch.labels[1::2]
+    roles = batch.extras.get("role")
+    return same if roles is None else same & (roles[0::2] == QUERY) & (roles[1::2] == GALLERY)

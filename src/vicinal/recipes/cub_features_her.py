@@ -1,0 +1,43 @@
+"""Hard exemplar weights on CUB-200-2011 features, with their plain twin.
+
+    vicinal train cub_features_her
+    vicinal train cub_features_her variant=plain       # every weight 1: soft-margin triplets, the same batches
+
+Cost: seconds.
+Expected: see docs/her.md.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from vicinal.data.arrays import Arrays
+from vicinal.data.records import Dataset, Records
+from vicinal.data.transforms import FeatureTransform, Transform
+from vicinal.losses import HardExemplarLoss
+from vicinal.methods.optimisation import Optimisation
+from vicinal.methods.plain import Plain
+from vicinal.models import Embedder, Identity
+from vicinal.sampling import PKSampler
+from vicinal.training.recipe import Recipe
+
+
+@dataclass(frozen=True, kw_only=True)
+class CubFeaturesHER(Recipe):
+    """The weights of Cai et al. 2019 on all triplets of a batch; both variants start from the same head."""
+
+    data: Dataset = Arrays("$VICINAL_DATA/features/cub_efficientnet_lite0.npz")
+    transform: Transform = FeatureTransform()
+    optimisation: Optimisation = Optimisation(learning_rate=3e-4)
+    variant: Literal["her", "plain"] = "her"
+    epochs: int = 4
+    dim: int = 128
+    classes: int = 16
+    per_class: int = 4
+    margin: float = 0.15
+    scale: float = 5.0
+
+    def build(self, train: Records) -> Plain:
+        embedder = Embedder(Identity(train.source.read(0).shape[0]), self.dim)
+        loss = HardExemplarLoss(self.margin, scale=self.scale, weighted=self.variant == "her")
+        sampler = PKSampler(train.labels, classes=self.classes, per_class=self.per_class, seed=self.seed)
+        return Plain.optimised(embedder, loss, sampler, self.optimisation, epochs=self.epochs)

@@ -1,0 +1,89 @@
+"""The tables: every row can be resolved, twins differ in what they should, and no printed number is lost."""
+
+from collections import Counter
+
+import pytest
+
+from vicinal.bench import grounds, papers, published
+from vicinal.bench.catalogue import TABLES, find_table
+from vicinal.bench.hardness import CONDITIONS, METHODS
+from vicinal.bench.run import jobs
+from vicinal.errors import ConfigError
+from vicinal.training.overrides import apply
+from vicinal.training.recipe import find_recipe, settings
+
+ELSEWHERE = ("cars", "sop", "inshop")
+HERE = [table for table in TABLES if not table.name.endswith(ELSEWHERE)]
+# What a row and its twin may differ in; the last four are HER's.
+TWO_WAYS = {"method", "epochs", "hdml", "anml", "variant", "weighting", "attention", "regression"}
+
+
+def settings_of(table, row):
+    return settings(apply(find_recipe(row.recipe), row.overrides))
+
+
+def test_names_are_different():
+    assert [name for name, count in Counter(table.name for table in TABLES).items() if count > 1] == []
+
+
+@pytest.mark.parametrize("table", HERE, ids=lambda table: table.name)
+def test_every_row_can_be_resolved_and_differs_from_its_twin_in_the_method_alone(table):
+    found = {row.name: settings_of(table, row) for row in table.rows}
+    seen = list(found.values())
+    assert all(seen.count(one) == 1 for one in seen), "two rows are the same"
+    for row in table.rows:
+        if row.twin:
+            ours, theirs = found[row.name], found[row.twin]
+            differing = {key for key in ours if ours[key] != theirs.get(key)}
+            assert differing and differing <= TWO_WAYS, (row.name, differing)
+    assert len(jobs(table)) == table.seeds * (len(table.rows) + 1)
+
+
+def test_a_row_of_two_tables_is_one_run():
+    one, other = find_table("hdml-glyphs"), find_table("hdml_ablations-glyphs")
+    assert settings_of(one, one.row("N-pair")) == settings_of(other, other.row("N-pair"))
+    assert settings_of(one, one.row("HDML (N-pair)")) == settings_of(other, other.row("HDML"))
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_tables_for_data_that_is_not_here_say_so(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("VICINAL_DATA", str(tmp_path))
+    with pytest.raises(ConfigError.__mro__[1], match="does not exist"):
+        settings_of(None, find_table(f"anml-{name}").rows[0])
+
+
+@pytest.mark.parametrize(
+    ("printed", "table"),
+    [(published.HDML, papers.hdml), (published.ALA, papers.ala), (published.ANML, papers.anml)],
+    ids=["HDML", "ALA", "ANML"],
+)
+def test_every_printed_number_stands_beside_a_row(printed, table):
+    places = {"cub": grounds.CUB, "cars": grounds.CARS, "sop": grounds.SOP, "inshop": grounds.INSHOP}
+    for data, rows in printed.items():
+        shown = {row.name: row.published for row in table(places[data]).rows}
+        for name, scores in rows.items():
+            assert scores.items() <= shown[name].items()
+            assert set(scores) <= {*places[data].metrics, "recall@16", "recall@32"}
+
+
+def test_numbers_are_those_of_the_papers():
+    assert published.HDML["cub"]["HDML (N-pair)"]["recall@1"] == 0.537
+    assert published.ALA["cub"]["margin + ALA"] == {
+        **{"nmi": 0.663, "f1": 0.351, "recall@1": 0.616, "recall@2": 0.739, "recall@4": 0.831, "recall@8": 0.897}
+    }
+    assert published.ALA["cub"]["random triplet"].get("recall@8") is None  # not printed
+    assert published.ANML["inshop"]["DANML"]["recall@50"] == 0.994
+    assert papers.ala(grounds.CUB).row("triplet + ALA").published["train recall@1"] == 0.665
+    assert papers.ala(grounds.GLYPHS).row("triplet + ALA").published == {}
+
+
+def test_the_hardness_table_holds_every_method_under_every_condition():
+    table = find_table("when_does_hardness_help")
+    assert len(table.rows) == len(CONDITIONS) * (len(METHODS) + 2) + 1
+    for condition, fault in CONDITIONS.items():
+        plain = settings_of(table, table.row(f"plain: {condition}"))
+        for method in METHODS:
+            row = table.row(f"{method}: {condition}")
+            assert settings_of(table, row)["data"] == plain["data"]
+            assert row.twin.endswith(f": {condition}")
+        assert (plain["data"] == settings_of(table, table.row("plain: clean"))["data"]) == (fault == "")

@@ -1,0 +1,126 @@
+"""``vicinal index`` and ``vicinal search`` from outside: a walk, and refusals without tracebacks."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from vicinal.data import Folder, ImageTransform
+from vicinal.description import describe
+from vicinal.evaluation.encoder import Encoder
+from vicinal.models import Embedder, SmallConvNet
+from vicinal.run_directory import RunDirectory
+
+
+@pytest.fixture
+def made(tmp_path):
+    """A run whose network is drawn, not trained, and its twelve pictures of four classes, two of them held out."""
+    for number in range(12):
+        path = tmp_path / "pictures" / "abcd"[number % 4] / f"{number:02d}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pixels = np.random.default_rng(number).integers(0, 256, (20, 24, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(path)
+    run = RunDirectory.create(tmp_path / "run")
+    data = describe(Folder(str(tmp_path / "pictures"), test=0.0))
+    settings = {"validation": 0.5, "seed": 0}
+    run.write_info({"name": "run", "recipe": {"name": "drawn", "settings": settings}, "data": {"description": data}})
+    torch.manual_seed(0)
+    embedder = Embedder(SmallConvNet(3, (4, 8)), 6).eval()
+    encoder = Encoder(embedder, ImageTransform(size=16, resize=16), torch.device("cpu"))
+    encoder.save_description(run)
+    encoder.save_weights(run)
+    return tmp_path
+
+
+def test_a_walk_from_pictures_to_a_contact_sheet(made, vicinal):
+    done = vicinal("index", "run", "pictures")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "12 items in generation 1: 12 added, 0 replaced, 0 removed, 12 embedded.\n"
+
+    done = vicinal("search", "run", "pictures/b/05.png", "--k", "2")
+    assert done.returncode == 0, done.stderr
+    assert "b/05.png" in done.stdout and "0.0000" in done.stdout
+
+    done = vicinal("search", "run", "--id", "3", "--where", "label=a", "--format", "json")
+    found = json.loads(done.stdout)
+    assert found["generation"] == 1 and {match["label"] for match in found["matches"]} == {"a"}
+    assert len(found["matches"]) == 3
+
+    done = vicinal("search", "run", "--label", "c", "--format", "sheet")
+    assert done.stdout == "10 matches: search.png\n"
+    with Image.open(made / "search.png") as sheet:
+        assert sheet.size[0] > 900
+
+
+def test_a_false_match_rate_ends_the_matches(made, vicinal):
+    vicinal("index", "run", "pictures")
+    done = vicinal("search", "run", "--id", "0", "--max-false-match", "0.2", "--format", "json")
+    threshold = json.loads(done.stdout)["threshold"]
+    assert f"no match beyond {threshold:.4f}" in done.stderr and "9 pairs" in done.stderr
+    assert all(match["distance"] <= threshold for match in json.loads(done.stdout)["matches"])
+    assert (made / "run" / "artefacts" / "calibration.npz").is_file()
+
+
+def test_no_match_is_said_in_words(made, vicinal):
+    vicinal("index", "run", "pictures")
+    done = vicinal("search", "run", "--id", "0", "--max-distance", "0.000001")
+    assert done.stdout.startswith("no match: the nearest, ")
+
+
+def test_corrupt_files_are_named_and_left_out_on_request(made, vicinal):
+    (made / "pictures" / "a" / "broken.png").write_bytes(b"no image")
+    done = vicinal("index", "run", "pictures")
+    assert done.returncode == 2 and "a/broken.png" in done.stderr and "--skip-corrupt" in done.stderr
+    done = vicinal("index", "run", "pictures", "--skip-corrupt")
+    assert "12 items" in done.stdout and "1 unreadable left out" in done.stdout
+
+
+def test_another_model_is_not_mixed_with_old_vectors(made, vicinal):
+    vicinal("index", "run", "pictures")
+    run = RunDirectory.open(made / "run")
+    encoder = Encoder.load(run)
+    with torch.no_grad():
+        encoder.embedder.head.weight.add_(0.5)
+    encoder.save_weights(run)
+    done = vicinal("search", "run", "--id", "0")
+    assert done.returncode == 2 and "indexed with another model" in done.stderr
+    assert "12 embedded" in vicinal("index", "run").stdout
+    assert vicinal("search", "run", "--id", "0").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["index", "nowhere", "pictures"], "not a run"),
+        (["index", "run", "nowhere"], "does not exist"),
+        (["index", "run", "pictures", "--store-index", "hnsw"], "is for a store in Milvus"),
+        (["index", "run", "--remove", "pictures"], "place of the collection"),
+        (["search", "run", "--id", "0"], "vicinal index RUN"),
+    ],
+)
+def test_refusals_before_there_is_a_collection(words, message, made, vicinal):
+    done = vicinal(*words)
+    assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "something to look for"),
+        (["--id", "77"], "item 77"),
+        (["--label", "e"], "unknown label 'e'"),
+        (["nowhere.png"], "no such file"),
+        (["--id", "0", "--k", "0"], "k = 0"),
+        (["--id", "0", "--where", "label"], "KEY=VALUE"),
+        (["--id", "0", "--where", "labels=a"], "did you mean 'label'"),
+        (["--id", "0", "--max-false-match", "0.1", "--max-distance", "1"], "Give one of them"),
+        (["--id", "0", "--max-false-match", "0.000001"], "at least 1/9"),
+        (["--id", "0", "--format", "sheet", "--out", "sheet.jpg"], "end in .png"),
+    ],
+)
+def test_refusals_of_a_search(words, message, made, vicinal):
+    vicinal("index", "run", "pictures")
+    done = vicinal("search", "run", *words)
+    assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr

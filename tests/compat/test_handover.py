@@ -1,0 +1,88 @@
+"""The steps of preprocessing.json, followed with Pillow and numpy alone, give a transform's own pixels."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vicinal.compat.handover import feature_steps, handover, image_steps
+from vicinal.data.transforms import FeatureTransform, ImageTransform
+from vicinal.models import Embedder, Identity, SmallConvNet
+
+
+def follow(steps, image):
+    """What a programmer without vicinal would write after reading the words."""
+    for step in steps:
+        if step["step"] == "decode":
+            image = image.convert("L" if step["channels"] == "grey" else "RGB")
+        elif step["step"] == "resize":
+            size = (step.get("width"), step.get("height"))
+            if "shorter_side" in step:
+                size = tuple(round(side * step["shorter_side"] / min(image.size)) for side in image.size)
+            image = image.resize(size, Image.Resampling.BILINEAR)
+        elif step["step"] == "crop":
+            left, top = (image.width - step["width"]) // 2, (image.height - step["height"]) // 2
+            image = image.crop((left, top, left + step["width"], top + step["height"]))
+        elif step["step"] == "pad":
+            pixels = np.asarray(image)
+            widths = [(step["pixels"],) * 2] * 2 + [(0, 0)] * (pixels.ndim - 2)
+            image = Image.fromarray(np.pad(pixels, widths, constant_values=step["value"]))
+        elif step["step"] == "reorder":
+            image = Image.fromarray(np.ascontiguousarray(np.asarray(image)[:, :, ::-1]))
+        elif step["step"] == "normalise":
+            pixels = np.atleast_3d(np.asarray(image)).astype(np.float64)
+            image = (pixels * step["scale"] / 255 - np.array(step["mean"])) / np.array(step["std"])
+        elif step["step"] == "layout":
+            image = np.ascontiguousarray(image.transpose(2, 0, 1)).astype(np.float32)
+        else:
+            raise AssertionError(step)
+    return image
+
+
+@pytest.fixture
+def picture():
+    return Image.fromarray(np.random.default_rng(0).integers(0, 256, (37, 50, 3), dtype=np.uint8))
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        ImageTransform(size=24),
+        ImageTransform(size=24, resize=28, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)),
+        ImageTransform(size=24, resize=25, fit="squash", crop="random", mirror=True),
+        ImageTransform(size=24, resize=30, canvas=26, channels=1),
+        ImageTransform(size=24, resize=24, fit="squash"),
+        ImageTransform(size=32, resize=28, canvas=28, pad=2, fill=200),
+        ImageTransform(size=27, resize=24, pad=3, fill=9, channels=1, mean=(0.2,), std=(0.3,)),
+        ImageTransform(size=24, resize=24, order="BGR", scale=255.0, mean=(104.0, 117.0, 128.0), std=(1.0,)),
+        ImageTransform(size=21, resize=30, crop="resized", brightness=0.4),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+def test_following_the_steps_gives_the_transforms_pixels(transform, mode, picture):
+    image = picture.convert(mode)
+    expected = transform.evaluation()(image).numpy()
+    found = follow(image_steps(transform), image)
+    assert found.shape == expected.shape and found.dtype == expected.dtype
+    np.testing.assert_allclose(found, expected, atol=2e-6 * transform.scale)
+
+
+def test_no_step_is_listed_that_does_nothing():
+    names = [step["step"] for step in image_steps(ImageTransform(size=24, resize=24, fit="squash"))]
+    assert names == ["decode", "resize", "normalise", "layout"]
+
+
+def test_every_step_has_words():
+    steps = image_steps(ImageTransform(size=20, resize=30, canvas=26, pad=1, order="BGR"))
+    steps += feature_steps(FeatureTransform(normalize=True), Embedder(Identity(8), 4))
+    assert all(len(step["words"]) > 20 for step in steps)
+
+
+def test_what_goes_in_and_what_comes_out_is_said():
+    said = handover(Embedder(SmallConvNet(1, (4,)), 6), ImageTransform(size=12, channels=1), metric="euclidean")
+    assert said["kind"] == "images" and said["input"]["shape"] == ["batch", 1, 12, 12]
+    assert said["output"]["dim"] == 6 and said["output"]["unit_length"] and said["output"]["metric"] == "euclidean"
+    said = handover(Embedder(Identity(8), normalize=False), FeatureTransform(), metric="euclidean")
+    assert said["kind"] == "features" and said["input"]["shape"] == ["batch", 8]
+    assert said["output"]["dim"] == 8 and not said["output"]["unit_length"]
+    assert [step["step"] for step in said["steps"]] == ["vector"]

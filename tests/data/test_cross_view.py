@@ -1,0 +1,99 @@
+"""Pairs of views from a table: rows, roles, angles, splits, refusals."""
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from vicinal.data import DATASETS, CrossView, Table, hold_out, open_path
+from vicinal.data.records import GALLERY, QUERY
+from vicinal.description import build, describe
+from vicinal.errors import DataError
+
+NAMES = "abcdef"
+
+
+@pytest.fixture
+def root(write_pictures):
+    """Six places, seen from the ground and from the air; ``a`` twice from the ground."""
+    return write_pictures(*(f"{view}/{name}.png" for view in ("ground", "air") for name in NAMES), "ground/a2.png")
+
+
+def write_table(root, rows, header="query_path,gallery_path", name="pairs.csv"):
+    (root / name).write_text("\n".join([header, *rows]) + "\n")
+    return str(root / name)
+
+
+@pytest.fixture
+def path(root):
+    rows = [f"ground/{name}.png,air/{name}.png" for name in reversed(NAMES)]
+    return write_table(root, [*rows, "ground/a2.png,air/a.png"])
+
+
+def test_queries_come_first_and_a_gallery_image_is_a_class(path):
+    records = CrossView(path).load()
+    assert records.classes == tuple(f"air/{name}.png" for name in NAMES)
+    assert records.columns["role"].tolist() == [QUERY] * 7 + [GALLERY] * 6
+    assert [records.source.name(row) for row in (0, 6, 7, 12)] == [
+        "ground/f.png",
+        "ground/a2.png",
+        "air/a.png",
+        "air/f.png",
+    ]
+    assert records.labels.tolist() == [5, 4, 3, 2, 1, 0, 0, 0, 1, 2, 3, 4, 5]
+    assert records.source.read(12).size == (12, 10) and not records.columns["angle"].any()
+
+
+def test_both_views_of_a_place_are_in_one_part_and_stay_together(path):
+    records = CrossView(path, seed=3).load()
+    assert sorted(np.unique(records.splits).tolist()) == ["test", "train"]
+    held = hold_out(CrossView(path, test=0.0).load(), 0.5, 0)
+    assert sorted(np.unique(held.splits).tolist()) == ["train", "validation"]
+    for part in (records, held):
+        assert all(len(set(part.splits[part.labels == label])) == 1 for label in range(6))
+
+
+def test_an_angle_is_that_of_the_pair(root):
+    rows = ["ground/a.png,air/a.png,30", "ground/a2.png,air/a.png,-90.5", "ground/b.png,air/b.png,0"]
+    records = CrossView(write_table(root, rows, "query_path,gallery_path,angle")).load()
+    angle, labels = records.columns["angle"], records.labels
+    found = [angle[3 + labels[query]] - angle[query] for query in range(3)]
+    assert found == [30.0, -90.5, 0.0]
+
+
+def test_splits_may_be_given(root):
+    rows = ["ground/a.png,air/a.png,train", "ground/b.png,air/b.png,val", "ground/c.png,air/c.png,test"]
+    records = CrossView(write_table(root, rows, "query_path,gallery_path,split")).load()
+    assert records.splits.tolist() == ["train", "validation", "test"] * 2
+
+
+def test_a_path_tells_that_it_is_a_table_of_pairs(root, path):
+    assert open_path(path) == CrossView(path)
+    pairs = {"query_path": ["ground/a.png", "ground/b.png"], "gallery_path": ["air/a.png", "air/b.png"]}
+    pyarrow.parquet.write_table(pyarrow.table(pairs), root / "pairs.parquet")
+    assert open_path(root / "pairs.parquet") == CrossView(str(root / "pairs.parquet"))
+    assert len(CrossView(str(root / "pairs.parquet")).load()) == 4
+    other = write_table(root, ["ground/a.png,x"], "path,query_path_of", "other.csv")
+    assert open_path(other) == Table(other)
+
+
+def test_is_described_and_rebuilt(path):
+    assert build(describe(CrossView(path, test=0.25)), DATASETS) == CrossView(path, test=0.25)
+
+
+def test_what_is_wrong_is_named(root, path):
+    with pytest.raises(DataError, match=r"line 3: the query ground/a\.png is already in line 2"):
+        CrossView(write_table(root, ["ground/a.png,air/a.png"] * 2, name="x.csv")).load()
+    with pytest.raises(DataError, match=r"line 2, `gallery_path`: .*nowhere\.png"):
+        CrossView(write_table(root, ["ground/a.png,nowhere.png"], name="x.csv")).load()
+    assert len(CrossView(write_table(root, ["ground/a.png,nowhere.png"], name="x.csv"), test=0).load(strict=False)) == 2
+    turned = write_table(root, ["ground/a.png,air/a.png,north"], "query_path,gallery_path,angle", "x.csv")
+    with pytest.raises(DataError, match="`angle` is a number of degrees, but 'north' came"):
+        CrossView(turned, test=0).load()
+    rows = ["ground/a.png,air/a.png,train", "ground/a2.png,air/a.png,test"]
+    with pytest.raises(DataError, match=r"line 3: air/a\.png is a test image here and a train image in line 2"):
+        CrossView(write_table(root, rows, "query_path,gallery_path,split", "x.csv")).load()
+    with pytest.raises(DataError, match="no rows"):
+        CrossView(write_table(root, [], name="x.csv")).load()
+    with pytest.raises(DataError, match="unknown column 'gallery_path'"):
+        CrossView(write_table(root, ["ground/a.png"], "query_path", "x.csv")).load()

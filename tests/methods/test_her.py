@@ -1,0 +1,310 @@
+"""HER as a method: pairs through two streams, turned views, the orientation, and each part on and off."""
+
+import copy
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+from vicinal.data.records import Batch, ImageArray, Records
+from vicinal.data.rotation import rotate
+from vicinal.errors import ConfigError
+from vicinal.exhibits import from_json, to_json
+from vicinal.losses import HardExemplarLoss, orientation_errors
+from vicinal.methods.her import HER, Orientation
+from vicinal.methods.optimisation import Optimisation
+from vicinal.models import Embedder, Identity, OrientationHead, SmallResNet, TwoStreamEmbedder
+from vicinal.sampling import CrossViewSampler
+from vicinal.training.experiment import build_method
+from vicinal.training.overrides import apply
+from vicinal.training.recipe import find_recipe
+
+CLASSES = 6
+
+
+@pytest.fixture
+def records():
+    """Of each class two queries and two gallery images of 16 pixels, the latter turned."""
+    rng = np.random.default_rng(0)
+    labels, roles = np.repeat(np.arange(CLASSES), 4), np.tile([1, 1, 2, 2], CLASSES)
+    prototypes = rng.integers(0, 255, (CLASSES, 4, 4)).repeat(4, axis=1).repeat(4, axis=2)
+    pixels = np.clip(prototypes[labels] + rng.integers(-20, 20, (len(labels), 16, 16)), 0, 255).astype(np.uint8)
+    angles = np.where(roles == 2, 360 * rng.random(len(labels)), 0.0)
+    source = ImageArray(pixels, [str(row) for row in range(len(labels))])
+    columns = {"role": roles, "angle": angles}
+    return Records("r", source, labels, tuple("abcdef"), np.array(["train"] * len(labels)), columns)
+
+
+@pytest.fixture
+def make(records):
+    def made(orientation=Orientation(), *, head=True, weighted=True, streams=2, rate=1e-3):  # noqa: B008 (frozen)
+        torch.manual_seed(0)
+        query = Embedder(SmallResNet(1, (4, 8), attention="fcam"), 5)
+        return HER.optimised(
+            query if streams == 1 else TwoStreamEmbedder(query, copy.deepcopy(query)),
+            HardExemplarLoss(weighted=weighted),
+            CrossViewSampler(records.labels, classes=4, seed=0, roles=records.columns["role"]),
+            Optimisation(learning_rate=rate),
+            orientation,
+            head=OrientationHead(5, 10) if head else None,
+            epochs=5,
+            seed=7,
+        )
+
+    return made
+
+
+def batch_of(records, rows, **more):
+    inputs = torch.from_numpy(np.stack([np.asarray(records.source.read(row)) for row in rows]))[:, None].float() / 255
+    labels = torch.from_numpy(records.labels[np.asarray(rows)])
+    extras = {name: torch.from_numpy(column[np.asarray(rows)]) for name, column in records.columns.items()}
+    extras["angle"] = extras["angle"].float()
+    return Batch(inputs, labels, torch.tensor(rows), extras, largest_class=2, **more)
+
+
+def train(method, records, epochs):
+    return [[method.step(batch_of(records, rows)) for rows in method.batches(epoch)] for epoch in range(epochs)]
+
+
+def test_a_step_is_the_two_terms_of_queries_and_gallery_through_their_streams(make, records):
+    method = make(Orientation(lambda1=0.7, lambda2=0.3, turning="none"))
+    with torch.no_grad():  # streams that differ, and not only by their names
+        method.embedder.gallery.head.bias += 1.0
+    twin, batch = copy.deepcopy(method), batch_of(records, method.batches(0)[0])
+    queries = twin.embedder.query.embed(twin.embedder.query.features(batch.inputs[0::2]))
+    gallery = twin.embedder.gallery.embed(twin.embedder.gallery.features(batch.inputs[1::2]))
+    angles = torch.deg2rad(batch.extras["angle"][1::2] - batch.extras["angle"][0::2])
+    errors = orientation_errors(twin.head(queries, gallery), angles)
+    parts = twin.loss.with_orientation(queries, gallery, batch.labels[0::2], errors)
+    found = method.step(batch)
+    torch.testing.assert_close(found["loss"], 0.7 * parts.match + 0.3 * parts.orientation)
+    torch.testing.assert_close(found["weight/mean"], parts.weight)
+
+
+def test_all_parts_learn_and_each_stream_its_own_way(make, records):
+    method = make()
+    before = copy.deepcopy({name: part.state_dict() for name, part in (("e", method.embedder), ("h", method.head))})
+    train(method, records, 1)
+    for name, part in (("e", method.embedder), ("h", method.head)):
+        for key, value in part.named_parameters():
+            assert not torch.equal(value, before[name][key]), key
+    query, gallery = method.embedder.query.head.weight, method.embedder.gallery.head.weight
+    assert not torch.equal(query, gallery)
+
+
+def test_steps_bring_the_loss_down(make, records):
+    method = make(Orientation(turning="none"), rate=1e-2)
+    losses = [torch.stack([s["loss"] for s in epoch]).mean() for epoch in train(method, records, 8)]
+    assert losses[-1] < 0.7 * losses[0]
+
+
+# -- turned views ---------------------------------------------------------------------------------
+
+
+def test_gallery_images_are_turned_and_the_label_with_them(make, records):
+    method = make()
+    batch = batch_of(records, method.batches(0)[0])
+    inputs, angles = method._turned(batch)
+    assert torch.equal(inputs[0::2], batch.inputs[0::2])
+    added = torch.rad2deg(angles) - (batch.extras["angle"][1::2] - batch.extras["angle"][0::2])
+    assert ((added >= 0) & (added < 360.001)).all() and len(set(added.tolist())) == len(added)
+    torch.testing.assert_close(inputs[1::2], rotate(batch.inputs[1::2], added), rtol=0, atol=1e-4)
+
+
+def test_the_angle_of_a_record_follows_from_seed_epoch_and_record_alone(make, records):
+    method = make()
+    rows = method.batches(3)[0]
+    _, angles = method._turned(batch_of(records, rows))
+    _, reversed_pairs = method._turned(
+        batch_of(records, [row for pair in zip(rows[-2::-2], rows[::-2], strict=True) for row in pair])
+    )
+    torch.testing.assert_close(reversed_pairs.flip(0), angles)
+    method.batches(4)
+    assert not torch.allclose(method._turned(batch_of(records, rows))[1], angles)
+
+
+def test_quarters_are_quarters_and_none_is_none(make, records):
+    for turning, step in (("quarters", 90.0), ("none", None)):
+        method = make(Orientation(turning=turning))
+        batch = batch_of(records, method.batches(0)[0])
+        inputs, angles = method._turned(batch)
+        added = torch.rad2deg(angles) - (batch.extras["angle"][1::2] - batch.extras["angle"][0::2])
+        if step is None:
+            assert torch.equal(inputs, batch.inputs) and added.abs().max() < 1e-3
+        else:
+            assert ((added / step).round() - added / step).abs().max() < 1e-4
+
+
+def test_without_an_angle_views_are_taken_to_be_aligned(make, records):
+    method = make(Orientation(turning="none"))
+    batch = batch_of(records, method.batches(0)[0])
+    extras = {"role": batch.extras["role"]}
+    assert method._turned(Batch(batch.inputs, batch.labels, batch.indices, extras))[1].eq(0).all()
+
+
+# -- each part on and off -------------------------------------------------------------------------
+
+
+def test_without_head_and_weights_it_is_the_soft_margin_loss_on_the_same_pictures(make, records):
+    method, full = make(head=False, weighted=False), make()
+    rows = method.batches(0)[0]
+    full.batches(0)
+    batch = batch_of(records, rows)
+    assert torch.equal(method._turned(batch)[0], full._turned(batch)[0])
+    inputs, _ = method._turned(batch)
+    twin = copy.deepcopy(method.embedder)
+    queries, gallery = (stream(inputs[start::2]) for start, stream in ((0, twin.query), (1, twin.gallery)))
+    distances = 25 * torch.cdist(queries, gallery).square()
+    gaps = distances - distances.diagonal()[:, None]
+    expected = torch.log1p(torch.exp(-gaps[~torch.eye(4, dtype=torch.bool)])).mean()
+    found = method.step(batch)
+    torch.testing.assert_close(found["loss"], expected, rtol=1e-4, atol=1e-5)
+    assert found["weight/mean"] == 1 and "orientation/degrees" not in found
+    assert "orientation" not in method.readings and "orientation" in full.readings
+
+
+def test_one_stream_serves_both(make, records):
+    method = make(streams=1)
+    assert not isinstance(method.embedder, TwoStreamEmbedder)
+    assert all(value.isfinite() for s in train(method, records, 1)[0] for value in s.values())
+
+
+def test_variants_of_the_recipe_start_alike_and_see_the_same(records):
+    small = ["pairs=4", "dim=5", "widths=4,8"]
+    built = {}
+    for attention in ("fcam", "none"):
+        for part in ("on", "off"):
+            settings = [*small, f"attention={attention}", f"weighting={part}", f"regression={part}"]
+            recipe = apply(find_recipe("omniglot_cross_view"), settings)
+            built[attention, part] = build_method(recipe, records, torch.device("cpu"))
+    plain = built["none", "off"].embedder.state_dict()
+    for (attention, part), method in built.items():
+        weights = method.embedder.state_dict()
+        assert all(torch.equal(value, weights[name]) for name, value in plain.items())
+        assert (len(weights) > len(plain)) == (attention == "fcam")
+        assert (method.head is not None) == method.loss.weighted == (part == "on")
+        assert method.batches(1) == built["none", "off"].batches(1)
+    streams = built["fcam", "on"].embedder
+    pairs = zip(streams.query.state_dict().values(), streams.gallery.state_dict().values(), strict=True)
+    assert all(torch.equal(ours, theirs) for ours, theirs in pairs), "both streams start from one network"
+
+
+# -- going on, and what it says -------------------------------------------------------------------
+
+
+def test_a_run_that_stops_in_mid_epoch_turns_its_pictures_as_it_would_have(make, records):
+    method = make()
+    train(method, records, 2)
+    plan = method.batches(2)
+    method.step(batch_of(records, plan[0]))
+    state = copy.deepcopy(method.state_dict())
+    again = make()
+    again.load_state_dict(state)  # and no one asks it for batches before the epoch is over
+    ours, theirs = (m.step(batch_of(records, plan[1])) for m in (method, again))
+    assert ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_the_collapsed_loss_is_that_of_equal_embeddings_and_a_guess(make, records):
+    method = make()
+    batch = batch_of(records, method.batches(0)[0])
+    highest = math.log2(1 + math.exp(3.75 / 2))
+    assert method.collapsed_loss(batch) == pytest.approx(highest * (math.log(2) + 0.5 * 2), rel=1e-5)
+    assert make(head=False, weighted=False).collapsed_loss(batch) == pytest.approx(math.log(2), rel=1e-5)
+
+
+def test_shares_are_of_the_triplets(make, records):
+    for scalars in train(make(), records, 1)[0]:
+        hard, easy = scalars["triplets_share/hard"], scalars["triplets_share/easy"]
+        assert hard >= 0 and easy >= 0 and hard + easy <= 1
+        assert 0 <= scalars["orientation/degrees"] <= 180
+
+
+def test_a_stand_in_of_the_wrong_role_takes_no_part(make, records):
+    """A query that cannot be read may be replaced by a gallery image of its class."""
+    rows = make().batches(0)[0]
+    other = next(row for row in np.flatnonzero(records.labels == records.labels[rows[0]]) if row % 4 > 1)
+    losses = []
+    for batch in (batch_of(records, [int(other), *rows[1:]], skipped=(rows[0],)), batch_of(records, rows[2:])):
+        method = make(Orientation(turning="none"))
+        method.embedder.eval()  # so that a row's embedding does not depend on the batch
+        losses.append(method.step(batch)["loss"])
+    torch.testing.assert_close(*losses)
+
+
+def test_shows_its_hardest_exemplars(make, records):
+    method = make()
+    assert method.exhibits() == ()
+    train(method, records, 1)
+    (shown,) = method.exhibits()
+    assert from_json(to_json([shown])) == (shown,)
+    for each in shown.tuples:
+        query, match, nearer = (member.record for member in each.members)
+        roles, labels = records.columns["role"], records.labels
+        assert [roles[row] for row in (query, match, nearer)] == [1, 2, 2]
+        assert labels[query] == labels[match] != labels[nearer]
+    gaps = [float(each.caption.removeprefix("gap ")) for each in shown.tuples]
+    assert gaps == sorted(gaps)
+
+
+def test_settings_and_batches_that_cannot_work_are_refused(make, records):
+    with pytest.raises(ConfigError, match="did you mean 'quarters'"):
+        Orientation(turning="quarter")
+    with pytest.raises(ConfigError, match="-1 came"):
+        Orientation(lambda2=-1)
+    method = make()
+    rows = method.batches(0)[0]
+    with pytest.raises(ConfigError, match="7 rows came to this process"):
+        method.step(batch_of(records, rows[:7]))
+    flat = batch_of(records, rows)
+    with pytest.raises(ConfigError, match=r"inputs are \[8, 256\]"):
+        method.step(Batch(flat.inputs.flatten(1), flat.labels, flat.indices, flat.extras))
+
+
+# -- several processes ----------------------------------------------------------------------------
+
+
+def paired_method():
+    """Of vectors, without batch norm, which sees only its process's rows on a CPU."""
+    torch.manual_seed(0)
+    embedder = TwoStreamEmbedder(Embedder(Identity(5), 3), Embedder(Identity(5), 3)).double()
+    head = OrientationHead(3, 4).double()
+    optimizer = torch.optim.SGD([*embedder.parameters(), *head.parameters()], lr=0.1)
+    return HER(embedder, HardExemplarLoss(), None, optimizer, 0, head, Orientation(turning="none"))
+
+
+def paired_batch(pairs):
+    rng = torch.Generator().manual_seed(1)
+    inputs = torch.randn(8, 5, generator=rng, dtype=torch.float64)
+    extras = {"role": torch.tensor([1, 2] * 4), "angle": 90 * torch.rand(8, generator=rng, dtype=torch.float64)}
+    rows = slice(2 * pairs.start, 2 * pairs.stop)
+    extras = {name: column[rows] for name, column in extras.items()}
+    return Batch(inputs[rows], torch.arange(4).repeat_interleave(2)[rows], torch.arange(8)[rows], extras)
+
+
+def one_of_two(number, folder):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=number, world_size=2)
+    try:
+        method = paired_method()
+        scalars = method.step(paired_batch(range(2 * number, 2 * number + 2)))
+        shown = [member.record for member in method.exhibits()[0].tuples[0].members]
+        weights = {**method.embedder.state_dict(), **{f"head.{k}": v for k, v in method.head.state_dict().items()}}
+        torch.save({"scalars": scalars, "weights": weights, "shown": shown}, f"{folder}/{number}.pt")
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_two_processes_take_the_step_of_one(tmp_path):
+    mp.start_processes(one_of_two, args=(str(tmp_path),), nprocs=2, start_method="spawn")
+    method = paired_method()
+    scalars = method.step(paired_batch(range(4)))
+    weights = {**method.embedder.state_dict(), **{f"head.{k}": v for k, v in method.head.state_dict().items()}}
+    for number in range(2):
+        found = torch.load(tmp_path / f"{number}.pt", weights_only=True)
+        torch.testing.assert_close(found["scalars"], scalars)
+        torch.testing.assert_close(found["weights"], weights)
+        assert found["shown"] == [member.record for member in method.exhibits()[0].tuples[0].members]

@@ -1,0 +1,129 @@
+"""FCAM: its gates, its size, and what it leaves as it was."""
+
+import pytest
+import torch
+from torch import nn
+
+from vicinal.errors import ConfigError
+from vicinal.models import FCAM, ResNet, SmallResNet
+from vicinal.models.attention import attend
+
+
+@pytest.fixture
+def module(rng):
+    module = FCAM(32)
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, std=0.5, generator=rng)
+    return module.double()
+
+
+@pytest.fixture
+def maps(rng):
+    return torch.randn(2, 32, 15, 15, generator=rng, dtype=torch.float64)
+
+
+def by_hand(module, maps):
+    """The formulas as printed, with the authors' ReLU after each context filter."""
+    mlp = lambda v: module.expand.weight[:, :, 0, 0] @ (module.squeeze.weight[:, :, 0, 0] @ v).clamp(min=0)  # noqa: E731
+    results = []
+    for image in maps:
+        flat = image.flatten(1)
+        gate = 1 / (1 + torch.exp(-(mlp(flat.max(dim=1).values) + mlp(flat.mean(dim=1)))))
+        inner = gate[:, None, None] * image
+        masks = torch.stack([inner.mean(dim=0), inner.max(dim=0).values])[None]
+        contexts = [
+            nn.functional.conv2d(masks, c.weight, c.bias, padding=c.kernel_size[0] // 2).clamp(min=0)
+            for c in module.contexts
+        ]
+        weights = module.mix.weight[0, :, 0, 0]
+        mixed = sum(w * c[0, 0] for w, c in zip(weights, contexts, strict=True)) + module.mix.bias
+        results.append(inner / (1 + torch.exp(-mixed)))
+    return torch.stack(results)
+
+
+def test_equals_the_printed_formulas(module, maps):
+    torch.testing.assert_close(module(maps), by_hand(module, maps))
+
+
+def test_the_context_filters_are_of_3_5_and_7_pixels(module):
+    assert [context.kernel_size for context in module.contexts] == [(3, 3), (5, 5), (7, 7)]
+
+
+@pytest.mark.parametrize("channels", [16, 64, 512])
+def test_has_an_eighth_of_the_channels_squared_and_173_parameters(channels):
+    assert sum(parameter.numel() for parameter in FCAM(channels).parameters()) == channels**2 // 8 + 173
+
+
+def test_lets_a_part_through_and_keeps_sign_and_shape(module, maps):
+    out = module(maps)
+    assert out.shape == maps.shape
+    assert (out.abs() < maps.abs()).all() and torch.equal(out.sign(), maps.sign())
+    for gate in (module.channel_gate(maps), module.spatial_gate(maps)):
+        assert ((gate > 0) & (gate < 1)).all()
+
+
+def test_with_all_weights_0_a_quarter_passes(module, maps):
+    for parameter in module.parameters():
+        nn.init.zeros_(parameter)
+    torch.testing.assert_close(module(maps), maps / 4)
+
+
+def test_nothing_stays_nothing(module, maps):
+    assert module(0 * maps).eq(0).all()
+
+
+def test_the_channel_gate_does_not_know_places(module, maps, rng):
+    order = torch.randperm(15 * 15, generator=rng)
+    shuffled = maps.flatten(2)[..., order].view_as(maps)
+    torch.testing.assert_close(module.channel_gate(shuffled), module.channel_gate(maps))
+
+
+def test_the_spatial_gate_moves_with_the_picture(module, maps):
+    moved = module.spatial_gate(maps.roll((2, -1), dims=(2, 3)))
+    expected = module.spatial_gate(maps).roll((2, -1), dims=(2, 3))
+    inside = (slice(None), slice(None), slice(6, -6), slice(6, -6))  # away from borders: 3 of the filter, 2 of the move
+    torch.testing.assert_close(moved[inside], expected[inside])
+
+
+def test_gradient_matches_finite_differences(module, rng):
+    maps = torch.randn(1, 32, 3, 3, generator=rng, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(module, (maps,), fast_mode=True)
+
+
+def test_settings_that_cannot_work_are_refused():
+    with pytest.raises(ConfigError, match="c = 0"):
+        FCAM(0)
+    with pytest.raises(ConfigError, match="did you mean 'fcam'"):
+        ResNet(18, attention="fcan")
+
+
+@pytest.mark.parametrize("make", [lambda a: SmallResNet(1, (16, 32), attention=a), lambda a: ResNet(18, attention=a)])
+def test_attention_leaves_all_that_is_drawn_besides_as_it_was(make):
+    drawn = {}
+    for attention in ("none", "fcam"):
+        torch.manual_seed(0)
+        network = make(attention)
+        drawn[attention] = network.state_dict(), torch.rand(3)
+    (plain, after), (attended, after_too) = drawn["none"], drawn["fcam"]
+    assert all(torch.equal(value, attended[name]) for name, value in plain.items())
+    assert len(attended) > len(plain) and torch.equal(after, after_too)
+
+
+@pytest.mark.parametrize(("depth", "blocks", "widest"), [(18, 8, 512), (50, 16, 2048)])
+def test_stands_in_every_block_before_the_input_is_added(depth, blocks, widest):
+    found = [module for module in ResNet(depth, attention="fcam").modules() if isinstance(module, FCAM)]
+    assert len(found) == blocks and max(module.channels for module in found) == widest
+
+
+def test_a_block_adds_its_input_to_what_attention_lets_through(rng):
+    network = SmallResNet(1, (8,)).eval()
+    maps = torch.rand(1, 8, 5, 5, generator=rng)
+    (block,) = network.stages
+    inner = []
+    block.attention = nn.Identity()
+    block.attention.register_forward_hook(lambda module, given, out: inner.append(out))
+    plain = block(maps)
+    attend(network, "fcam")
+    assert isinstance(block.attention, FCAM)
+    torch.testing.assert_close(plain, (inner[0] + maps).relu())
+    torch.testing.assert_close(block(maps), (block.attention(inner[0]) + maps).relu())

@@ -1,0 +1,59 @@
+"""Two streams: which network a role takes, and what is refused without one."""
+
+import copy
+
+import pytest
+import torch
+
+from vicinal.errors import ConfigError
+from vicinal.methods.optimisation import Optimisation
+from vicinal.models import Embedder, Identity, SmallConvNet, TwoStreamEmbedder
+
+
+@pytest.fixture
+def embedder():
+    torch.manual_seed(0)
+    return TwoStreamEmbedder(Embedder(Identity(6), 3), Embedder(Identity(6), 3))
+
+
+def test_a_role_names_its_stream(embedder):
+    assert embedder.stream("query") is embedder.query and embedder.stream("gallery") is embedder.gallery
+    plain = embedder.query
+    assert plain.stream("query") is plain.stream("gallery") is plain.stream(None) is plain
+
+
+def test_without_a_role_nothing_is_embedded(embedder):
+    for ask in (embedder, embedder.features, embedder.embed, lambda _: embedder.stream(None)):
+        with pytest.raises(ConfigError, match="different networks"):
+            ask(torch.zeros(2, 6))
+
+
+def test_streams_of_different_size_are_refused():
+    with pytest.raises(ConfigError, match="3 dimensions and those of the gallery 4"):
+        TwoStreamEmbedder(Embedder(Identity(6), 3), Embedder(Identity(6), 4))
+
+
+def test_weights_are_separate_and_all_of_them_learn(embedder):
+    names = set(embedder.state_dict())
+    assert names == {f"{stream}.head.{part}" for stream in ("query", "gallery") for part in ("weight", "bias")}
+    optimizer, _ = Optimisation(head_factor=3.0).build(embedder, steps=1)
+    learnt = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    assert learnt == {id(parameter) for parameter in embedder.parameters()}
+
+
+def test_a_copy_shares_nothing(embedder):
+    again = copy.deepcopy(embedder)
+    torch.nn.init.zeros_(again.gallery.head.weight)
+    assert embedder.gallery.head.weight.abs().sum() > 0
+    assert again.backbone[0] is again.query.backbone and again.head[1] is again.gallery.head
+
+
+def test_both_streams_are_accelerated_and_measured_as_before(rng):
+    inputs = torch.rand(2, 1, 16, 16, generator=rng)
+    query = Embedder(SmallConvNet(1, (4, 8)), 3)
+    embedder = TwoStreamEmbedder(query, copy.deepcopy(query)).eval()
+    measured = embedder.stream("gallery")(inputs)
+    embedder.accelerate(torch.bfloat16)
+    assert embedder.query.precision == embedder.gallery.precision == embedder.precision == torch.bfloat16
+    assert torch.equal(embedder.stream("gallery")(inputs), measured)
+    assert not embedder.compiled

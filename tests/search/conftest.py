@@ -1,0 +1,115 @@
+"""Small runs whose networks are drawn, not trained, and folders of pictures to index with them."""
+
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from vicinal.data import Arrays, FeatureTransform, Folder, ImageTransform
+from vicinal.description import describe
+from vicinal.evaluation.encoder import Encoder
+from vicinal.models import Embedder, Identity, SmallConvNet
+from vicinal.run_directory import RunDirectory
+
+
+class Listener:
+    """An audience that remembers what it was told; ``stop_after`` plays the user who presses Ctrl-C."""
+
+    def __init__(self):
+        self.lines, self.titles, self.stop_after = [], [], None
+
+    def line(self, text, *, warning=False):
+        self.lines.append(text)
+
+    @contextmanager
+    def following(self, total, done, title):
+        self.titles.append((title, total, done))
+        self._title = title
+        yield self
+
+    def advance(self, done, facts=""):
+        if self._title == "embedding" and self.stop_after is not None and done >= self.stop_after:
+            raise KeyboardInterrupt
+
+
+@pytest.fixture
+def listener():
+    return Listener()
+
+
+def _draw(path, seed):
+    """A small picture of its own, by its seed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.random.default_rng(seed).integers(0, 256, (20, 24, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(path)
+    return path
+
+
+@pytest.fixture
+def draw():
+    """``draw(path, seed)``: a small picture of its own at ``path``, by its seed."""
+    return _draw
+
+
+@pytest.fixture
+def photographs(tmp_path):
+    """Twelve pictures of four classes in class folders."""
+    root = tmp_path / "photographs"
+    for number in range(12):
+        _draw(root / "abcd"[number % 4] / f"{number:02d}.png", number)
+    return root
+
+
+def _made(path, embedder, transform, data, validation):
+    run = RunDirectory.create(path)
+    settings = {"validation": validation, "seed": 0}
+    run.write_info(
+        {
+            "vicinal": "0",
+            "name": path.name,
+            "recipe": {"name": "drawn", "settings": settings},
+            "data": {"description": describe(data)},
+        }
+    )
+    encoder = Encoder(embedder.eval(), transform, torch.device("cpu"))
+    encoder.save_description(run)
+    encoder.save_weights(run)
+    return run
+
+
+@pytest.fixture
+def image_run(tmp_path, photographs):
+    """A run on ``photographs``, all of whose classes are for training and half of these held out."""
+    torch.manual_seed(0)
+    return _made(
+        tmp_path / "run",
+        Embedder(SmallConvNet(3, (4, 8)), 6),
+        ImageTransform(size=16, resize=16),
+        Folder(str(photographs), test=0.0),
+        0.5,
+    )
+
+
+@pytest.fixture
+def vectors_file(tmp_path):
+    """Forty feature vectors of five classes with names and a further column."""
+    rng = np.random.default_rng(0)
+    path = tmp_path / "vectors.npz"
+    np.savez(
+        path,
+        features=rng.standard_normal((40, 8)).astype(np.float32),
+        labels=np.arange(40) % 5,
+        names=np.array([f"{'abcde'[row % 5]}/{row:02d}.png" for row in range(40)]),
+        camera=np.arange(40) % 3,
+    )
+    return path
+
+
+@pytest.fixture
+def feature_run(tmp_path, vectors_file):
+    torch.manual_seed(0)
+    return _made(
+        tmp_path / "feature_run", Embedder(Identity(8), 4), FeatureTransform(), Arrays(str(vectors_file), test=0.4), 0.0
+    )
