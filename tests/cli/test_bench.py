@@ -137,8 +137,8 @@ def test_ctrl_c_leaves_a_bench_that_goes_on(tmp_path):
     script = (
         "import sys\nfrom vicinal.bench import catalogue\nfrom vicinal.bench.tables import Row, Table\n"
         "from vicinal.cli.main import run\n"
-        f"settings = ('data={tmp_path / 'v.npz'}', 'epochs=120', 'classes=4', 'per_class=3', 'dim=8', 'restarts=1',"
-        " 'evaluate_every=120', 'checkpoint_seconds=0.2')\n"
+        f"settings = ('data={tmp_path / 'v.npz'}', 'epochs=300', 'classes=4', 'per_class=3', 'dim=8', 'restarts=1',"
+        " 'evaluate_every=300', 'checkpoint_seconds=0.2')\n"
         "table = Table('small', 'Small', (Row('plain', 'features', settings),), network='plain', dim=8, seeds=1)\n"
         "catalogue.find_table.__defaults__ = ((table,),)\n"
         "sys.argv = ['vicinal', 'bench', 'small', '--results', 'results', '--jobs', '1']\nrun()\n"
