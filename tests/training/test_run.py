@@ -223,4 +223,5 @@ def test_a_run_without_artefacts_keeps_what_a_comparison_needs(finished, tiny, t
     written = bare.arrays("by_class")
     rows = {row["name"]: row["metrics"] for row in bare.results["rows"]}
     assert written["hits"].sum() / written["queries"].sum() == pytest.approx(rows["trained"]["recall@1"])
-    assert {path.name for path in bare.artefacts_path.iterdir()} == {"by_class.npz", "diagnostics.json"}
+    kept = {"by_class.npz", "diagnostics.json", "readings.json"}
+    assert {path.name for path in bare.artefacts_path.iterdir()} == kept

@@ -28,7 +28,7 @@ from vicinal.data.records import Batch
 from vicinal.exhibits import Exhibit
 from vicinal.losses.loss import Loss
 from vicinal.methods.optimisation import Optimisation, fuse
-from vicinal.methods.plain import describe_batch
+from vicinal.methods.plain import SHARED_READINGS, describe_batch
 from vicinal.models.embedder import Embedder
 from vicinal.parallel import average_gradients, gather, processes
 from vicinal.sampling.episodes import EpisodeSampler
@@ -161,7 +161,7 @@ class ALA:
 
     @property
     def readings(self) -> Mapping[str, str]:
-        return READINGS
+        return READINGS | SHARED_READINGS
 
     def to(self, device: torch.device) -> None:
         for module in (self.embedder, self.scoring, self.assessor):

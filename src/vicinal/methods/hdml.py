@@ -17,7 +17,7 @@ from vicinal.losses.loss import Comparisons, Loss
 from vicinal.losses.reduction import reduce
 from vicinal.losses.triplet import TripletLoss
 from vicinal.methods.optimisation import Optimisation, fuse
-from vicinal.methods.plain import Sampler, collapsed_loss, describe_batch
+from vicinal.methods.plain import SHARED_READINGS, Sampler, collapsed_loss, describe_batch
 from vicinal.methods.recording import Recorder, Work, differentiate, learnt
 from vicinal.methods.windows import WindowedMean
 from vicinal.models.embedder import Embedder
@@ -151,7 +151,7 @@ class HDML:
     @property
     def readings(self) -> Mapping[str, str]:
         without = () if self.settings.generate else ("generator", "label_share")
-        return {group: text for group, text in READINGS.items() if group not in without}
+        return {group: text for group, text in READINGS.items() if group not in without} | SHARED_READINGS
 
     def to(self, device: torch.device) -> None:
         for module in (self.embedder, self.loss, self.generator, self.classifier):

@@ -20,7 +20,7 @@ from vicinal.exhibits import Exhibit
 from vicinal.losses.hard_exemplar import HardExemplarLoss, orientation_errors
 from vicinal.methods.exemplars import HardestPairs
 from vicinal.methods.optimisation import Optimisation, fuse
-from vicinal.methods.plain import Sampler, describe_batch
+from vicinal.methods.plain import SHARED_READINGS, Sampler, describe_batch
 from vicinal.models.embedder import Embedder
 from vicinal.models.orientation import OrientationHead
 from vicinal.parallel import all_rows, average_gradients, gather
@@ -129,7 +129,8 @@ class HER:
 
     @property
     def readings(self) -> Mapping[str, str]:
-        return {name: text for name, text in READINGS.items() if name != "orientation" or self.head is not None}
+        mine = {name: text for name, text in READINGS.items() if name != "orientation" or self.head is not None}
+        return mine | SHARED_READINGS
 
     def to(self, device: torch.device) -> None:
         for part in (self.embedder, self.loss, self.head):

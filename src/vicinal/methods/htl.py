@@ -18,7 +18,7 @@ from vicinal.exhibits import Exhibit
 from vicinal.losses.hierarchical_triplet import HierarchicalTripletLoss
 from vicinal.methods.hierarchy import Hierarchy, MarginTable, describe_margins, tree_shown
 from vicinal.methods.optimisation import Optimisation, fuse
-from vicinal.methods.plain import Sampler, collapsed_loss, describe_batch
+from vicinal.methods.plain import SHARED_READINGS, Sampler, collapsed_loss, describe_batch
 from vicinal.models.embedder import Embedder
 from vicinal.parallel import average_gradients, gather
 from vicinal.sampling.anchor_neighbours import AnchorNeighbourSampler
@@ -129,7 +129,7 @@ class HTL:
 
     @property
     def readings(self) -> Mapping[str, str]:
-        return READINGS
+        return READINGS | SHARED_READINGS
 
     def to(self, device: torch.device) -> None:
         self._device = device

@@ -15,7 +15,7 @@ from vicinal.exhibits import Exhibit, Member, RecordTuple, Tuples
 from vicinal.geometry import arc_distances, pairwise_distances, unit_rows
 from vicinal.losses.loss import Comparisons
 from vicinal.methods.optimisation import Optimisation, fuse
-from vicinal.methods.plain import Sampler, collapsed_loss, describe_batch
+from vicinal.methods.plain import SHARED_READINGS, Sampler, collapsed_loss, describe_batch
 from vicinal.methods.recording import Recorder, Work, differentiate, learnt
 from vicinal.models.embedder import Embedder
 from vicinal.parallel import average_gradients, gather, processes
@@ -83,7 +83,7 @@ class LoOp:
 
     @property
     def readings(self) -> Mapping[str, str]:
-        return READINGS
+        return READINGS | SHARED_READINGS
 
     def to(self, device: torch.device) -> None:
         self.embedder.to(device)

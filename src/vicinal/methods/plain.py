@@ -13,10 +13,21 @@ from torch.optim.lr_scheduler import LRScheduler
 from vicinal.data.records import Batch
 from vicinal.exhibits import Exhibit
 from vicinal.losses.activity import active_share
+from vicinal.losses.separability import inseparable_shares
 from vicinal.methods.optimisation import Optimisation, fuse
 from vicinal.methods.recording import Recorder, Work, differentiate, learnt
 from vicinal.models.embedder import Embedder
 from vicinal.parallel import average_gradients, gather
+
+# How to read what ``describe_batch`` finds, whatever the method.
+SHARED_READINGS = {
+    "inseparable_share": (
+        "Samples of a batch that cannot be told apart: around each anchor the ball that separates best leaves some "
+        "similar samples outside and takes some dissimilar ones in (the inseparable samples of ANML, Section 4.1). "
+        "Both should fall. What stays while the loss falls is noise in the labels, several clusters in a class, or "
+        "classes that overlap: losses that insist on the hardest samples then learn from the wrong ones."
+    )
+}
 
 
 class Sampler(Protocol):
@@ -67,7 +78,7 @@ class Plain:
 
     @property
     def readings(self) -> Mapping[str, str]:
-        return {}
+        return SHARED_READINGS
 
     def to(self, device: torch.device) -> None:
         self.embedder.to(device)
@@ -121,20 +132,23 @@ def describe_batch(embeddings: Tensor, labels: Tensor, loss: nn.Module) -> dict[
 
     ``active`` is the share of the batch's triplets whose negative is not farther than the positive by the loss's margin
     (0 where it has none), in the loss's own distance; ``spread`` is the embeddings' distance from their common mean
-    relative to their length, 0 when all have collapsed to one point.
+    relative to their length, 0 when all have collapsed to one point; for ``inseparable_share`` see ``SHARED_READINGS``.
     """
     loss = getattr(loss, "loss", loss)  # what a memory or an adapter stands around
     margin = getattr(loss, "margin", 0.0)
+    normalize = bool(getattr(loss, "normalize", True))
     active = active_share(
         embeddings,
         labels,
         margin=float(margin) if isinstance(margin, (int, float)) else 0.0,
         squared=bool(getattr(loss, "squared", False)),
-        normalize=bool(getattr(loss, "normalize", True)),
+        normalize=normalize,
     )
+    similar, dissimilar = inseparable_shares(embeddings, labels, normalize=normalize)
     centred = embeddings - embeddings.mean(dim=0)
     spread = centred.norm() / embeddings.norm().clamp(min=torch.finfo(embeddings.dtype).tiny)
-    return {"active": active, "spread": spread}
+    shares = {"inseparable_share/similar": similar, "inseparable_share/dissimilar": dissimilar}
+    return {"active": active, "spread": spread, **shares}
 
 
 def collapsed_loss(loss: nn.Module, labels: Tensor, dim: int) -> float:
