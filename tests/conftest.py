@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import signal
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: two workers share two cores
@@ -17,6 +18,8 @@ CHECKED = [f"vicinal.{part}" for part in PARTS]
 if importlib.util.find_spec("beartype"):
     install_import_hook(CHECKED, "beartype.beartype")
 torch.set_num_threads(1)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what runs in its background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 DATA = Path(os.environ.get("VICINAL_DATA", Path(__file__).parents[2] / "shared" / "data"))
 CHROMIUM = Path("/usr/bin/chromium")

@@ -2,8 +2,8 @@
 
     vicinal train omniglot_npair
 
-Cost: COST
-Expected: EXPECTED
+Cost: 13 minutes of training on two cores (774 drawings a second), seconds on a GPU.
+Expected: R@1 85.9, MAP@R 55.5, NMI 91.6 on 659 unseen characters (seed 0); raw pixels R@1 31.7 (docs/results.md).
 """
 
 from dataclasses import dataclass
