@@ -1,5 +1,7 @@
 """Data cut anew: folds share no class and cover all; while tuning test records are gone; authors select on them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -26,6 +28,20 @@ def test_folds_cover_the_training_classes_and_share_none(data):
         assert not (cut.splits == "test").any() and len(cut) == (whole.splits == "train").sum()
     held = [label for cut in cuts for label in classes(cut, "validation")]
     assert sorted(held) == sorted(classes(whole, "train"))
+
+
+def test_kin_stay_in_one_fold(data):
+    class Kin:
+        """Two classes each are one kin."""
+
+        def load(self):
+            records = data.load()
+            return replace(records, columns={"kin": records.labels // 2})
+
+    for fold in range(2):
+        cut = Fold(Kin(), 2, fold, seed=3, test=False).load()
+        sides = [set(cut.columns["kin"][cut.splits == split].tolist()) for split in ("train", "validation")]
+        assert all(sides) and not sides[0] & sides[1]
 
 
 def test_a_fold_may_keep_the_test_records(data):

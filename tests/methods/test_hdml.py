@@ -296,6 +296,16 @@ def test_its_picture_has_a_tuple_and_what_became_of_it():
     assert [(s.start, s.end) for s in shown.segments] == [(2, 4), (3, 5), (4, 6), (5, 7)]
 
 
+def test_the_picture_of_real_members_shows_negatives_that_nothing_draws_where_they_are():
+    method = make(NPairLoss(blocks=True), alpha=0.0, members="real")
+    trained(method, PAIRS, 3)
+    (shown,) = method.exhibits()
+    places = {
+        group: [(p.x, p.y) for p in shown.points if p.group == group] for group in {p.group for p in shown.points}
+    }
+    assert np.allclose(places["regenerated negative"], places["real negative"], atol=1e-4)
+
+
 def test_every_group_of_its_scalars_has_a_reading():
     line = trained(make(NPairLoss(blocks=True)), PAIRS, 1)[0]
     groups = {name.partition("/")[0] if "/" in name else "loss" for name in line} - {"active", "spread"}

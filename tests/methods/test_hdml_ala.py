@@ -122,3 +122,8 @@ def test_a_loss_without_blocks_is_refused():
             labels=LABELS,
             epochs=1,
         )
+
+
+def test_real_members_are_refused():
+    with pytest.raises(ConfigError, match='Use members="regenerated"'):
+        make(members="real")

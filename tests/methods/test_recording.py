@@ -2,6 +2,7 @@
 
 import copy
 import gc
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from torch import nn
 
 from vicinal.data.records import Batch
 from vicinal.losses import CrossBatchMemory, MultiSimilarityLoss, NPairLoss
+from vicinal.methods import recording
 from vicinal.methods.hdml import HDML
 from vicinal.methods.loop import LoOp
 from vicinal.methods.optimisation import Optimisation
@@ -65,6 +67,23 @@ def trained(method, device, *, recorded):
 def test_on_a_cpu_nothing_is_recorded(kind):
     plain, asked = (trained(built(kind), torch.device("cpu"), recorded=recorded) for recorded in (False, True))
     assert plain == asked
+
+
+def test_no_more_than_two_shapes_are_recorded(monkeypatch):
+    """What is asked of the device is told by a stand-in: which shapes are recorded is decided before."""
+    done, recorded = [], []
+    monkeypatch.setattr(recording, "_done", lambda work, inputs, labels, largest: done.append(inputs.shape))
+    monkeypatch.setattr(Recorder, "_aside", lambda self, work, batch: None)
+    monkeypatch.setattr(Recorder, "_recorded", lambda self, work, batch: recorded.append(batch.inputs.shape))
+    embedder = Embedder(SmallConvNet(1, (4,)), 4)
+    embedder.accelerate(None, recorded=True)
+    recorder = Recorder(embedder, [], pure=True)
+    for _ in range(6):
+        for rows in (16, 12, 8, 4):
+            inputs = SimpleNamespace(shape=(rows,), dtype=None, is_cuda=True, stride=lambda: (1,))
+            recorder(None, SimpleNamespace(inputs=inputs, labels=None, largest_class=4))
+    assert recorded == [(16,), (12,)]
+    assert done.count((8,)) == done.count((4,)) == 3  # from then on as they come
 
 
 @pytest.mark.gpu

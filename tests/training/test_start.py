@@ -5,6 +5,7 @@ import shutil
 import pytest
 import torch
 
+from vicinal.models import Embedder
 from vicinal.training.experiment import prepare
 from vicinal.training.overrides import apply
 from vicinal.training.recipe import find_recipe
@@ -41,3 +42,12 @@ def test_a_run_killed_before_its_first_checkpoint_starts_with_the_same_head(tiny
     shutil.rmtree(first.checkpoints_path)
     second = resume(first.path, recipe=tiny[0], console=console)
     assert second.metrics_path.read_bytes() == before
+
+
+@pytest.mark.parametrize(("asked", "recorded"), [("auto", True), ("off", False)])
+def test_whether_steps_may_be_recorded_reaches_the_network(tiny, tmp_path, console, monkeypatch, asked, recorded):
+    told = []
+    monkeypatch.setattr(Embedder, "accelerate", lambda self, precision, **how: told.append(how["recorded"]))
+    recipe = recipe_of(tiny, f"record={asked}", "epochs=1")
+    start(tiny[0], recipe, tmp_path / "run", command="test", console=console)
+    assert told == [recorded]

@@ -9,7 +9,7 @@ import numpy as np
 
 from vicinal.data import DATASETS
 from vicinal.data.records import Dataset, Records
-from vicinal.data.splits import class_folds
+from vicinal.data.splits import class_folds, kin_of
 
 _TEXT = "<U10"  # holds "validation"
 
@@ -35,7 +35,7 @@ class Fold:
     def load(self) -> Records:
         records = self.data.load()
         training = np.flatnonzero(records.splits != "test")
-        _, held = class_folds(records.labels[training], self.folds, self.seed)[self.fold]
+        _, held = class_folds(kin_of(records)[training], self.folds, self.seed)[self.fold]
         splits = records.splits.astype(_TEXT)
         splits[training] = "train"
         splits[training[held]] = "validation"

@@ -80,8 +80,8 @@ class Omniglot:
         records = held_to(_PUBLISHED, records, self.missing, place=root, strict=strict)
         if not strict:
             return records
-        records = replace(records, source=self._in_memory(source, rows))
-        return with_turned(records) if self.turned else records
+        drawings = self._in_memory(source, rows)
+        return with_turned(records, drawings) if self.turned else replace(records, source=drawings)
 
     def _in_memory(self, source: "ArchivedDrawings", rows: Sequence["_Drawing"]) -> ImageArray:
         content = "\n".join(f"{row.member} {row.checksum}" for row in rows)
@@ -95,22 +95,19 @@ class Omniglot:
         return ImageArray(arrays["pixels"], source.members)
 
 
-def with_turned(records: Records) -> Records:
+def with_turned(records: Records, drawings: ImageArray) -> Records:
     """The records, and behind them the training rows turned by one, two and three quarters as classes of their own.
 
-    The pixels of ``records`` are in memory; their ``kin`` is the class that a row was before it was turned.
+    ``drawings`` are the pictures of the records; the ``kin`` of a row is the class that it was before it was turned.
     """
-    source, rows = records.source, np.flatnonzero(records.splits == "train")
-    if not isinstance(source, ImageArray):
-        raise ConfigError("only images in memory can be turned.")
-    quarters, classes = (0, 1, 2, 3), len(records.classes)
-    pixels = [source.pixels, *(np.rot90(source.pixels[rows], quarter, axes=(1, 2)) for quarter in quarters[1:])]
-    names = [*source.names, *(f"{source.names[row]} turned {90 * quarter}" for quarter in quarters[1:] for row in rows)]
+    rows, quarters, classes = np.flatnonzero(records.splits == "train"), (1, 2, 3), len(records.classes)
+    pixels = [drawings.pixels, *(np.rot90(drawings.pixels[rows], quarter, axes=(1, 2)) for quarter in quarters)]
+    names = [*drawings.names, *(f"{drawings.names[row]} turned {90 * quarter}" for quarter in quarters for row in rows)]
     known = np.unique(records.labels[rows])
     place = np.zeros(classes, dtype=np.int64)
     place[known] = np.arange(len(known))
-    labels = [classes + (quarter - 1) * len(known) + place[records.labels[rows]] for quarter in quarters[1:]]
-    titles = [f"{records.classes[label]} turned {90 * quarter}" for quarter in quarters[1:] for label in known]
+    labels = [classes + (quarter - 1) * len(known) + place[records.labels[rows]] for quarter in quarters]
+    titles = [f"{records.classes[label]} turned {90 * quarter}" for quarter in quarters for label in known]
     columns = {name: np.concatenate([column, *(column[rows],) * 3]) for name, column in records.columns.items()}
     return replace(
         records,

@@ -58,7 +58,7 @@ def hold_out(records: Records, share: float, seed: int) -> Records:
     if not 0 < share < 1:
         raise ConfigError(f"the share of training classes held out lies between 0 and 1, but {share} came.")
     training = records.splits == "train"
-    kinds = records.columns.get("kin", records.labels)
+    kinds = kin_of(records)
     classes = np.unique(kinds[training])
     count = int(share * len(classes) + 0.5)
     if count < 2 or len(classes) - count < 2:
@@ -71,6 +71,11 @@ def hold_out(records: Records, share: float, seed: int) -> Records:
     splits = records.splits.astype(_TEXT)
     splits[training & np.isin(kinds, held)] = "validation"
     return replace(records, splits=splits)
+
+
+def kin_of(records: Records) -> Int[np.ndarray, "n"]:
+    """What a split must not tear apart: the column ``kin`` where there is one, else the class."""
+    return np.asarray(records.columns.get("kin", records.labels))
 
 
 def class_folds(labels: Int[np.ndarray, "n"], k: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -28,6 +28,12 @@ def active_share(
     tensor(1.)
     """
     distances = pairwise_distances(unit_rows(embeddings) if normalize else embeddings, squared=squared)
+    return active_among(distances, labels, margin)
+
+
+@torch.no_grad()
+def active_among(distances: Float[Tensor, "n n"], labels: Integer[Tensor, "n"], margin: float) -> Float[Tensor, ""]:
+    """``active_share`` of distances that are already there."""
     columns, keep_positive = positives(labels)
     keep_negative = other_class(labels)
     positive = distances.gather(1, columns)

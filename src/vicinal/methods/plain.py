@@ -12,8 +12,9 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from vicinal.data.records import Batch
 from vicinal.exhibits import Exhibit
-from vicinal.losses.activity import active_share
-from vicinal.losses.separability import inseparable_shares
+from vicinal.geometry import pairwise_distances, unit_rows
+from vicinal.losses.activity import active_among
+from vicinal.losses.separability import inseparable_among
 from vicinal.methods.optimisation import Optimisation, fuse
 from vicinal.methods.recording import Recorder, Work, differentiate, learnt
 from vicinal.models.embedder import Embedder
@@ -127,6 +128,7 @@ class Plain:
             self.schedule.load_state_dict(state["schedule"])
 
 
+@torch.no_grad()
 def describe_batch(embeddings: Tensor, labels: Tensor, loss: nn.Module) -> dict[str, Tensor]:
     """What every method reports of a batch besides its loss.
 
@@ -136,15 +138,10 @@ def describe_batch(embeddings: Tensor, labels: Tensor, loss: nn.Module) -> dict[
     """
     loss = getattr(loss, "loss", loss)  # what a memory or an adapter stands around
     margin = getattr(loss, "margin", 0.0)
-    normalize = bool(getattr(loss, "normalize", True))
-    active = active_share(
-        embeddings,
-        labels,
-        margin=float(margin) if isinstance(margin, (int, float)) else 0.0,
-        squared=bool(getattr(loss, "squared", False)),
-        normalize=normalize,
-    )
-    similar, dissimilar = inseparable_shares(embeddings, labels, normalize=normalize)
+    points = unit_rows(embeddings) if getattr(loss, "normalize", True) else embeddings
+    apart = pairwise_distances(points, squared=bool(getattr(loss, "squared", False)))
+    active = active_among(apart, labels, float(margin) if isinstance(margin, (int, float)) else 0.0)
+    similar, dissimilar = inseparable_among(apart, labels)  # which sees the order of distances alone
     centred = embeddings - embeddings.mean(dim=0)
     spread = centred.norm() / embeddings.norm().clamp(min=torch.finfo(embeddings.dtype).tiny)
     shares = {"inseparable_share/similar": similar, "inseparable_share/dissimilar": dissimilar}

@@ -21,6 +21,8 @@ from vicinal.tuples import one_batch
 
 UNRECORDED = 3  # calls before a recording: in the first ones libraries choose kernels and take their work space
 
+MOST_RECORDINGS = 2  # each holds the activations of a step: batches of ever other shapes must not fill a GPU
+
 
 class Work(NamedTuple):
     """What the work of a step leaves behind, besides gradients in its parameters.
@@ -56,6 +58,8 @@ class _Recording:
 class Recorder:
     """Does the work of steps, from the fourth of one shape on by replaying a recording, where that is possible.
 
+    Two shapes are recorded, those that come four times first; batches of any further one are done as they come.
+
     ``work(inputs, labels)`` puts gradients into ``parameters`` and changes tensors in place only. What it counts or
     decides in Python would stand still in a replay, so whoever calls says whether it is ``pure``. Work that waits for
     the device cannot be recorded: it is then done as before, with a warning. So it is, without one, with several
@@ -72,12 +76,12 @@ class Recorder:
         if not (self.pure and self.embedder.recorded and batch.inputs.is_cuda and processes() == 1):
             return _done(work, batch.inputs, batch.labels, batch.largest_class)
         key = self._key(batch)
-        if key not in self._recordings:
+        if key not in self._recordings and len(self._recordings) < MOST_RECORDINGS:
             self._calls[key] = self._calls.get(key, 0) + 1
             if self._calls[key] <= UNRECORDED:
                 return self._aside(work, batch)
             self._recordings[key] = self._recorded(work, batch)
-        recording = self._recordings[key]
+        recording = self._recordings.get(key)
         if recording is None:
             return _done(work, batch.inputs, batch.labels, batch.largest_class)
         return recording.replay(batch, self.parameters)
