@@ -29,6 +29,7 @@ from vicinal.models import Embedder, GoogLeNet
 from vicinal.sampling import EpisodeSampler
 
 BARS = {"once": (2.2, 1.5), "recomputed": (3.5, None)}  # time and memory in multiples of a plain step
+ROUTES = ("forward", "difference", "double_backward")
 CHANGES = (None, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)  # of embeddings across half a difference; None is the rule
 
 
@@ -53,8 +54,7 @@ def build(kind: str, device: torch.device, options: argparse.Namespace) -> Plain
     method.to(device)
     embedder.to(memory_format=torch.channels_last)
     embedder.train()
-    if options.precision == "bfloat16":
-        embedder.accelerate(torch.bfloat16)
+    embedder.accelerate(torch.bfloat16 if options.precision == "bfloat16" else None, recorded=options.record)
     return method
 
 
@@ -87,11 +87,10 @@ def peak(step: Callable[[], object]) -> float:
 def errors(device: torch.device, batch: Batch, options: argparse.Namespace) -> list[str]:
     """Slopes by central difference, by forward mode as it is trained, and by double backward, against full float32."""
     method = build("once, forward", device, argparse.Namespace(**(vars(options) | {"compile": False})))
-    training = method._pass(batch)
+    training = method._pass(batch.inputs, batch.labels)
     objective = training.scored.losses.mean() / 2
-    direction = method._validate(batch, method.metric.scaled(meta_gradient.gradient(objective, method.metric.leaves)))[
-        1
-    ]
+    steps = method.metric.scaled(meta_gradient.gradient(objective, method.metric.leaves))
+    _, direction = method._validate(batch.inputs, batch.labels, steps)
     given = method.metric, method.scoring, direction, training.embeddings.detach()
 
     def slopes(route: str) -> torch.Tensor:
@@ -118,11 +117,10 @@ def errors(device: torch.device, batch: Batch, options: argparse.Namespace) -> l
 
 def table(device: torch.device, options: argparse.Namespace) -> str:
     batch = make_batch(device, 32 if options.quick else 227)
-    routes = ("forward", "difference", "double_backward")
-    kinds = ["plain", *(f"{reading}, {route}" for reading in BARS for route in routes)]
+    kinds = ["plain", *(f"{reading}, {route}" for reading in BARS for route in options.routes)]
     methods = {kind: build(kind, device, options) for kind in kinds}
     for method in methods.values():
-        for _ in range(1 if options.quick else 3):
+        for _ in range(1 if options.quick else 5):  # from the fourth on steps are replayed, as the trainer does
             method.step(batch)
     times = {kind: [] for kind in kinds}
     for _ in range(options.rounds):
@@ -159,6 +157,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15, help="interleaved rounds")
     parser.add_argument("--precision", choices=("tf32", "float32", "bfloat16"), default="tf32")
     parser.add_argument("--compile", action="store_true", help="compile forward mode")
+    parser.add_argument("--record", action=argparse.BooleanOptionalAction, default=True, help="replay steps")
+    parser.add_argument("--routes", nargs="+", choices=ROUTES, default=ROUTES, help="ways to the derivative")
     parser.add_argument("--quick", action="store_true", help="32 pixels, one round: does it run?")
     options = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -133,6 +133,7 @@ def test_equals_finite_differences_in_the_weights():
 def test_a_step_of_no_length_teaches_nothing():
     episode = Episode(SCORINGS["triplet"]())
     episode.metric.factor = 0.0
+    episode.metric.follow()
     assert not episode.by_forward_mode().any() and not episode.by_double_backward().any()
 
 

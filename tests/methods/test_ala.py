@@ -183,10 +183,12 @@ def test_with_one_update_both_readings_are_the_same(sampler, batch):
 def test_teaching_changes_nothing_but_the_assessor(sampler, batch):
     method = make(sampler, optimizer=torch.optim.AdamW)
     method.step(batch)
-    training = method._pass(batch)  # the real pass moves batch norm's statistics, as in any training
+    training = method._pass(
+        batch.inputs, batch.labels
+    )  # the real pass moves batch norm's statistics, as in any training
     before = copy.deepcopy([method.embedder.state_dict(), method.optimizer.state_dict(), method.scoring.state_dict()])
     state, phi = method.assessor.hidden_state.clone(), copy.deepcopy(method.assessor.weight.weight)
-    method._teach(batch, training)
+    method._teach(batch.inputs, batch.labels, training)
     after = [method.embedder.state_dict(), method.optimizer.state_dict(), method.scoring.state_dict()]
     assert repr(before) == repr(after)
     for name, value in method.embedder.state_dict().items():
@@ -353,3 +355,58 @@ def test_variants_share_the_embedder_and_the_batches(sampler):
 def test_settings_that_cannot_work_are_refused():
     with pytest.raises(ConfigError, match="updates and rate are 0 or more, but -1 and"):
         Assessing(updates=-1)
+
+
+def test_a_virtual_step_follows_the_schedule(sampler, batch):
+    method = make(sampler)
+    first = method.step(batch)["virtual_step/relative_length"]
+    twin = make(sampler)
+    for group in twin.optimizer.param_groups:
+        group["lr"] /= 2
+    torch.testing.assert_close(twin.step(batch)["virtual_step/relative_length"], first / 2)
+
+
+def test_a_network_without_random_numbers_has_none_to_repeat(sampler, batch):
+    method = make(sampler)
+    method.step(batch)
+    assert method.metric._random is None
+    method.embedder.backbone.layers.append(nn.Dropout(0.5))
+    method.step(batch)
+    assert method.metric._random is not None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("settings", [{}, {"recompute": True}, {"route": "difference"}, {"unroll": "head"}])
+def test_replayed_steps_give_what_steps_give(sampler, batch, settings):
+    """While learning rates fall: a recording reads them anew."""
+    found, device = [], torch.device("cuda")
+    for recorded in (False, True):
+        method = make(sampler, settings=Assessing(**settings), optimizer=torch.optim.AdamW)
+        method.schedule = torch.optim.lr_scheduler.LambdaLR(method.optimizer, lambda step: 1e-2 * 0.8**step)
+        method.to(device)
+        method.embedder.accelerate(None, recorded=recorded)
+        method.embedder.train()
+        found.append([{name: float(v) for name, v in method.step(batch.to(device)).items()} for _ in range(8)])
+        state = method.assessor.hidden_state.clone()
+        method.step(batch.to(device))
+        assert not torch.equal(state, method.assessor.hidden_state)
+    assert any(recording is not None for recording in method._recorder._recordings.values())
+    for one, other in zip(*found, strict=True):
+        assert one == pytest.approx(other, rel=5e-3, abs=1e-5)
+
+
+@pytest.mark.gpu
+def test_random_numbers_of_the_network_keep_steps_from_being_recorded(sampler, batch):
+    method, device = make(sampler), torch.device("cuda")
+    method.embedder.backbone.layers.append(nn.Dropout(0.5))
+    method.to(device)
+    method.embedder.accelerate(None, recorded=True)
+    method.embedder.train()
+
+    def all_steps():
+        for _ in range(6):
+            method.step(batch.to(device))
+
+    with pytest.warns(RuntimeWarning, match="draws random numbers"):
+        all_steps()
+    assert set(method._recorder._recordings.values()) == {None}

@@ -46,9 +46,10 @@ def test_real_and_regenerated_tuples_are_weighed_and_validation_is_real(batch):
     method = make(real_share=0.25)
     method.step(batch)
     method.scoring.pull, method.scoring.share = torch.tensor(0.5), torch.tensor(0.25)
-    scored = method.ala._pass(batch).scored
+    training = method.ala._pass(batch.inputs, batch.labels)
+    scored = training.scored
     assert scored.losses.shape == (10,) and scored.members.shape == (10, 3, 4)
-    real = method.scoring.real(method.ala.seen.embeddings, method.ala.seen.labels, method.embedder.embed)
+    real = method.scoring.real(training.embeddings.detach(), training.labels, method.embedder.embed)
     torch.testing.assert_close(scored.losses[:5].detach(), 2 * 0.25 * real.losses)
     assert method.scoring.real is method.scoring.inner
 
@@ -58,7 +59,7 @@ def test_weight_one_is_hdmls_own_objective(batch):
     loss = method.step(batch)["loss"]
     method = make(ConstantAssessor(1.0), real_share=0.25)
     method.scoring.pull, method.scoring.share = torch.zeros(()), torch.tensor(0.25)
-    losses = method.ala._pass(batch).scored.losses
+    losses = method.ala._pass(batch.inputs, batch.labels).scored.losses
     real, synthetic = losses[:5].mean() / (2 * 0.25), losses[5:].mean() / (2 * 0.75)
     torch.testing.assert_close(loss, (0.25 * real + 0.75 * synthetic).detach())
 
@@ -67,9 +68,9 @@ def test_the_derivative_runs_over_both_vectors_of_losses(batch):
     method = make(real_share=0.25)
     method.step(batch)
     method.scoring.pull = torch.tensor(0.5)
-    training, ala = method.ala._pass(batch), method.ala
+    training, ala = method.ala._pass(batch.inputs, batch.labels), method.ala
     steps = ala.metric.scaled(gradient(training.scored.losses.mean(), ala.metric.leaves))
-    _, direction = ala._validate(batch, steps)
+    _, direction = ala._validate(batch.inputs, batch.labels, steps)
     tangents = embedding_tangents(ala.metric, training.inputs, direction)
     before = copy.deepcopy(method.hdml.generator.state_dict())
     forward = slopes(ala.metric, method.scoring, direction, training.embeddings, tangents, training.labels)
@@ -127,3 +128,17 @@ def test_a_loss_without_blocks_is_refused():
 def test_real_members_are_refused():
     with pytest.raises(ConfigError, match='Use members="regenerated"'):
         make(members="real")
+
+
+@pytest.mark.gpu
+def test_replayed_steps_give_what_steps_give(batch):
+    found, device = [], torch.device("cuda")
+    for recorded in (False, True):
+        method = make()
+        method.to(device)
+        method.embedder.accelerate(None, recorded=recorded)
+        method.embedder.train()
+        found.append([{name: float(v) for name, v in method.step(batch.to(device)).items()} for _ in range(8)])
+    assert any(recording is not None for recording in method.ala._recorder._recordings.values())
+    for one, other in zip(*found, strict=True):
+        assert one == pytest.approx(other, rel=5e-3, abs=1e-5)

@@ -1,11 +1,11 @@
-"""A head that starts as principal components: what it keeps, and what it refuses."""
+"""A head that starts as principal components or discriminants: what it keeps, and what it refuses."""
 
 import pytest
 import torch
 
 from vicinal.errors import ConfigError
 from vicinal.models import Embedder, Identity
-from vicinal.models.principal import start_as_principal_components
+from vicinal.models.principal import start_as_discriminants, start_as_principal_components
 
 
 @pytest.fixture
@@ -59,3 +59,44 @@ def test_more_components_than_there_are_is_refused_with_the_numbers():
 def test_a_network_without_a_head_is_refused():
     with pytest.raises(ConfigError, match="Set `dim`"):
         start_as_principal_components(Embedder(Identity(8)), torch.randn(40, 8))
+
+
+def test_discriminants_even_out_what_differs_within_classes(rng):
+    labels = torch.arange(10).repeat_interleave(20)
+    centres, noise = torch.randn(10, 6, generator=rng), torch.randn(200, 6, generator=rng)
+    features = centres[labels] + noise * torch.tensor([4.0, 1, 1, 1, 1, 1])
+
+    def unevenness(start):
+        embedder = Embedder(Identity(6), 6, normalize=False)
+        start(embedder)
+        found = embedder(features).detach().view(10, 20, 6)
+        variances = torch.linalg.eigvalsh((found - found.mean(dim=1, keepdim=True)).flatten(0, 1).T.cov())
+        return float(variances[-1] / variances[0])
+
+    principal = unevenness(lambda embedder: start_as_principal_components(embedder, features))
+    assert unevenness(lambda embedder: start_as_discriminants(embedder, features, labels)) < principal / 3
+
+
+def test_where_classes_scatter_alike_discriminants_are_the_components(features):
+    """The scatter within classes is then a multiple of the identity, and evening it out changes lengths alone."""
+    centres = torch.randn(7, 8, generator=torch.Generator().manual_seed(3)) * 4
+    steps = torch.cat([torch.eye(8), -torch.eye(8)])
+    rows, labels = (centres[:, None] + steps).flatten(0, 1), torch.arange(7).repeat_interleave(16)
+    heads = []
+    for start in (
+        lambda embedder: start_as_principal_components(embedder, rows),
+        lambda embedder: start_as_discriminants(embedder, rows, labels),
+    ):
+        embedder = Embedder(Identity(8), 4)
+        start(embedder)
+        heads.append(embedder.head.weight.detach())
+    assert torch.allclose(*heads, atol=1e-5)
+
+
+def test_discriminants_do_not_care_how_classes_are_numbered(features):
+    heads = []
+    for numbers in (torch.arange(60) // 10, 7 * (torch.arange(60) // 10) + 3):
+        embedder = Embedder(Identity(8), 3)
+        start_as_discriminants(embedder, features, numbers, length=2.0)
+        heads.append(embedder.head.weight.detach().clone())
+    assert torch.equal(*heads)

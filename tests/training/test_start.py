@@ -35,6 +35,15 @@ def test_a_principal_head_keeps_what_the_features_tell(tiny, console):
     assert torch.equal(variances, variances.sort(descending=True).values)
 
 
+def test_a_discriminant_head_starts_from_features_and_labels(tiny, console):
+    heads = []
+    for head in ("principal", "discriminant"):
+        experiment = prepare(recipe_of(tiny, f"start.head={head}"))
+        experiment.start_head(console)
+        heads.append(experiment.method.embedder.head.weight.detach().clone())
+    assert heads[0].shape == heads[1].shape and not torch.allclose(*heads)
+
+
 def test_a_run_killed_before_its_first_checkpoint_starts_with_the_same_head(tiny, tmp_path, console):
     recipe = recipe_of(tiny, "start.head=principal", "epochs=1")
     first = start(tiny[0], recipe, tmp_path / "run", command="test", console=console)

@@ -35,6 +35,8 @@ class Assessor(nn.Module, ABC):
         standardise: whether tuples are brought to one scale.
     """
 
+    replayable = True  # whether a recorded step may repeat what it does: nothing is drawn or counted on the host
+
     def __init__(self, *, standardise: bool = True) -> None:
         super().__init__()
         self.standardise = standardise
@@ -89,7 +91,8 @@ class LSTMAssessor(Assessor):
 
     def advance(self, state: tuple[Tensor, ...]) -> None:
         hidden, cell = state
-        self.hidden_state, self.cell_state = hidden.detach(), cell.detach()
+        self.hidden_state.copy_(hidden.detach())  # in place: a recorded step reads it there
+        self.cell_state.copy_(cell.detach())
 
 
 class MLPAssessor(Assessor):
@@ -137,6 +140,8 @@ class RandomAssessor(Assessor):
         spread: their standard deviation, less than √(mean (1 - mean)).
         seed: of the draws.
     """
+
+    replayable = False
 
     def __init__(self, mean: float = 0.5, spread: float = 0.1, *, seed: int = 0) -> None:
         super().__init__()

@@ -46,7 +46,7 @@ class Metric:
         compiled: bool = False,
     ) -> None:
         self.embedder, self.optimizer, self.unroll, self.factor = embedder, optimizer, unroll, factor
-        trained = self._rates()
+        trained = {id(p): place for place, group in enumerate(optimizer.param_groups) for p in group["params"]}
         prefix = "head." if unroll == "head" else ""
         named = [(n, p) for n, p in embedder.named_parameters() if n.startswith(prefix) and p.requires_grad]
         self._leaves = {name: parameter for name, parameter in named if id(parameter) in trained}
@@ -55,7 +55,11 @@ class Metric:
                 f"a virtual step was to move {'the head' if prefix else 'the network'}, but the optimiser trains no "
                 f"parameter of it. Set `dim`, or unroll='all'."
             )
+        self._groups = [trained[id(leaf)] for leaf in self._leaves.values()]
+        self._rates = [torch.zeros((), dtype=self.leaves[0].dtype) for _ in optimizer.param_groups]
+        self.follow()
         self._network = _Network(embedder)
+        self._draws = False  # whether the network drew random numbers when it was last called
         self._random: tuple[Tensor, Tensor | None] | None = None
         self._tangents = torch.compile(self._derived) if compiled else self._derived
 
@@ -68,10 +72,24 @@ class Metric:
         """θ by name, cut from any graph."""
         return {name: leaf.detach() for name, leaf in self._leaves.items()}
 
+    def to(self, device: torch.device) -> None:
+        """Keep the learning rates where the embedder now is."""
+        self._rates = [rate.to(device) for rate in self._rates]
+
+    def follow(self) -> None:
+        """Take over the optimiser's learning rates of this moment: before each step, outside of what is recorded."""
+        for rate, group in zip(self._rates, self.optimizer.param_groups, strict=True):
+            rate.fill_(self.factor * float(group["lr"]))
+
     def scaled(self, gradients: list[Tensor]) -> list[Tensor]:
-        """α ∇, with each group's own learning rate of this moment."""
-        rates = self._rates()
-        return list(torch._foreach_mul(gradients, [self.factor * rates[id(leaf)] for leaf in self.leaves]))
+        """α ∇, with each group's own learning rate, as last followed."""
+        found: dict[int, Tensor] = {}
+        for group, rate in enumerate(self._rates):
+            places = [place for place, own in enumerate(self._groups) if own == group]
+            if places:
+                parts = torch._foreach_mul([gradients[place] for place in places], rate)
+                found |= dict(zip(places, parts, strict=True))
+        return [found[place] for place in range(len(gradients))]
 
     def moved(self, steps: list[Tensor], scale: float = -1.0) -> Parameters:
         """θ + scale · steps; by default a step downhill, Eq. (10)."""
@@ -81,8 +99,17 @@ class Metric:
 
     def features(self, inputs: Tensor) -> Float[Tensor, "n c"]:
         """y of the real network: part of the graph, and running statistics move."""
-        self._random = torch.get_rng_state(), torch.cuda.get_rng_state(inputs.device) if inputs.is_cuda else None
-        features: Tensor = self._network(inputs, self._precision(), features_only=True)
+        if inputs.is_cuda and torch.cuda.is_current_stream_capturing():
+            if self._draws:
+                raise RuntimeError("the network draws random numbers, which a virtual step draws once more.")
+            self._random = None
+            features: Tensor = self._network(inputs, self._precision(), features_only=True)
+            return features
+        before = _random_state(inputs)
+        features = self._network(inputs, self._precision(), features_only=True)
+        pairs = zip(before, _random_state(inputs), strict=True)
+        self._draws = any(a is not None and b is not None and not torch.equal(a, b) for a, b in pairs)
+        self._random = before if self._draws else None
         return features
 
     def frozen_features(self, inputs: Tensor) -> Float[Tensor, "n c"]:
@@ -137,10 +164,6 @@ class Metric:
                 torch.cuda.set_rng_state(on_device)
             yield
 
-    def _rates(self) -> dict[int, float]:
-        """The learning rate of each parameter, looked up each time: loading a state gives an optimiser new groups."""
-        return {id(p): float(group["lr"]) for group in self.optimizer.param_groups for p in group["params"]}
-
     def _precision(self) -> torch.dtype | None:
         """What the backbone trains in, as ``Embedder.features`` would have it."""
         return self.embedder.precision if self.embedder.training else None
@@ -153,6 +176,11 @@ class Metric:
             if module.training
             for name, buffer in module.named_buffers(recurse=False)
         }
+
+
+def _random_state(inputs: Tensor) -> tuple[Tensor, Tensor | None]:
+    """On the host, and on the device of ``inputs``."""
+    return torch.get_rng_state(), torch.cuda.get_rng_state(inputs.device) if inputs.is_cuda else None
 
 
 @cache

@@ -159,6 +159,11 @@ class EpisodeLoss(nn.Module):
         """The loss underneath, whose margin and geometry a batch is described by."""
         return self.scoring.loss
 
+    @property
+    def replayable(self) -> bool:
+        """Whether a recorded step may repeat it."""
+        return self.scoring.loss.replayable
+
     def forward(self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"]) -> Float[Tensor, ""]:
         subsets = zip(*(torch.tensor_split(x, [self.training_rows]) for x in (embeddings, labels)), strict=True)
         losses = torch.cat([self.scoring(rows, classes, nn.Identity()).losses for rows, classes in subsets])

@@ -29,10 +29,10 @@ from vicinal.exhibits import Exhibit
 from vicinal.losses.loss import Loss
 from vicinal.methods.optimisation import Optimisation, fuse
 from vicinal.methods.plain import SHARED_READINGS, describe_batch
+from vicinal.methods.recording import Recorder, Work, differentiate, learnt
 from vicinal.models.embedder import Embedder
 from vicinal.parallel import average_gradients, gather, processes
 from vicinal.sampling.episodes import EpisodeSampler
-from vicinal.tuples import one_batch
 
 INERT = 1e-3  # standard deviation of an episode's weights below which an assessor tells no tuple from another
 
@@ -119,6 +119,8 @@ class ALA:
         )
         self.teacher = settings.build(self.assessor)
         self.route: Route = settings.route
+        pure = self.loss.replayable and self.assessor.replayable
+        self._recorder = Recorder(self.embedder, learnt(self.optimizer), pure=pure)
         self._widest = torch.zeros(())  # standard deviation of weights, at its largest so far
         self._mean_weight = torch.ones(())
         self._showcase = Showcase()
@@ -166,10 +168,9 @@ class ALA:
     def to(self, device: torch.device) -> None:
         for module in (self.embedder, self.scoring, self.assessor):
             module.to(device)
+        self.metric.to(device)
         self._widest, self._mean_weight = self._widest.to(device), self._mean_weight.to(device)
-        for optimizer in (self.optimizer, self.teacher):
-            if optimizer is not None:
-                fuse(optimizer, device)
+        self._fuse()
 
     def batches(self, epoch: int) -> Sequence[Sequence[int]]:
         self._showcase.clear()
@@ -177,8 +178,18 @@ class ALA:
 
     def step(self, batch: Batch) -> dict[str, Tensor]:
         """Teach the assessor on this episode, then take one optimisation step with its weights."""
-        with one_batch(batch.largest_class):
-            return self._step(batch)
+        self.metric.follow()
+        done = self._recorder(self._work, batch)
+        average_gradients(self._recorder.parameters)
+        self.optimizer.step()
+        if self.schedule is not None:
+            self.schedule.step()
+        *seen, weights = done.seen
+        self.seen = Seen(*seen)
+        rows = self.scoring.rows(len(self.seen.labels))
+        if rows is not None and processes() == 1:
+            self._showcase.add(batch.indices[rows], weights.clone())
+        return dict(done.scalars)
 
     def exhibits(self) -> Sequence[Exhibit]:
         """The heaviest and the lightest tuples of the last epoch."""
@@ -195,43 +206,42 @@ class ALA:
             return float(add_up(losses, self.settings.over))
 
     def state_dict(self) -> dict[str, Any]:
-        seen = {"widest": self._widest, "mean_weight": self._mean_weight}
+        seen = {"widest": self._widest.clone(), "mean_weight": self._mean_weight.clone()}
         return {name: part.state_dict() for name, part in self._parts().items()} | {"seen": seen}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for name, part in self._parts().items():
             part.load_state_dict(state[name])
-        device = self._widest.device
-        self._widest, self._mean_weight = (state["seen"][name].to(device) for name in ("widest", "mean_weight"))
+        self._widest.copy_(state["seen"]["widest"])
+        self._mean_weight.copy_(state["seen"]["mean_weight"])
+        self._fuse()  # what was saved elsewhere says how it was there
 
     # -- the pieces of a step ---------------------------------------------------------------------
 
-    def _step(self, batch: Batch) -> dict[str, Tensor]:
-        training = self._pass(batch)
-        taught = self._teach(batch, training)
+    def _work(self, inputs: Tensor, labels: Tensor) -> Work:
+        """Teach, weigh, differentiate; the assessor's own updates are part of it."""
+        training = self._pass(inputs, labels)
+        taught = self._teach(inputs, labels, training)
         scored = training.scored
         assessed = self.assessor(scored.members)
         self.assessor.advance(assessed.state)
         weights = assessed.weights.detach()
         loss = add_up(self.settings.factors(weights) * scored.losses, self.settings.over)
-        self._update(loss)
-        rows = self.scoring.rows(len(training.labels))
-        if rows is not None and processes() == 1:
-            self._showcase.add(batch.indices[rows], weights)
+        differentiate(loss, self._recorder.parameters)
         described = describe_batch(training.embeddings.detach(), training.labels, self.loss)
-        return {"loss": loss.detach(), **described, **self._describe(weights, scored), **taught}
+        scalars = {"loss": loss.detach(), **described, **self._describe(weights, scored), **taught}
+        return Work(scalars, (training.features.detach(), training.embeddings.detach(), training.labels, weights))
 
-    def _pass(self, batch: Batch) -> _Pass:
+    def _pass(self, inputs: Tensor, labels: Tensor) -> _Pass:
         """The training subset through the real network; of several processes each passes its part of both subsets."""
         rows = self.sampler.training_rows
-        inputs, labels = (x[:rows] if processes() == 1 else x for x in (batch.inputs, batch.labels))
+        inputs, labels = (x[:rows] if processes() == 1 else x for x in (inputs, labels))
         features, labels = gather(self.metric.features(inputs), labels)
         features, labels = features[:rows], labels[:rows]
         embeddings = self.embedder.embed(features)
-        self.seen = Seen(features.detach(), embeddings.detach(), labels)
         return _Pass(inputs, features, embeddings, labels, self.scoring(embeddings, labels, self.embedder.embed))
 
-    def _teach(self, batch: Batch, training: _Pass) -> dict[str, Tensor]:
+    def _teach(self, inputs: Tensor, labels: Tensor, training: _Pass) -> dict[str, Tensor]:
         """K updates of the assessor, Eqs. (10) to (12); nothing else changes."""
         if self.teacher is None:
             return {}
@@ -243,7 +253,7 @@ class ALA:
             if along is None or settings.recompute:
                 objective = add_up(settings.factors(assessed.weights.detach()) * scored.losses, settings.over)
                 steps = self.metric.scaled(self._averaged(gradient(objective, self.metric.leaves)))
-                validation, direction = self._validate(batch, steps)
+                validation, direction = self._validate(inputs, labels, steps)
                 along = self._slopes(direction, training)
                 told = told or self._told(steps, validation, scored)
             # ∂L_va/∂w_T = -slope, so the gradient of this in φ is that of Eq. (11).
@@ -254,10 +264,10 @@ class ALA:
             self.teacher.step()
         return told
 
-    def _validate(self, batch: Batch, steps: list[Tensor]) -> tuple[Float[Tensor, ""], list[Tensor]]:
+    def _validate(self, inputs: Tensor, labels: Tensor, steps: list[Tensor]) -> tuple[Float[Tensor, ""], list[Tensor]]:
         """The validation loss at θ' = θ - steps, unweighted, and u = α ∇ of it."""
         rows = self.sampler.training_rows
-        inputs, labels = (x[rows:] if processes() == 1 else x for x in (batch.inputs, batch.labels))
+        inputs, labels = (x[rows:] if processes() == 1 else x for x in (inputs, labels))
         if self.settings.unroll == "head":
             inputs = self.metric.frozen_features(inputs)
         tried = {name: value.requires_grad_() for name, value in self.metric.moved(steps).items()}
@@ -271,7 +281,7 @@ class ALA:
     def _slopes(self, direction: list[Tensor], training: _Pass) -> Float[Tensor, "t"]:
         """How each tuple's loss changes along ``direction``."""
         if self.route != "double_backward":
-            inputs = self.seen.features if self.settings.unroll == "head" else training.inputs
+            inputs = training.features.detach() if self.settings.unroll == "head" else training.inputs
             try:
                 tangents = embedding_tangents(self.metric, inputs, direction, route=self.route)
             except RuntimeError as error:
@@ -295,13 +305,12 @@ class ALA:
         average_gradients(holders)
         return [holder.grad for holder in holders if holder.grad is not None]
 
-    def _update(self, loss: Float[Tensor, ""]) -> None:
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        average_gradients([p for group in self.optimizer.param_groups for p in group["params"]])
-        self.optimizer.step()
-        if self.schedule is not None:
-            self.schedule.step()
+    def _fuse(self) -> None:
+        """Fit both optimisers to where the embedder is; the assessor's steps within what is recorded."""
+        device = self._widest.device
+        fuse(self.optimizer, device)
+        if self.teacher is not None:
+            fuse(self.teacher, device, recorded=True)
 
     def _told(self, steps: list[Tensor], validation: Tensor, scored: Scored) -> dict[str, Tensor]:
         tuples = 1 if self.settings.over == "mean" else self.sampler.validation_classes
@@ -314,7 +323,8 @@ class ALA:
     def _describe(self, weights: Float[Tensor, "t"], scored: Scored) -> dict[str, Tensor]:
         """The paper's Figure 4."""
         mean, spread = weights.mean(), weights.std(correction=0)
-        self._mean_weight, self._widest = mean, torch.maximum(self._widest, spread)
+        self._mean_weight.copy_(mean)
+        self._widest.copy_(torch.maximum(self._widest, spread))
         weighted, plain = (weights * scored.hardness).mean(), scored.hardness.mean()
         ratio = weighted / plain.clamp(min=torch.finfo(plain.dtype).tiny)
         return {

@@ -151,7 +151,8 @@ class HDMLALA:
         share = self._exponential(self.hdml.reading.beta, self.hdml.generator_loss)
         if self.hdml.settings.real_share is not None:
             share = torch.full_like(share, self.hdml.settings.real_share)
-        self.scoring.pull, self.scoring.share = 1 - factor, share
+        self.scoring.pull.copy_(1 - factor)  # in place: a recorded step reads them there
+        self.scoring.share.copy_(share)
         scalars = self.ala.step(batch)
         return scalars | {"hdml/lambda": factor, "hdml/w": share} | self._generate()
 

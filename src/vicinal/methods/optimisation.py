@@ -67,11 +67,16 @@ class Optimisation:
         return 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
 
 
-def fuse(optimizer: Optimizer, device: torch.device) -> None:
-    """Update all parameters in one kernel where ``device`` is a GPU: hundreds of small ones cost more to start."""
+def fuse(optimizer: Optimizer, device: torch.device, *, recorded: bool = False) -> None:
+    """Update all parameters in one kernel where ``device`` is a GPU: hundreds of small ones cost more to start.
+
+    ``recorded`` is for an optimiser whose steps are themselves part of what ``methods.recording`` records.
+    """
     for group in optimizer.param_groups:
         if "fused" in group:
             group["fused"] = device.type == "cuda" or None
+        if recorded and "capturable" in group:
+            group["capturable"] = device.type == "cuda"
 
 
 def _groups(parameters: Iterable[nn.Parameter], rate: float, decay: float) -> list[dict[str, object]]:

@@ -20,7 +20,7 @@ from vicinal.data.transforms import ImageTransform, Transform
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.encoder import Embedded, Encoder
 from vicinal.methods.method import Method, ReadsRecords
-from vicinal.models.principal import start_as_principal_components
+from vicinal.models.principal import start_as_discriminants, start_as_principal_components
 from vicinal.run_directory import RunDirectory
 from vicinal.training.console import Console
 from vicinal.training.recipe import Recipe, settings
@@ -121,7 +121,10 @@ class Experiment:
         with console.following(len(self.train), 0, "features of the training set") as follower:
             encoder = Encoder(embedder, self.preprocessing, self.device)
             found = self.embed(encoder, self.train, features=True, progress=follower.advance)
-        start_as_principal_components(embedder, found.vectors, start.length)
+        if start.head == "principal":
+            start_as_principal_components(embedder, found.vectors, start.length)
+        else:
+            start_as_discriminants(embedder, found.vectors, found.labels, start.length)
         head = parallel.from_first(lambda: {name: value.cpu() for name, value in embedder.head.state_dict().items()})
         embedder.head.load_state_dict(head)  # the same to the last bit in every process
 

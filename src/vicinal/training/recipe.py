@@ -28,12 +28,13 @@ class Start:
     """How the head begins.
 
     Attributes:
-        head: drawn at ``"random"``, or as the ``"principal"`` components of the training features, which over a
-            pre-trained backbone begins where the backbone is (``models/principal.py``).
+        head: drawn at ``"random"``; or as the ``"principal"`` components of the training features, which over a
+            pre-trained backbone begins where the backbone is; or as those of features in which images of one class
+            differ alike in all directions, ``"discriminant"`` (``models/principal.py``).
         length: mean length of the embeddings then; a loss over inner products sees it as a temperature.
     """
 
-    head: Literal["random", "principal"] = "random"
+    head: Literal["random", "principal", "discriminant"] = "random"
     length: float = 1.0
 
 
