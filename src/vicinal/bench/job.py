@@ -1,4 +1,4 @@
-"""One row with one seed, in a process of its own: ``python -m vicinal.bench.job FOLDER``.
+"""One row with one seed, as the bench's workers do it, or a process of its own: ``python -m vicinal.bench.job FOLDER``.
 
 The folder holds ``job.json``, what is to be done; at the end ``done.json``, the results. Training runs lie beside them.
 A job that is stopped and started again goes on with its run.
@@ -38,7 +38,7 @@ _PROTOCOL_SETTINGS: dict[Protocol, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Job:
-    """What one process does.
+    """What is done at a time.
 
     Attributes:
         row: name of the row; ``baselines`` for the three without training.
@@ -160,9 +160,8 @@ def train(job: Job, recipe: Recipe, path: Path, *, again: bool) -> RunDirectory:
     return start(job.recipe, recipe, path, command=words, console=console)
 
 
-def main(arguments: Sequence[str]) -> int:
-    folder = Path(arguments[0])
-    stop_with_parent()
+def do(folder: Path) -> int:
+    """The job of a folder, and its exit code; an error that nobody foresaw is raised."""
     try:
         write_json(folder / "done.json", perform(read(folder), folder))
     except KeyboardInterrupt:
@@ -171,6 +170,11 @@ def main(arguments: Sequence[str]) -> int:
         sys.stderr.write(f"error: {error}\n")
         return 2
     return 0
+
+
+def main(arguments: Sequence[str]) -> int:
+    stop_with_parent()
+    return do(Path(arguments[0]))
 
 
 if __name__ == "__main__":

@@ -1,29 +1,28 @@
-"""Jobs as processes, some at a time: they share cores or a GPU, outlive one another's failures, and stop resumably."""
+"""Jobs in processes that stay, some at a time: they share cores or a GPU, outlive failures, and stop resumably."""
 
 import math
 import os
 import shutil
-import signal
 import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from types import TracebackType
+from typing import Any
 
 from vicinal.bench import job as job_files
 from vicinal.bench.job import Job
+from vicinal.bench.worker import DONE, PROGRAM, Worker
 from vicinal.data.decoded import VARIABLE as DECODED
 from vicinal.errors import ConfigError
 from vicinal.files import read_json
 from vicinal.training.console import Console, Follower
 
-PROGRAM = (sys.executable, "-m", "vicinal.bench.job")
 LAST_LINES = 12  # of a failed job's log that are shown
 STOP_SECONDS = 120.0  # that a stopped job may take to save its run
-POLL_SECONDS = 0.1
+POLL_SECONDS = 0.05
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
@@ -41,19 +40,21 @@ class Failure:
 class _Running:
     job: Job
     folder: Path
-    process: "subprocess.Popen[bytes]"
-    log: IO[bytes]
+    worker: Worker
 
 
 class Pool:
-    """Runs jobs below ``runs``.
+    """Runs jobs below ``runs``, in at most ``slots`` processes, each of which does one after another.
+
+    A job that kills its process fails alone: the next one gets a new process. Processes end with ``run``; those of a
+    pool that is entered (``with Pool(...) as pool``) stay from one ``run`` to the next.
 
     Args:
         runs: where jobs work; a job with the same settings finds its folder again and goes on.
         slots: how many run at a time.
         console: told of each end; failures speak, and the rest goes on.
         fresh: begin anew whatever lies in a job's folder.
-        program: what does a job, given its folder.
+        program: what does jobs (``bench.worker``).
     """
 
     def __init__(
@@ -64,6 +65,18 @@ class Pool:
         self.runs, self.slots, self.console, self.fresh = runs, slots, console, fresh
         self.program = program
         self.failures: list[Failure] = []
+        self._idle: list[Worker] = []
+        self._entered = False
+
+    def __enter__(self) -> "Pool":
+        self._entered = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._entered = False
+        self._dismiss()
 
     def run(
         self,
@@ -85,46 +98,48 @@ class Pool:
         total, running = len(waiting), list[_Running]()
         end = math.inf if minutes is None else time.monotonic() + 60 * minutes
         with self.console.following(total, 0, title) as follower:
-            try:  # Ctrl-C may come anywhere in here: a job that is not noted yet sees by itself that the bench is gone
+            try:  # Ctrl-C may come anywhere in here: a worker that is not noted yet sees by itself that nobody asks it
                 while running or (waiting and time.monotonic() < end):
                     while waiting and len(running) < self.slots and time.monotonic() < end:
-                        running.append(self._start(waiting.popleft()))
-                    for one in [one for one in running if one.process.poll() is not None]:
-                        running.remove(one)
-                        self._end(one, done)
+                        self._start(waiting.popleft(), running)
+                    for one in list(running):
+                        code = one.worker.ended()
+                        if code is not None:
+                            running.remove(one)
+                            self._idle.append(one.worker)
+                            self._end(one, code, done)
                     _show(follower, total - len(waiting) - len(running), running)
                     time.sleep(POLL_SECONDS)
             finally:
                 self._stop(running)
+                if not self._entered:
+                    self._dismiss()
         return len(waiting)
 
-    def _start(self, job: Job) -> _Running:
+    def _start(self, job: Job, running: list[_Running]) -> None:
         folder = job.folder(self.runs)
         if self.fresh:
             shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "done.json").unlink(missing_ok=True)  # what it holds was recorded, or is recorded anew
         job_files.write(job, folder)
-        log = (folder / "log.txt").open("wb")
-        process = subprocess.Popen(
-            [*self.program, str(folder)],
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            env={
-                **os.environ,
-                **threads(self.slots, os.environ),
-                DECODED: str((self.runs.parent / "decoded").resolve()),
-            },
-            start_new_session=True,  # a terminal's Ctrl-C reaches the bench alone, which then stops each job once
-        )
-        return _Running(job, folder, process, log)
+        (folder / "log.txt").write_bytes(b"")
+        running.append(_Running(job, folder, self._worker(folder / "log.txt")))
+        running[-1].worker.give(folder)
 
-    def _end(self, one: _Running, done: Callable[[Job, list[dict[str, Any]]], None]) -> None:
-        one.log.close()
-        code, name = one.process.returncode, label(one.job)
-        if code == 0:
-            lines = read_json(one.folder / "done.json")
+    def _worker(self, log: Path) -> Worker:
+        while self._idle:
+            worker = self._idle.pop()
+            if worker.fit():
+                return worker
+            worker.leave()
+        decoded = {DECODED: str((self.runs.parent / "decoded").resolve())}
+        return Worker(self.program, {**os.environ, **threads(self.slots, os.environ), **decoded}, log)
+
+    def _end(self, one: _Running, code: int, done: Callable[[Job, list[dict[str, Any]]], None]) -> None:
+        name, found = label(one.job), one.folder / "done.json"
+        if code == DONE and found.is_file():  # a job can end its process with any code
+            lines = read_json(found)
             done(one.job, lines)
             recall = lines[-1]["metrics"].get("recall@1")
             self.console.line(f"{name}: " + (f"R@1 {100 * recall:.1f}" if recall is not None else "done"))
@@ -142,16 +157,21 @@ class Pool:
         limit = time.monotonic() + STOP_SECONDS
         try:
             for one in running:
-                one.process.send_signal(signal.SIGINT)
+                one.worker.interrupt()
             for one in running:
-                one.process.wait(max(0.1, limit - time.monotonic()))
+                one.worker.process.wait(max(0.1, limit - time.monotonic()))
         except (subprocess.TimeoutExpired, KeyboardInterrupt):
             for one in running:
-                one.process.kill()
+                one.worker.process.kill()
         finally:
             for one in running:
-                one.process.wait()
-                one.log.close()
+                one.worker.leave()
+
+    def _dismiss(self) -> None:
+        for worker in self._idle:
+            worker.release()  # all at once, so that they end side by side
+        while self._idle:
+            self._idle.pop().leave()
 
 
 def label(job: Job) -> str:

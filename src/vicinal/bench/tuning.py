@@ -106,31 +106,31 @@ def tune(search: Search, folder: Path, *, slots: int, console: Console) -> Chose
     trials: dict[int, Trial] = {}
     for line in lines:
         _take(trials, line)
-    pool = Pool(folder / "runs", slots=slots, console=console)
-    for batch in _batches(search, trials):
-        by_number = {trial.number: trial for trial in batch}
+    with Pool(folder / "runs", slots=slots, console=console) as pool:
+        for batch in _batches(search, trials):
+            by_number = {trial.number: trial for trial in batch}
 
-        def record(job: Job, found: Sequence[Mapping[str, Any]], known: dict[int, Trial] = by_number) -> None:
-            trial = known[int(job.row.split()[1])]
-            line = {
-                "trial": trial.number,
-                "values": trial.values,
-                "fold": job.fold[0],
-                **{key: found[0][key] for key in ("commit", "hardware", "created", "seconds", "wall")},
-                "score": found[0]["selected"]["value"],
-                "epoch": found[0]["selected"]["epoch"] + 1,
-            }
-            results.append(journal, line)
-            _take(trials, line)
+            def record(job: Job, found: Sequence[Mapping[str, Any]], known: dict[int, Trial] = by_number) -> None:
+                trial = known[int(job.row.split()[1])]
+                line = {
+                    "trial": trial.number,
+                    "values": trial.values,
+                    "fold": job.fold[0],
+                    **{key: found[0][key] for key in ("commit", "hardware", "created", "seconds", "wall")},
+                    "score": found[0]["selected"]["value"],
+                    "epoch": found[0]["selected"]["epoch"] + 1,
+                }
+                results.append(journal, line)
+                _take(trials, line)
 
-        todo = [
-            search.job(trial.number, fold, trial.values)
-            for trial in batch
-            for fold in range(search.folds)
-            if trial.number not in trials or fold not in trials[trial.number].scores
-        ]
-        if todo:
-            pool.run(todo, record, title=f"tuning {search.recipe}")
+            todo = [
+                search.job(trial.number, fold, trial.values)
+                for trial in batch
+                for fold in range(search.folds)
+                if trial.number not in trials or fold not in trials[trial.number].scores
+            ]
+            if todo:
+                pool.run(todo, record, title=f"tuning {search.recipe}")
     chosen = choose([trial for trial in trials.values() if len(trial.scores) == search.folds])
     whole = sum(len(trial.scores) == search.folds for trial in trials.values())
     write_json(folder / "tuning.json", {**_document(search, chosen), "trials_done": whole})

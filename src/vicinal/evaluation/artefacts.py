@@ -25,16 +25,17 @@ MEMBERS = 6  # thumbnails of each of the worst classes
 TILE, COLUMNS = 48, 40  # thumbnails: pixels per side, tiles per row
 
 
-def write_artefacts(
-    run: RunDirectory, trained: Embedded, untrained: Embedded, *, seed: int, pictures: bool = True
-) -> None:
-    """Write right answers by class, and, as ``pictures``, retrievals, map, confusions and their thumbnails."""
+def write_artefacts(run: RunDirectory, trained: Embedded, untrained: Embedded | None, *, seed: int) -> None:
+    """Write right answers by class and, given ``untrained`` to compare with, the pictures of a report.
+
+    They are retrievals, map, confusions and their thumbnails.
+    """
     rng = np.random.default_rng(seed)
     search = _Search.of(trained.records)
-    found = search.neighbours(trained.vectors, NEIGHBOURS if pictures else 1)
+    found = search.neighbours(trained.vectors, NEIGHBOURS if untrained is not None else 1)
     if search.gallery is None:
         _by_class(run, found.ids[:, 0], trained)
-    if not pictures:
+    if untrained is None:
         return
     shown = _retrievals(run, search, found, trained, untrained, rng) | _map(run, trained, rng, seed)
     shown |= _confusions(run, search, found.ids[:, 0], trained)

@@ -22,22 +22,26 @@ from vicinal.methods.method import Method
 from vicinal.methods.optimisation import Optimisation
 from vicinal.models import Embedder, Identity
 from vicinal.synthesis import Hardness
-from vicinal.training.recipe import Recipe
+from vicinal.training.recipe import Recipe, Start
 
 
 @dataclass(frozen=True, kw_only=True)
 class CubFeaturesMethods(Recipe):
-    """Head, rate and steps of ``cub_features``; ``method`` says what trains on them."""
+    """Rate and steps of ``cub_features``, a head that starts as discriminants; ``method`` says what trains on them.
+
+    N-pair loss wants start.length=6, losses with a hinge a third of the rate.
+    """
 
     data: Dataset = Arrays("$VICINAL_DATA/features/cub_efficientnet_lite0.npz")
     transform: Transform = FeatureTransform()
     optimisation: Optimisation = Optimisation(learning_rate=1e-4, loss_factor=10.0)
+    start: Start = Start(head="discriminant")
     recalls: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
     restarts: int = 1
     dim: int = 512
     method: Contender = Contender(classes=26, per_class=5, pairs=16, triplets=40, anchors=2)
-    hdml: Hardness = Hardness(hardest=8, generator_rate=3e-3)
-    assessing: Assessing = Assessing()
+    hdml: Hardness = Hardness(window=16, hardest=8, generator_rate=3e-3)  # windows and rates fit short runs
+    assessing: Assessing = Assessing(rate=2e-3)
     anml: Neighborhoods = Neighborhoods()
     tree: Hierarchy = Hierarchy()
 

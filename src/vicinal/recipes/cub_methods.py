@@ -32,7 +32,7 @@ from vicinal.training.recipe import Recipe, Start
 class CubMethods(Recipe):
     """Network, crops and steps of ``cub_multi_similarity``; ``method`` says what trains on them.
 
-    N-pair loss wants start.length=6.
+    N-pair loss wants start.length=6. Windows and rates of HDML's generator and ALA's assessor fit short runs.
     """
 
     data: Dataset = CUB()
@@ -40,7 +40,7 @@ class CubMethods(Recipe):
         size=224, resize=256, canvas=256, crop="resized", area=(0.2, 1.0), mirror=True
     )
     optimisation: Optimisation = Optimisation(learning_rate=2e-5, loss_factor=100.0, weight_decay=0.01)
-    start: Start = Start(head="principal")
+    start: Start = Start(head="discriminant")
     epochs: int = 10
     validation: float = 0.0
     recalls: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
@@ -49,8 +49,8 @@ class CubMethods(Recipe):
     weights: str = "imagenet"
     backbone: Literal["lite0", "lite1", "lite2"] = "lite0"
     method: Contender = Contender(classes=26, per_class=5, pairs=64, triplets=40, anchors=2)
-    hdml: Hardness = Hardness(hardest=8)
-    assessing: Assessing = Assessing()
+    hdml: Hardness = Hardness(window=16, hardest=8, generator_rate=3e-3)
+    assessing: Assessing = Assessing(rate=2e-3)
     anml: Neighborhoods = Neighborhoods()
     tree: Hierarchy = Hierarchy()
 

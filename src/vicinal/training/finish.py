@@ -28,7 +28,11 @@ TRAIN_SAMPLE = 10_000  # training records behind the train-against-test diagnosi
 
 
 def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[str, Any], console: Console) -> None:
-    """Measure raw inputs, the untrained and the selected network on the test classes; write results and artefacts."""
+    """Measure raw inputs, the untrained and the selected network on the test classes; write results and artefacts.
+
+    A run without artefacts is one of many, all of which have the same raw inputs and the same untrained network: it
+    measures the selected one alone.
+    """
     recipe, records = experiment.recipe, experiment.records
     if parallel.first():
         write_exhibition(run, experiment.method, experiment.train)
@@ -39,10 +43,10 @@ def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[s
         return
     console.line(f"measuring {len(part)} {split} records")
     encoder = experiment.selected(run)
-    untrained = _unit(experiment.embed(experiment.untrained(), part, features=True))
+    untrained = _unit(experiment.embed(experiment.untrained(), part, features=True)) if recipe.artefacts else None
     trained = experiment.embed(encoder, part)
     known = experiment.embed(encoder, _sample(experiment.train, recipe.seed))
-    raw = _raw(experiment, part)
+    raw = _raw(experiment, part) if recipe.artefacts else None
     if not parallel.first():  # all have embedded their parts; one measures
         return
 
@@ -52,19 +56,16 @@ def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[s
         )
 
     rows = {} if raw is None else {"raw pixels": scores(_unit(raw), clustering=False)}
-    rows |= {"untrained": scores(untrained, clustering=True), "trained": scores(trained, clustering=True)}
-    recall = scores(known, clustering=False)["recall@1"]
-    run.write_document(
-        "diagnostics",
-        {
-            "rows": [
-                diagnosis("train", known, recall),
-                diagnosis(split, trained, rows["trained"]["recall@1"]),
-                diagnosis(f"untrained {split}", untrained, rows["untrained"]["recall@1"]),
-            ]
-        },
-    )
-    write_artefacts(run, trained, untrained, seed=recipe.seed, pictures=recipe.artefacts)
+    rows |= {} if untrained is None else {"untrained": scores(untrained, clustering=True)}
+    rows |= {"trained": scores(trained, clustering=True)}
+    diagnoses = [
+        diagnosis("train", known, scores(known, clustering=False)["recall@1"]),
+        diagnosis(split, trained, rows["trained"]["recall@1"]),
+    ]
+    if untrained is not None:
+        diagnoses.append(diagnosis(f"untrained {split}", untrained, rows["untrained"]["recall@1"]))
+    run.write_document("diagnostics", {"rows": diagnoses})
+    write_artefacts(run, trained, untrained, seed=recipe.seed)
     skipped = sorted({*position["skipped"], *trained.skipped})
     run.write_results(
         {

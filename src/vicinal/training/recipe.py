@@ -52,7 +52,8 @@ class Recipe(ABC):
         evaluate_every: epochs between two looks at the validation classes.
         recalls: the K of Recall@K in the result table.
         restarts: k-means restarts behind NMI, AMI and F1.
-        artefacts: whether the report gets retrievals, map and confusions; a table of many runs does without.
+        artefacts: whether the report gets retrievals, map and confusions, and rows of the raw inputs and the untrained
+            network; a table of many runs does without.
         device: ``auto`` takes the GPU where there is one.
         precision: of the backbone in training; ``auto`` is bfloat16 on a GPU that has it and float32 elsewhere. What is
             measured and deployed is float32.
