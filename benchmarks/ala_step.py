@@ -74,12 +74,13 @@ def seconds(step: Callable[[], object], device: torch.device) -> float:
     return time.perf_counter() - began
 
 
-def peak(step: Callable[[], object]) -> float:
-    """GiB that a step needs above what was allocated before it."""
+def peak(method: Plain | ALA, batch: Batch) -> float:
+    """GiB that a step needs above what was allocated before it; unrecorded, for a recording holds its own for good."""
+    method.embedder.recorded = False
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
-    step()
+    method.step(batch)
     torch.cuda.synchronize()
     return (torch.cuda.max_memory_allocated() - before) / 2**30
 
@@ -127,7 +128,7 @@ def table(device: torch.device, options: argparse.Namespace) -> str:
         for kind, method in methods.items():
             times[kind].append(seconds(lambda method=method: method.step(batch), device))
     on_gpu = device.type == "cuda"
-    memory = {kind: peak(lambda m=method: m.step(batch)) if on_gpu else 1.0 for kind, method in methods.items()}
+    memory = {kind: peak(method, batch) if on_gpu else 1.0 for kind, method in methods.items()}
     lines = ["| step | ms | times plain | peak GiB | times plain | bars |", "|---|---|---|---|---|---|"]
     for kind in kinds:
         ratios = [mine / plain for mine, plain in zip(times[kind], times["plain"], strict=True)]

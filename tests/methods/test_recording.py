@@ -9,7 +9,13 @@ import torch
 from torch import nn
 
 from vicinal.data.records import Batch
-from vicinal.losses import CrossBatchMemory, MultiSimilarityLoss, NPairLoss
+from vicinal.losses import (
+    AdaptiveNeighborhoodLoss,
+    CrossBatchMemory,
+    MultiSimilarityLoss,
+    NormalizedSoftmaxLoss,
+    NPairLoss,
+)
 from vicinal.methods import recording
 from vicinal.methods.hdml import HDML
 from vicinal.methods.loop import LoOp
@@ -44,7 +50,9 @@ def built(kind, loss=None):
     if kind == "hdml":
         settings, labels = Hardness(window=4), LABELS.numpy()
         return HDML.optimised(embedder, NPairLoss(), sampler, optimisation, settings, labels=labels, epochs=30)
-    return Plain.optimised(embedder, loss or MultiSimilarityLoss(), sampler, optimisation, epochs=30)
+    own = {"danml": AdaptiveNeighborhoodLoss(), "softmax": NormalizedSoftmaxLoss(8, 8, known=tuple(range(8)))}
+    loss = loss or own.get(kind, MultiSimilarityLoss())
+    return Plain.optimised(embedder, loss, sampler, optimisation, epochs=30)
 
 
 def batches(device, count=12):
@@ -87,7 +95,7 @@ def test_no_more_than_two_shapes_are_recorded(monkeypatch):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("kind", ["plain", "loop", "hdml"])
+@pytest.mark.parametrize("kind", ["plain", "loop", "hdml", "danml", "softmax"])
 def test_replayed_steps_give_what_steps_give(kind):
     device, methods = torch.device("cuda"), (built(kind), built(kind))
     done, replayed = (trained(method, device, recorded=how) for method, how in zip(methods, (False, True), strict=True))

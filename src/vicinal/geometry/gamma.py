@@ -27,7 +27,8 @@ def gamma_for(
 
     Args:
         values: one row per anchor.
-        K: how many values, at least 1 in size; more than a row keeps counts as all. One number, or one per row.
+        K: how many values, at least 1 in size; more than a row keeps counts as all. One number, or one per row; rows
+            on a GPU are taken as they are, for looking at them would wait for it.
         keep: which entries count; all by default.
 
     >>> a = torch.tensor([[1.0, 2.0, 6.0]], dtype=torch.float64)
@@ -35,9 +36,10 @@ def gamma_for(
     >>> log_exp_mean(a, torch.ones(1, 3, dtype=torch.bool), gamma)
     tensor([1.5000], dtype=torch.float64)
     """
-    size = torch.as_tensor(K, device=values.device).expand(len(values))
-    if (size == 0).any():
+    if (not K) if isinstance(K, int) else (not K.is_cuda and bool((K == 0).any())):
         raise ConfigError("K counts the smallest values (K > 0) or the largest (K < 0), but K = 0 was given.")
+    size = torch.full((), K, device=values.device) if isinstance(K, int) else K.to(values.device)
+    size = size.expand(len(values))
     kept = torch.ones_like(values, dtype=torch.bool) if keep is None else keep
     if not values.numel():
         return values.new_zeros(len(values))

@@ -22,7 +22,8 @@ def log_exp_mean(
     >>> [round(log_exp_mean(a, keep, gamma).item(), 2) for gamma in (-50.0, 0.0, 50.0)]
     [2.99, 2.0, 1.01]
     """
-    dial = torch.as_tensor(gamma, dtype=values.dtype, device=values.device).expand(len(values))
+    dial = gamma.to(values) if isinstance(gamma, Tensor) else values.new_full((), gamma)  # no copy from the host
+    dial = dial.expand(len(values))
     count = keep.sum(dim=1).clamp(min=1).to(values.dtype)  # log of an int tensor would fall to float32
     mean = values.masked_fill(~keep, 0).sum(dim=1) / count
     if not values.shape[1]:

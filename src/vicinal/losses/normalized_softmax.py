@@ -8,7 +8,7 @@ from torch.nn.functional import softplus
 from vicinal.errors import ConfigError, DataError
 from vicinal.geometry import cosine_similarity, log_sum_exp
 from vicinal.losses.loss import Comparisons, Loss
-from vicinal.losses.proxies import beside, columns_of, initial_proxies, refuse_reference
+from vicinal.losses.proxies import being_recorded, beside, columns_of, initial_proxies, refuse_reference
 from vicinal.losses.reduction import Reduction, Terms
 
 
@@ -93,6 +93,8 @@ class NormalizedSoftmaxLoss(Loss):
             return labels
         places = torch.searchsorted(self._labels, labels.long()).clamp(max=self.classes - 1)
         strange = self._labels[places] != labels
+        if being_recorded(labels):
+            return torch.where(strange, self.classes, places)  # out of range: ends the process rather than go wrong
         if bool(strange.any()):
             raise DataError(
                 f"label {int(labels[strange][0])} came, but it is none of the {self.classes} that the proxies stand "

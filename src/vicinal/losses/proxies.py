@@ -34,9 +34,10 @@ def columns_of(
 ) -> tuple[Int[Tensor, "n 1"], Bool[Tensor, "n 1"], Bool[Tensor, "n c"]]:
     """The column of each label's own class, that it is there, and the columns of all other classes.
 
-    A device is waited for once: an index out of range there would end the process instead of raising an error.
+    A device is waited for once: an index out of range there would end the process instead of raising an error. Only a
+    step that is being recorded cannot wait.
     """
-    if len(labels):
+    if len(labels) and not being_recorded(labels):
         least, most = (int(bound) for bound in labels.aminmax())
         if least < 0 or most >= classes:
             raise DataError(
@@ -46,6 +47,11 @@ def columns_of(
     own = labels.long()[:, None]
     others = torch.arange(classes, device=labels.device) != own
     return own, torch.ones_like(own, dtype=torch.bool), others
+
+
+def being_recorded(rows: Tensor) -> bool:
+    """Whether a step is being recorded on a GPU (``methods.recording``), so that nothing can be looked at."""
+    return rows.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
 def refuse_reference(loss: nn.Module, reference: Tensor | None) -> None:

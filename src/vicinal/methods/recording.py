@@ -102,10 +102,13 @@ class Recorder:
         graph, before = torch.cuda.CUDAGraph(), [parameter.grad for parameter in self.parameters]
         for parameter in self.parameters:
             parameter.grad = None
+        side = _side_stream(batch.inputs.device)
         try:
-            with torch.cuda.graph(graph, stream=_side_stream(batch.inputs.device), capture_error_mode="thread_local"):
-                found = _done(work, inputs, labels, batch.largest_class)
-                values = torch.stack([value.detach().float() for value in found.scalars.values()])
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "The CUDA Graph is empty")  # work that fails at once; said below
+                with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
+                    found = _done(work, inputs, labels, batch.largest_class)
+                    values = torch.stack([value.detach().float() for value in found.scalars.values()])
         except RuntimeError as error:
             torch.cuda.synchronize()
             reason = str(error).strip().splitlines()[0]

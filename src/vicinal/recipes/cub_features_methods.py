@@ -41,7 +41,7 @@ class CubFeaturesMethods(Recipe):
     dim: int = 512
     method: Contender = Contender(classes=26, per_class=5, pairs=16, triplets=40, anchors=2)
     hdml: Hardness = Hardness(window=16, hardest=8, generator_rate=3e-3)  # windows and rates fit short runs
-    assessing: Assessing = Assessing(rate=2e-3)
+    assessing: Assessing = Assessing()
     anml: Neighborhoods = Neighborhoods()
     tree: Hierarchy = Hierarchy()
 

@@ -32,7 +32,7 @@ from vicinal.training.recipe import Recipe, Start
 class CubMethods(Recipe):
     """Network, crops and steps of ``cub_multi_similarity``; ``method`` says what trains on them.
 
-    N-pair loss wants start.length=6. Windows and rates of HDML's generator and ALA's assessor fit short runs.
+    N-pair loss wants start.length=6. HDML's windows and its generator's rate fit short runs.
     """
 
     data: Dataset = CUB()
@@ -50,7 +50,7 @@ class CubMethods(Recipe):
     backbone: Literal["lite0", "lite1", "lite2"] = "lite0"
     method: Contender = Contender(classes=26, per_class=5, pairs=64, triplets=40, anchors=2)
     hdml: Hardness = Hardness(window=16, hardest=8, generator_rate=3e-3)
-    assessing: Assessing = Assessing(rate=2e-3)
+    assessing: Assessing = Assessing()
     anml: Neighborhoods = Neighborhoods()
     tree: Hierarchy = Hierarchy()
 
