@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -280,26 +279,3 @@ def test_no_slot_is_refused_and_the_users_threads_stay(make):
     with pytest.raises(ConfigError, match="at least 1 job"):
         pool(0)
     assert threads(2, {"OMP_NUM_THREADS": "7"})["OMP_NUM_THREADS"] == "7"
-
-
-def test_results_are_recorded_as_they_come(make, table, tmp_path, console, monkeypatch):
-    from vicinal.bench import run
-
-    def perform(pool, todo, done, *, title, minutes):
-        assert minutes is None and all(job.data == "packed" for job in todo)
-        for job in todo:
-            lines = [{"row": row, "metrics": {"recall@1": 0.5}, "created": "2026"} for row in run.rows_of(job)]
-            done(job, [{**job.identity(), **line} for line in lines])
-        return 0
-
-    monkeypatch.setattr(Pool, "run", perform)
-    small = replace(table, seeds=1)
-    options = {"slots": 1, "fresh": False, "console": console, "data": "packed"}
-    outcome = run.run_table(small, tmp_path / "results", tmp_path / "runs", **options)
-    assert {name: list(seeds) for name, seeds in outcome.lines.items()} == {
-        name: [0] for name in ("untrained", "PCA", "whitened PCA", "plain", "method")
-    }
-    written = [json.loads(line) for line in (tmp_path / "results" / "tiny.jsonl").read_text().splitlines()]
-    assert len(written) == 5 and all(line["table"] == "tiny" for line in written)
-    run.run_table(small, tmp_path / "results", tmp_path / "runs", **options)
-    assert len((tmp_path / "results" / "tiny.jsonl").read_text().splitlines()) == 5  # nothing was left to run

@@ -14,6 +14,7 @@ from vicinal.bench import catalogue
 from vicinal.bench.quick import RECORDED, TABLES, departures, quick_tables
 from vicinal.bench.run import Outcome
 from vicinal.bench.tables import BASELINES, Row, Table
+from vicinal.cli.bench import print_fitting
 from vicinal.cli.main import run
 
 
@@ -42,6 +43,9 @@ def vicinal(monkeypatch, capsys, tmp_path):
         (["bench", "glyfs"], "did you mean 'glyphs'"),
         (["bench", "glyphs", "--protocol", "author"], "did you mean 'authors'"),
         (["bench", "glyphs", "--seeds", "0"], "needs a seed"),
+        (["bench", "glyphs", "cub_features", "--rows", "triplets", "--minutes", "0"], "did you mean 'triplet'"),
+        (["bench", "glyphs", "--rows", "triplet", "--page"], "--page runs nothing"),
+        (["bench", "glyphs", "--into", "nowhere.md", "--page"], "Make it first"),
         (["compare", "nowhere", "elsewhere"], "not a run"),
         (["tune", "glyphs_triplet"], "nothing to search"),
         (["tune", "glyphs_triplet", "margn=0.1..0.5"], "did you mean 'margin'"),
@@ -60,8 +64,34 @@ def test_tables_are_listed(vicinal):
 
 def test_the_page_of_what_is_there_runs_nothing(vicinal, tmp_path):
     code, out, _ = vicinal("bench", "glyphs", "--page", "--results", "results")
-    assert code == 0 and "0/5" in out
+    assert code == 0 and "0 of" in out
     assert "incomplete: 0 of 5 seeds" in (tmp_path / "results" / "glyphs.md").read_text()
+
+
+def test_several_tables_are_written_into_a_document(vicinal, tmp_path):
+    document, words = tmp_path / "results.md", ("bench", "glyphs", "hdml-glyphs", "--page", "--results", "results")
+    document.write_text("<!-- bench:glyphs:start -->\n<!-- bench:glyphs:end -->\n")
+    code, _, err = vicinal(*words, "--into", "results.md")
+    assert code == 2 and "<!-- bench:hdml-glyphs:start -->" in err and not (tmp_path / "results").exists()
+    document.write_text(document.read_text() + "<!-- bench:hdml-glyphs:start -->\n<!-- bench:hdml-glyphs:end -->\n")
+    code, out, _ = vicinal(*words, "--into", "results.md")
+    assert code == 0 and "written into results.md: glyphs, hdml-glyphs" in out
+    assert "`vicinal bench hdml-glyphs --seeds 5`: nothing has run yet." in document.read_text()
+    assert "[its page](results/glyphs.md)" in document.read_text()
+
+
+def test_a_table_keeps_the_columns_that_the_terminal_has_room_for(capsys, monkeypatch):
+    heads, row = ["row", "Recall@1", "MAP@R", "Recall@1 to twin", "published", "seeds"], ["x" * 30, *["10.0 ± 1.0"] * 5]
+    for width, expected in (("120", heads), ("76", [*heads[:2], heads[3], heads[5]])):
+        monkeypatch.setenv("COLUMNS", width)
+        print_fitting("title", heads, [row])
+        out = capsys.readouterr().out
+        assert [head for head in heads if head in out] == expected
+
+
+def test_a_reduced_table_without_recorded_values_has_none_to_leave(vicinal):
+    code, _, err = vicinal("bench", "hdml-glyphs", "--quick", "--page", "--results", "results")
+    assert code == 0, err
 
 
 def test_help_and_lists_load_nothing_heavy():
@@ -120,7 +150,7 @@ def test_a_bench_runs_reports_a_failure_and_skips_what_is_done(small, vicinal, t
     code, out, err = vicinal("bench", "small", "--results", "results", "--jobs", "2")
     assert "1 jobs to run, 3 done before" in err and code == 1
 
-    runs = tmp_path / "runs" / "bench" / "small"
+    runs = tmp_path / "runs" / "bench" / "jobs"
     (plain,), (method,) = runs.glob("plain-*/run"), runs.glob("method-*/run")
     code, out, _ = vicinal("compare", str(plain), str(method), "--json")
     rows = json.loads(out)["rows"]
@@ -146,17 +176,17 @@ def test_ctrl_c_leaves_a_bench_that_goes_on(tmp_path):
     command = [sys.executable, "-c", script]
     bench = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     limit = time.monotonic() + 120
-    while not list(tmp_path.glob("runs/bench/small/plain*/run/checkpoints/step-*")) and time.monotonic() < limit:
+    while not list(tmp_path.glob("runs/bench/jobs/plain*/run/checkpoints/step-*")) and time.monotonic() < limit:
         time.sleep(0.1)
     os.kill(bench.pid, signal.SIGINT)
     _, err = bench.communicate(timeout=150)
     assert bench.returncode == 130 and "The same command goes on" in err
-    (status,) = tmp_path.glob("runs/bench/small/plain*/run/status.json")
+    (status,) = tmp_path.glob("runs/bench/jobs/plain*/run/status.json")
     before = json.loads(status.read_text())
     assert before["state"] == "interrupted" and before["step"] > 0
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    log = next(tmp_path.glob("runs/bench/small/plain*/log.txt")).read_text()
+    log = next(tmp_path.glob("runs/bench/jobs/plain*/log.txt")).read_text()
     assert f"resuming {status.parent.relative_to(tmp_path)} at step {before['step']}" in " ".join(log.split())
     lines = [json.loads(line) for line in (tmp_path / "results" / "small.jsonl").read_text().splitlines()]
     assert [line["row"] for line in lines] == [*BASELINES, "plain"]

@@ -1,6 +1,9 @@
 """Every table that ``vicinal bench`` knows, by name: NAME-GROUND for the papers' tables."""
 
+from dataclasses import replace
+
 from vicinal.bench import grounds, hard_exemplars, papers
+from vicinal.bench.findings import FINDINGS
 from vicinal.bench.hardness import hardness
 from vicinal.bench.tables import Row, Table
 from vicinal.errors import ConfigError, unknown
@@ -40,7 +43,7 @@ _EVERYWHERE = (
     papers.survey,
     papers.combinations,
 )
-TABLES = (
+_ALL = (
     *_QUICK,
     *(table(ground) for ground in grounds.HERE for table in _EVERYWHERE),
     papers.paper_regime(grounds.CUB),
@@ -54,6 +57,7 @@ TABLES = (
     *(table(grounds.SOP) for table in (papers.hdml, papers.ala, papers.anml, papers.survey)),
     *(table(grounds.INSHOP) for table in (papers.anml, papers.survey)),
 )
+TABLES = tuple(replace(table, says=FINDINGS.get(table.name, table.says)) for table in _ALL)
 
 
 def find_table(name: str, tables: tuple[Table, ...] = TABLES) -> Table:

@@ -2,6 +2,7 @@
 
 import base64
 import json
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from importlib import resources
 from pathlib import Path
@@ -12,7 +13,7 @@ from markupsafe import Markup
 
 from vicinal.bench.figures import draw, png
 from vicinal.bench.summary import Summary
-from vicinal.bench.wording import cells, columns, legend
+from vicinal.bench.wording import cells, columns, command, legend, origins
 from vicinal.files import write_text
 from vicinal.reports.series import Chart
 
@@ -33,11 +34,10 @@ def write_pages(summary: Summary, folder: Path) -> tuple[Path, Path]:
 def markdown(summary: Summary, *, pictured: bool = False) -> str:
     """The table, its figure, its legend and the commands behind each row."""
     table, heads = summary.table, columns(summary)
-    lines = [f"# {_plain(table.title)}", ""]
-    lines += [_plain(table.says), ""] if table.says else []
-    lines += [f"![{_plain(table.title)}]({table.name}.png)", ""] if pictured else []
-    lines += ["| " + " | ".join(map(_cell, heads)) + " |", "|---" * len(heads) + "|"]
-    lines += ["| " + " | ".join(map(_cell, cells(summary, row))) + " |" for row in summary.rows]
+    lines = [f"# {plain(table.title)}", ""]
+    lines += [plain(table.says), ""] if table.says else []
+    lines += [f"![{plain(table.title)}]({table.name}.png)", ""] if pictured else []
+    lines += grid(heads, (cells(summary, row) for row in summary.rows))
     lines += [
         "",
         *(f"- {sentence}" for sentence in legend(summary)),
@@ -48,13 +48,22 @@ def markdown(summary: Summary, *, pictured: bool = False) -> str:
     for row in summary.rows:
         if row.command:
             seconds = f", {row.seconds:.0f} s of training" if row.seconds is not None else ""
-            lines.append(f"- {_plain(row.name)}: `{row.command}`{seconds}; commit {', '.join(row.commits) or '–'}")
+            lines.append(f"- {plain(row.name)}: `{row.command}`{seconds}; {origins(row.commits)}")
     lines += [
         "",
-        f"All of it: `vicinal bench {table.name}`. " + ("; ".join(summary.hardware) or "Nothing has run yet."),
+        f"All of it: `{command(table)}`. " + ("; ".join(summary.hardware) or "Nothing has run yet."),
     ]
-    lines += ["", *(f"- {_plain(note)}" for note in summary.notes)] if summary.notes else []
+    lines += ["", *(f"- {plain(note)}" for note in summary.notes)] if summary.notes else []
     return "\n".join(lines).rstrip() + "\n"
+
+
+def grid(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a Markdown table."""
+    return [
+        "| " + " | ".join(map(_cell, heads)) + " |",
+        "|---" * len(heads) + "|",
+        *("| " + " | ".join(map(_cell, row)) + " |" for row in rows),
+    ]
 
 
 def html(summary: Summary, picture: bytes | None = None) -> str:
@@ -67,6 +76,8 @@ def html(summary: Summary, picture: bytes | None = None) -> str:
         script_hash=base64.b64encode(sha256(script.encode()).digest()).decode(),
         table=summary.table,
         picture=None if picture is None else base64.b64encode(picture).decode(),
+        command=command(summary.table),
+        origins=origins,
         heads=columns(summary),
         rows=[(row, cells(summary, row)) for row in summary.rows],
         legend=legend(summary),
@@ -98,13 +109,13 @@ def _json(value: Any) -> Markup:
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """One line, in which Markdown takes nothing for HTML."""
     return " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
 
 
 def _cell(text: str) -> str:
-    return _plain(text).replace("|", "\\|")
+    return plain(text).replace("|", "\\|")
 
 
 def _shipped(package: str, name: str) -> str:

@@ -1,17 +1,16 @@
-"""A table run: which results are there, which jobs are missing, and what became of them."""
+"""Tables run: which results are there, which jobs are missing, and what became of them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from vicinal.bench import results
 from vicinal.bench.code import fingerprint
 from vicinal.bench.job import Job
-from vicinal.bench.pool import Failure, Pool
+from vicinal.bench.pool import Failure, Pool, label
 from vicinal.bench.results import Line
 from vicinal.bench.tables import BASELINES, Table
-from vicinal.errors import ConfigError, RunError
+from vicinal.errors import ConfigError, RunError, unknown
 from vicinal.run_directory import RunDirectory
 from vicinal.training.console import Console
 from vicinal.training.provenance import commit
@@ -69,41 +68,112 @@ def missing(table: Table, outcome: Outcome) -> list[Job]:
     return [job for job in jobs(table) if any(job.seed not in outcome.lines[row] for row in rows_of(job))]
 
 
-def run_table(
-    table: Table,
+def check_rows(tables: Sequence[Table], rows: Iterable[str]) -> None:
+    """Refuse a row that none of the tables has."""
+    known = {name for table in tables for name in (*BASELINES, *(row.name for row in table.rows))}
+    for name in rows:
+        if name not in known:
+            raise ConfigError(f"in {', '.join(table.name for table in tables)}: " + unknown("row", name, known))
+
+
+def chosen(table: Table, rows: Collection[str]) -> set[str]:
+    """The rows that a run limited to ``rows`` fills: those with their twins, and the ones without training."""
+    own = [row for row in table.rows if not rows or row.name in rows]
+    if not own and not any(name in rows for name in BASELINES):
+        return set()
+    return {*BASELINES, *(row.name for row in own), *(row.twin for row in own if row.twin is not None)}
+
+
+@dataclass
+class Wanted:
+    """A job that is missing, and every table that waits for it.
+
+    Attributes:
+        identity: by which the others ask for the same.
+        places: the tables' outcomes, each with the job as its table calls it; the first one's file keeps the result.
+    """
+
+    job: Job
+    identity: Line
+    places: list[tuple[Outcome, Job]]
+
+    def record(self, lines: Iterable[Line], folder: Path) -> None:
+        """Append the results to the first table's file, and show them in all."""
+        owner = self.places[0][0].table.name
+        for line in lines:
+            line = {"table": owner, **line}
+            results.append(folder / f"{owner}.jsonl", line)
+            for outcome, job in self.places:
+                outcome.lines[line["row"] if job.kind == "baselines" else job.row][job.seed] = line
+
+
+def schedule(outcomes: Sequence[Outcome], rows: Collection[str] = ()) -> list[Wanted]:
+    """The missing jobs of all tables, each once: seed by seed, and within a seed table by table.
+
+    So a stop leaves every table with whole seeds. Two jobs are one if the result of either would be found for both.
+    """
+    found: list[Wanted] = []
+    for outcome, job in sorted(_asked(outcomes, rows), key=lambda place: place[1].seed):  # stable: tables keep order
+        identity = job.identity()
+        alike = (one for one in found if one.job.seed == job.seed and results.find([one.identity], identity))
+        same = next(alike, None)
+        if same is None:
+            found.append(Wanted(job, identity, [(outcome, job)]))
+        else:
+            same.places.append((outcome, job))
+    return found
+
+
+def _asked(outcomes: Sequence[Outcome], rows: Collection[str]) -> Iterator[tuple[Outcome, Job]]:
+    for outcome in outcomes:
+        names = chosen(outcome.table, rows)
+        for job in missing(outcome.table, outcome):
+            if names.intersection(rows_of(job)):
+                yield outcome, job
+
+
+def run_tables(
+    tables: Sequence[Table],
     folder: Path,
     runs: Path,
     *,
     slots: int,
     fresh: bool,
     console: Console,
+    rows: Collection[str] = (),
     minutes: float | None = None,
     data: str = "",
-) -> Outcome:
-    """Run what is missing of a table; results are appended to ``folder/TABLE.jsonl`` as they come.
+) -> dict[str, Outcome]:
+    """Run what is missing of some tables through one pool; results are appended to ``folder/TABLE.jsonl`` as they come.
 
     Args:
+        runs: where the jobs work, below ``jobs``: those of all tables, so that each finds what another has begun.
+        rows: run these alone, with their twins and the rows without training; without any, all.
         minutes: no job starts later than this; those that run then end in peace.
-        data: where this machine has the table's data, if not where the rows say.
+        data: where this machine has the tables' data, if not where the rows say.
+
+    Returns:
+        what each table has now, by its name.
     """
-    outcome = collect(table, folder, fresh=fresh)
-    for note in outcome.notes:
+    check_rows(tables, rows)
+    outcomes = [collect(table, folder, fresh=fresh) for table in tables]
+    for note in dict.fromkeys(note for outcome in outcomes for note in outcome.notes):
         console.line(note, warning=True)
-    todo = [replace(job, data=data) for job in missing(table, outcome)]
-    _announce(table, todo, outcome, console)
-    pool = Pool(runs / table.name, slots=slots, console=console, fresh=fresh)
-    outcome.failures = pool.failures
-
-    def record(job: Job, lines: Sequence[dict[str, Any]]) -> None:
-        for line in lines:
-            line = {"table": table.name, **line}
-            results.append(folder / f"{table.name}.jsonl", line)
-            outcome.lines[line["row"]][job.seed] = line
-
-    left = pool.run(todo, record, title=table.name, minutes=minutes)
+    todo = {replace(wanted.job, data=data): wanted for wanted in schedule(outcomes, rows)}
+    _announce(outcomes, list(todo.values()), console)
+    pool = Pool(runs / "jobs", slots=slots, console=console, fresh=fresh)
+    title = tables[0].name if len(tables) == 1 else f"{len(tables)} tables"
+    left = pool.run(todo, lambda job, lines: todo[job].record(lines, folder), title=title, minutes=minutes)
+    for failure in pool.failures:
+        for outcome, job in todo[failure.job].places:
+            outcome.failures.append(replace(failure, job=job))
+    for outcome in outcomes:
+        if outcome.failures:
+            names = ", ".join(label(failure.job) for failure in outcome.failures)
+            console.line(f"{outcome.table.name}: failed: {names}; the same command tries again", warning=True)
     if left:
-        console.line(f"{table.name}: time is up, {left} jobs were not started; the same command goes on with them")
-    return outcome
+        console.line(f"{title}: time is up, {left} jobs were not started; the same command goes on with them")
+    return {outcome.table.name: outcome for outcome in outcomes}
 
 
 def adopt(table: Table, path: Path, folder: Path) -> str:
@@ -129,10 +199,14 @@ def adopt(table: Table, path: Path, folder: Path) -> str:
     )
 
 
-def _announce(table: Table, todo: Sequence[Job], outcome: Outcome, console: Console) -> None:
-    done = len(jobs(table)) - len(todo)
-    console.line(f"{table.name}: {len(todo)} jobs to run, {done} done before")
-    old = commits(line for seeds in outcome.lines.values() for line in seeds.values())
+def _announce(outcomes: Sequence[Outcome], todo: Sequence[Wanted], console: Console) -> None:
+    for outcome in outcomes:
+        ours = [wanted for wanted in todo if any(place is outcome for place, _ in wanted.places)]
+        own = sum(wanted.places[0][0] is outcome for wanted in ours)
+        done = len(jobs(outcome.table)) - len(missing(outcome.table, outcome))
+        shared = f", {len(ours) - own} shared with tables before it" if len(ours) > own else ""
+        console.line(f"{outcome.table.name}: {own} jobs to run, {done} done before{shared}")
+    old = commits(line for outcome in outcomes for seeds in outcome.lines.values() for line in seeds.values())
     if old and old != [commit()]:
         console.line(f"results of {', '.join(old)} are used again; --fresh computes them anew")
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from vicinal.bench.results import Line
-from vicinal.bench.run import Outcome, commits
+from vicinal.bench.run import Outcome, commits, rows_of
 from vicinal.bench.statistics import (
     Estimate,
     class_bootstrap,
@@ -111,7 +111,7 @@ def _row(row: Row, outcome: Outcome) -> SummaryRow:
     marks = []
     if len(lines) < table.seeds:
         marks.append(f"incomplete: {len(lines)} of {table.seeds} seeds")
-    failed = sum(failure.job.row == row.name for failure in outcome.failures)
+    failed = sum(row.name in rows_of(failure.job) for failure in outcome.failures)
     if failed:
         marks.append(f"{failed} failed")
     if table.protocol == "authors" and row.recipe:

@@ -4,8 +4,11 @@ from collections.abc import Sequence
 
 from vicinal.bench.statistics import Estimate
 from vicinal.bench.summary import CLAIM_SEEDS, Difference, Summary, SummaryRow
-from vicinal.bench.tables import PROTOCOLS
+from vicinal.bench.tables import PROTOCOLS, Table
 from vicinal.reports.tables import MISSING, metric_title
+
+WIDEST = 9  # columns of a short table; a wider one is cut down to these and its first metric
+_KEPT = ("map@r", "nmi", "f1")
 
 
 def score(estimate: Estimate | None) -> str:
@@ -86,6 +89,96 @@ def legend(summary: Summary) -> list[str]:
         )
     said.append("Trials: how many settings were tried before these were chosen, on held-out training classes.")
     return said
+
+
+def short_columns(summary: Summary) -> list[str]:
+    """The heads of the table that a document or a terminal has room for; the page has all."""
+    first = metric_title(summary.table.metrics[0])
+    heads = ["row", *(metric_title(metric) for metric in _short_metrics(summary))]
+    heads += ["twin", f"{first} to twin"] if _has_twins(summary) else []
+    heads += ["published"] if _has_published(summary) else []
+    heads += ["trials"] if len(_trials(summary)) > 1 else []
+    return [*heads, "seeds"]
+
+
+def short_cells(summary: Summary, row: SummaryRow) -> list[str]:
+    """One line of the short table, as long as ``short_columns``; what must not be overlooked stands with the seeds."""
+    texts = [row.name, *(score(row.scores.get(metric)) for metric in _short_metrics(summary))]
+    if _has_twins(summary):
+        texts += [MISSING if row.difference is None else row.difference.twin, _difference(row.difference)[0]]
+    if _has_published(summary):
+        value = row.published.get(summary.table.metrics[0])
+        texts.append(MISSING if value is None else f"{100 * value:.1f}")
+    if len(_trials(summary)) > 1:
+        texts.append(MISSING if row.trials is None else str(row.trials))
+    complete = (str(row.done),) if row.done >= row.wanted else ()
+    return [*texts, "; ".join((*complete, *row.marks))]
+
+
+def short_legend(summary: Summary) -> str:
+    """What the short table's columns mean, in a paragraph."""
+    table, first = summary.table, metric_title(summary.table.metrics[0])
+    said = [
+        f"Per cent, mean ± half of the 95 % interval over seeds; protocol `{table.protocol}`: "
+        f"{PROTOCOLS[table.protocol]}."
+    ]
+    if _has_twins(summary):
+        said.append(
+            f"To twin: the mean paired difference in {first} with its 95 % interval over seeds; ✓ needs {CLAIM_SEEDS} "
+            "seeds and an interval above 0."
+        )
+    if _has_published(summary):
+        said.append(f"Published: the paper's own {first} on these images.")
+    trials = _trials(summary)
+    if trials == [None]:
+        said.append("Trials behind the rows' settings were not counted.")
+    elif len(trials) == 1:
+        said.append(f"Trials behind each row's settings, on held-out training classes: {trials[0]}.")
+    else:
+        said.append("Trials: settings tried before these were chosen, on held-out training classes.")
+    return " ".join(said)
+
+
+def command(table: Table) -> str:
+    """How a table is run, or its reduced form, or under another protocol than it says itself."""
+    name, options = table.name, f"--seeds {table.seeds}"
+    if name.endswith(f"-{table.protocol}"):
+        name, options = name.removesuffix(f"-{table.protocol}"), f"--protocol {table.protocol} {options}"
+    if name.endswith("-quick"):
+        name, options = name.removesuffix("-quick"), f"--quick {options}"
+    return f"vicinal bench {name} {options}"
+
+
+def origins(commits: Sequence[str]) -> str:
+    """
+    >>> origins(["abc", "def", "code 12"]), origins([])
+    ('commits abc, def; code 12', '–')
+    """
+    codes = [one.removeprefix("code ") for one in commits if one.startswith("code ")]
+    named = [one for one in commits if not one.startswith("code ")]
+    said = [f"commit{'s' * (len(named) > 1)} {', '.join(named)}"] if named else []
+    return "; ".join([*said, f"code {', '.join(codes)}"] if codes else said) or MISSING
+
+
+def _short_metrics(summary: Summary) -> tuple[str, ...]:
+    metrics = summary.table.metrics
+    others = 2 + 2 * _has_twins(summary) + _has_published(summary) + (len(_trials(summary)) > 1)
+    if others + len(metrics) <= WIDEST:
+        return metrics
+    return tuple(metric for metric in metrics if metric in (metrics[0], *_KEPT))
+
+
+def _has_twins(summary: Summary) -> bool:
+    return any(row.difference for row in summary.rows)
+
+
+def _has_published(summary: Summary) -> bool:
+    return any(summary.table.metrics[0] in row.published for row in summary.rows)
+
+
+def _trials(summary: Summary) -> list[int | None]:
+    """The different numbers of trials of the rows that train."""
+    return list(dict.fromkeys(row.trials for row in summary.rows if row.command))
 
 
 def _difference(difference: Difference | None) -> Sequence[str]:

@@ -10,12 +10,15 @@ import typer
 if TYPE_CHECKING:
     from vicinal.bench.run import Outcome
     from vicinal.bench.tables import Table
-    from vicinal.training.console import Console
 
 
 def bench(
     tables: Annotated[
         list[str] | None, typer.Argument(metavar="[TABLE]...", help="Their names; without one, they are listed.")
+    ] = None,
+    rows: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Run this row alone, with its twin and the untrained ones; may come often."),
     ] = None,
     seeds: Annotated[int | None, typer.Option(help="How many seeds, from 0 on; default as the table says.")] = None,
     jobs: Annotated[int | None, typer.Option(help="Runs at a time; default one per core, 4 on a GPU.")] = None,
@@ -39,11 +42,15 @@ def bench(
         list[Path] | None, typer.Option(help="Record this finished run as a result of its row first; may come often.")
     ] = None,
     page_only: Annotated[bool, typer.Option("--page", help="Run nothing; write the page of what is there.")] = False,
+    into: Annotated[
+        Path | None, typer.Option(metavar="FILE.md", help="Also write each table, in short, between its markers there.")
+    ] = None,
 ) -> None:
-    """Run tables (rows x seeds) one after another, go on where they stopped, and write their results and pages.
+    """Run tables (rows x seeds) side by side, go on where they stopped, and write their results and pages.
 
-    Ctrl-C stops all runs so that the same command goes on with them. A run that fails is reported with its last
-    lines, and the rest goes on. Exit 1 if a run failed or a row of --quick left its recorded value.
+    Each seed is run for all tables before the next one, and a row of several tables once. Ctrl-C stops all runs so that
+    the same command goes on with them. A run that fails is reported with its last lines, and the rest goes on. Exit 1
+    if a run failed or a row of --quick left its recorded value.
     """
     from vicinal.bench.catalogue import TABLES, find_table
 
@@ -54,32 +61,45 @@ def bench(
             typer.echo(f"  {one.title}: {'; '.join(names)}")
         return
 
-    from vicinal.bench.quick import departures, quick_tables
-    from vicinal.bench.run import adopt
-    from vicinal.training.console import Console
+    from vicinal.bench.excerpt import check_markers, write_into
+    from vicinal.bench.page import write_pages
+    from vicinal.bench.quick import RECORDED, departures, quick_tables
+    from vicinal.bench.run import adopt, check_rows, collect
+    from vicinal.bench.summary import summarise
+    from vicinal.bench.wording import short_cells, short_columns
+    from vicinal.errors import ConfigError
 
-    found = [find_table(name) for name in tables] if tables else []
+    end = None if minutes is None else time.monotonic() + 60 * minutes
+    found = [find_table(name) for name in dict.fromkeys(tables or ())]
     wanted = [table.reduced() for table in found] or quick_tables() if quick else found
     if quick and results == Path("benchmarks/results"):
         results = runs / "quick"  # values of a reduced run do not belong among the real ones
-    console, failed = Console(), False
-    end = None if minutes is None else time.monotonic() + 60 * minutes
-    for one in [_adjusted(one, seeds, protocol) for one in wanted]:  # all are refused before the first is run
+    wanted = [_adjusted(one, seeds, protocol) for one in wanted]
+    if rows and page_only:
+        raise ConfigError("--rows limits what is run, but --page runs nothing. Leave one of them out.")
+    check_rows(wanted, rows or ())
+    if into is not None:
+        check_markers(into, (one.name for one in wanted))
+    for one in wanted:
         for run in add or []:
             typer.echo(f"{run}: recorded as {adopt(one, run, results)}")
-        outcome = _run(
-            *(one, results, runs),
-            jobs=jobs,
-            minutes=None if end is None else (end - time.monotonic()) / 60,
-            data=data,
-            fresh=fresh,
-            page_only=page_only,
-            console=console,
-        )
-        left = departures(outcome) if quick and seeds is None and protocol is None else []
-        for sentence in left:
+    if page_only:
+        outcomes = [collect(one, results) for one in wanted]
+    else:
+        outcomes = _run(wanted, results, runs, rows=rows or (), jobs=jobs, end=end, data=data, fresh=fresh)
+    summaries = [summarise(outcome) for outcome in outcomes]
+    for summary in summaries:
+        text, page = write_pages(summary, results)
+        print_fitting(summary.table.title, short_columns(summary), [short_cells(summary, row) for row in summary.rows])
+        typer.echo(f"page: {page} and {text.name}; results: {results / summary.table.name}.jsonl")
+    if into is not None:
+        write_into(into, summaries, results)
+        typer.echo(f"written into {into}: {', '.join(one.name for one in wanted)}")
+    failed = any(outcome.failures for outcome in outcomes)
+    if quick and seeds is None and protocol is None and not rows:
+        for sentence in (text for one in outcomes if one.table.name in RECORDED for text in departures(one)):
             typer.secho(sentence, fg="red", err=True)
-        failed |= bool(left or outcome.failures)
+            failed = True
     if failed:
         raise typer.Exit(1)
 
@@ -92,40 +112,52 @@ def _adjusted(table: "Table", seeds: int | None, protocol: str | None) -> "Table
 
 
 def _run(
-    table: "Table",
+    tables: "Sequence[Table]",
     results: Path,
     runs: Path,
     *,
+    rows: Sequence[str],
     jobs: int | None,
-    minutes: float | None,
+    end: float | None,
     data: str,
     fresh: bool,
-    page_only: bool,
-    console: "Console",
-) -> "Outcome":
+) -> "list[Outcome]":
+    """What the tables have after the run; a stop leaves pages of what is there."""
     from vicinal.bench.page import write_pages
     from vicinal.bench.pool import slots_here
-    from vicinal.bench.run import collect, run_table
+    from vicinal.bench.run import collect, run_tables
     from vicinal.bench.summary import summarise
-    from vicinal.bench.wording import cells, columns
+    from vicinal.training.console import Console
 
-    if page_only:
-        outcome = collect(table, results)
-    else:
-        try:
-            slots = slots_here() if jobs is None else jobs
-            outcome = run_table(
-                table, results, runs, slots=slots, minutes=minutes, data=data, fresh=fresh, console=console
-            )
-        except KeyboardInterrupt:
-            write_pages(summarise(collect(table, results)), results)
-            console.line(f"stopped. The same command goes on; what is there: {results / table.name}.md")
-            raise
-    summary = summarise(outcome)
-    text, page = write_pages(summary, results)
-    print_grid(table.title, columns(summary), [cells(summary, row) for row in summary.rows])
-    typer.echo(f"page: {page} and {text.name}; results: {results / table.name}.jsonl")
-    return outcome
+    console = Console()
+    try:
+        found = run_tables(
+            *(tables, results, runs),
+            rows=rows,
+            slots=slots_here() if jobs is None else jobs,
+            minutes=None if end is None else (end - time.monotonic()) / 60,
+            data=data,
+            fresh=fresh,
+            console=console,
+        )
+    except KeyboardInterrupt:
+        pages = [write_pages(summarise(collect(table, results)), results)[0] for table in tables]
+        console.line(f"stopped. The same command goes on; what is there: {', '.join(map(str, pages))}")
+        raise
+    return list(found.values())
+
+
+def print_fitting(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table in the terminal without the columns that it has no room for, from the right; the page has them."""
+    from rich.console import Console
+
+    widths = [2 + max(len(row[place]) for row in (heads, *rows)) for place in range(len(heads))]
+    widths[-1] = min(widths[-1], 20)  # remarks may be broken into lines
+    kept, room = list(range(len(heads))), Console().width
+    for place in range(len(heads) - 2, 1, -1):
+        if sum(widths[other] for other in kept) > room and not heads[place].endswith("to twin"):
+            kept.remove(place)
+    print_grid(title, [heads[place] for place in kept], [[row[place] for place in kept] for row in rows])
 
 
 def print_grid(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
