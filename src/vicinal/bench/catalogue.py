@@ -38,6 +38,7 @@ _EVERYWHERE = (
     papers.headline,
     papers.hdml,
     papers.hdml_ablations,
+    papers.real_members,
     papers.ala,
     papers.anml,
     papers.survey,

@@ -43,11 +43,18 @@ def hdml_ablations(ground: Ground) -> Table:
     rows.add("without J_soft", f"{full} hdml.label_factor=0", "HDML")
     rows.add("without J_recon", f"{full} hdml.reconstruction_factor=0", "HDML")
     rows.add("without a generator", f"{full} hdml.generate=false hdml.real_share=0.5", "HDML")
-    for alpha in ALPHAS:
-        rows.add(f"α = {alpha}", f"{full} hdml.alpha={alpha}", "N-pair")
-    swept = ("HDML", *(f"α = {alpha}" for alpha in ALPHAS))
-    figure = Readings("hardness/lambda", "λ in mid-training (1 draws nothing)", swept, level="N-pair")
+    figure = _swept(rows, full, "N-pair")
     return replace(_table("hdml_ablations", "HDML's ablations", rows), figure=figure)
+
+
+def real_members(ground: Ground) -> Table:
+    """Ours: HDML whose anchors and positives stay real, over random triplets, and its sweep of α."""
+    rows = _begun(ground, {})
+    rows.add("triplet", _TRIPLETS)
+    full = f"{_TRIPLETS} method.name=hdml hdml.members=real"
+    rows.add("HDML", full, "triplet")
+    figure = _swept(rows, full, "triplet")
+    return replace(_table("real_members", "HDML with real members", rows), figure=figure)
 
 
 def paper_regime(ground: Ground) -> Table:
@@ -171,6 +178,14 @@ def headline(ground: Ground) -> Table:
     rows.add("random classes, one margin", near)
     rows.add("HTL", f"{near} method.name=htl", "random classes, one margin")
     return _table("headline", "Each method on its plain twin", rows)
+
+
+def _swept(rows: Rows, full: str, twin: str) -> Readings:
+    """A row for each other α than HDML's own, and the figure of all of them by the λ that they reach."""
+    for alpha in ALPHAS:
+        rows.add(f"α = {alpha}", f"{full} hdml.alpha={alpha}", twin)
+    swept = ("HDML", *(f"α = {alpha}" for alpha in ALPHAS))
+    return Readings("hardness/lambda", "λ in mid-training (1 draws nothing)", swept, level=twin)
 
 
 def _begun(ground: Ground, tables: published.ByData) -> Rows:
