@@ -47,6 +47,11 @@ def one_batch(largest_class: int | None) -> Iterator[None]:
         _BATCH.reset(token)
 
 
+def being_recorded(rows: Tensor) -> bool:
+    """Whether a step on these rows is being recorded on a GPU (``methods.recording``): nothing can be looked at."""
+    return rows.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
 def in_blocks(labels: Integer[Tensor, "n"], count: int) -> tuple[Tensor, ...]:
     """The labels of a batch that lies in ``count`` equal blocks, such as ``[a; p]``: parts of the one batch at work."""
     blocks, batch = labels.chunk(count), _BATCH.get()

@@ -87,3 +87,20 @@ def test_the_hardness_table_holds_every_method_under_every_condition():
             assert settings_of(table, row)["data"] == plain["data"]
             assert row.twin.endswith(f": {condition}")
         assert (plain["data"] == settings_of(table, table.row("plain: clean"))["data"]) == (fault == "")
+
+
+@pytest.mark.parametrize("ground", grounds.HERE, ids=lambda ground: ground.name)
+def test_a_loss_has_the_settings_that_its_ground_has_for_it(ground):
+    rows = {row.name: row.overrides for row in (*papers.anml(ground).rows, *papers.survey(ground).rows)}
+    for name, own in (("improved N-pair", ground.products), ("HTL", ground.hinges), ("circle", "")):
+        others = {*ground.products.split(), *ground.hinges.split()} - set(own.split())
+        assert set(own.split()) <= set(rows[name])
+        assert not others & set(rows[name])
+
+
+@pytest.mark.parametrize("ground", [*grounds.HERE, grounds.CUB_LITE2], ids=lambda ground: ground.name)
+def test_a_twin_at_the_cost_of_a_method_trains_longer(ground):
+    for table, name in ((papers.hdml(ground), "triplet at HDML's cost"), (papers.ala(ground), "triplet at ALA's cost")):
+        row, twin = table.row(name), table.row("triplet")
+        longer, usual = (apply(find_recipe(one.recipe), one.overrides).epochs for one in (row, twin))
+        assert longer > usual == ground.epochs

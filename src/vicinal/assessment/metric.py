@@ -16,6 +16,7 @@ from vicinal.assessment.scoring import Head
 from vicinal.errors import ConfigError
 from vicinal.geometry import at_least_float32
 from vicinal.models.embedder import Embedder
+from vicinal.tuples import being_recorded
 
 Unroll = Literal["all", "head"]
 Parameters = dict[str, Tensor]
@@ -55,7 +56,8 @@ class Metric:
                 f"a virtual step was to move {'the head' if prefix else 'the network'}, but the optimiser trains no "
                 f"parameter of it. Set `dim`, or unroll='all'."
             )
-        self._groups = [trained[id(leaf)] for leaf in self._leaves.values()]
+        groups = [trained[id(leaf)] for leaf in self._leaves.values()]
+        self._members = {group: [place for place, own in enumerate(groups) if own == group] for group in set(groups)}
         self._rates = [torch.zeros((), dtype=self.leaves[0].dtype) for _ in optimizer.param_groups]
         self.follow()
         self._network = _Network(embedder)
@@ -84,11 +86,9 @@ class Metric:
     def scaled(self, gradients: list[Tensor]) -> list[Tensor]:
         """α ∇, with each group's own learning rate, as last followed."""
         found: dict[int, Tensor] = {}
-        for group, rate in enumerate(self._rates):
-            places = [place for place, own in enumerate(self._groups) if own == group]
-            if places:
-                parts = torch._foreach_mul([gradients[place] for place in places], rate)
-                found |= dict(zip(places, parts, strict=True))
+        for group, places in self._members.items():
+            parts = torch._foreach_mul([gradients[place] for place in places], self._rates[group])
+            found |= dict(zip(places, parts, strict=True))
         return [found[place] for place in range(len(gradients))]
 
     def moved(self, steps: list[Tensor], scale: float = -1.0) -> Parameters:
@@ -99,16 +99,13 @@ class Metric:
 
     def features(self, inputs: Tensor) -> Float[Tensor, "n c"]:
         """y of the real network: part of the graph, and running statistics move."""
-        if inputs.is_cuda and torch.cuda.is_current_stream_capturing():
-            if self._draws:
-                raise RuntimeError("the network draws random numbers, which a virtual step draws once more.")
-            self._random = None
-            features: Tensor = self._network(inputs, self._precision(), features_only=True)
-            return features
-        before = _random_state(inputs)
-        features = self._network(inputs, self._precision(), features_only=True)
-        pairs = zip(before, _random_state(inputs), strict=True)
-        self._draws = any(a is not None and b is not None and not torch.equal(a, b) for a, b in pairs)
+        before = None if being_recorded(inputs) else _random_state(inputs)  # which cannot be read while recording
+        if before is None and self._draws:
+            raise RuntimeError("the network draws random numbers, which a virtual step draws once more.")
+        features: Tensor = self._network(inputs, self._precision(), features_only=True)
+        if before is not None:
+            pairs = zip(before, _random_state(inputs), strict=True)
+            self._draws = any(a is not None and b is not None and not torch.equal(a, b) for a, b in pairs)
         self._random = before if self._draws else None
         return features
 

@@ -36,7 +36,8 @@ def gamma_for(
     >>> log_exp_mean(a, torch.ones(1, 3, dtype=torch.bool), gamma)
     tensor([1.5000], dtype=torch.float64)
     """
-    if (not K) if isinstance(K, int) else (not K.is_cuda and bool((K == 0).any())):
+    asked = K if isinstance(K, Tensor) else torch.tensor(K)
+    if not asked.is_cuda and bool((asked == 0).any()):
         raise ConfigError("K counts the smallest values (K > 0) or the largest (K < 0), but K = 0 was given.")
     size = torch.full((), K, device=values.device) if isinstance(K, int) else K.to(values.device)
     size = size.expand(len(values))

@@ -8,8 +8,9 @@ from torch.nn.functional import softplus
 from vicinal.errors import ConfigError, DataError
 from vicinal.geometry import cosine_similarity, log_sum_exp
 from vicinal.losses.loss import Comparisons, Loss
-from vicinal.losses.proxies import being_recorded, beside, columns_of, initial_proxies, refuse_reference
+from vicinal.losses.proxies import beside, columns_of, initial_proxies, refuse_reference
 from vicinal.losses.reduction import Reduction, Terms
+from vicinal.tuples import being_recorded
 
 
 class NormalizedSoftmaxLoss(Loss):

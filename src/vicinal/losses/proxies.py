@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from vicinal.errors import ConfigError, DataError
 from vicinal.geometry import at_least_float32, unit_rows
+from vicinal.tuples import being_recorded
 
 
 def initial_proxies(*shape: int, seed: int) -> nn.Parameter:
@@ -47,11 +48,6 @@ def columns_of(
     own = labels.long()[:, None]
     others = torch.arange(classes, device=labels.device) != own
     return own, torch.ones_like(own, dtype=torch.bool), others
-
-
-def being_recorded(rows: Tensor) -> bool:
-    """Whether a step is being recorded on a GPU (``methods.recording``), so that nothing can be looked at."""
-    return rows.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
 def refuse_reference(loss: nn.Module, reference: Tensor | None) -> None:
