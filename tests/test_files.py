@@ -1,10 +1,14 @@
 """Files are there whole or not there."""
 
+import gc
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
 from vicinal.errors import DataError
-from vicinal.files import read_arrays, read_json, write_arrays, write_atomically, write_json
+from vicinal.files import read_array, read_arrays, read_json, write_arrays, write_atomically, write_json
 
 
 def test_a_writer_that_fails_leaves_the_old_file_and_no_litter(tmp_path):
@@ -69,3 +73,27 @@ def test_damaged_json_names_the_file(tmp_path, content):
     path.write_bytes(content)
     with pytest.raises(DataError, match=r"x\.json"):
         read_json(path)
+
+
+def test_threads_read_arrays_side_by_side(tmp_path):
+    """Python 3.11 mixes up parsers of several threads where a garbage collection runs Python code between."""
+    np.save(tmp_path / "a.npy", np.arange(6.0))
+    write_arrays(tmp_path / "a.npz", {"a": np.arange(6.0)})
+
+    def read(_):
+        for _ in range(100):
+            found = read_array(tmp_path / "a.npy"), read_array(tmp_path / "a.npy", mapped=True)
+            assert all(array.sum() == read_arrays(tmp_path / "a.npz")["a"].sum() == 15 for array in found)
+
+    def let_others_run(*_):
+        time.sleep(0)
+
+    before = gc.get_threshold()
+    gc.callbacks.append(let_others_run)
+    gc.set_threshold(5)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(read, range(4)))
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(let_others_run)

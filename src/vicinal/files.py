@@ -7,11 +7,17 @@ import zipfile
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from threading import RLock
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from vicinal.errors import DataError
+
+# numpy parses an array's header with ``ast``. In Python 3.11 all threads share its count of recursions: where a garbage
+# collection lets another thread parse in between, the first fails with a SystemError (CPython issue 106905). Reentrant,
+# because what a collection runs may read, too.
+_HEADERS = RLock()
 
 # What numpy and zipfile raise over damaged archives, besides their own.
 _DAMAGED = (ValueError, OSError, EOFError, TypeError, AttributeError, NotImplementedError)
@@ -69,11 +75,18 @@ def read_json(path: Path) -> Any:
         raise DataError(f"{path} is not readable as JSON: {error}. Restore it from a copy, or remove it.") from error
 
 
+def read_array(path: Path, *, mapped: bool = False) -> np.ndarray:
+    """The array of an ``.npy``, never unpickling anything; ``mapped`` leaves it on the disk, read-only."""
+    with _HEADERS:
+        found: np.ndarray = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
+    return found
+
+
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """All arrays of an ``.npz``, never unpickling anything."""
     try:
         # Opened here: numpy would leave the handle of a cut-off archive open.
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        with path.open("rb") as file, _HEADERS, np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except FileNotFoundError:
         raise

@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import UInt8
 
+from vicinal.files import read_array
+
 VARIABLE = "VICINAL_DECODED"
 
 
@@ -41,8 +43,7 @@ def shared(
                 unfinished.unlink()
                 return None
             unfinished.replace(path)
-    found: np.ndarray = np.load(path, mmap_mode="r")
-    return found
+    return read_array(path, mapped=True)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from PIL import Image
 
 from vicinal.errors import ConfigError, DataError, RunError, unknown
-from vicinal.files import read_json
+from vicinal.files import read_array, read_json
 from vicinal.index.exact import Metric
 from vicinal.index.flat import FlatStore
 from vicinal.index.store import Attributes, Store
@@ -86,7 +86,7 @@ class Snapshot:
         self.metric: Metric = self.about["metric"]
         self.places = tuple(Place(**place) for place in self.about["places"])
         self._items = _read_items(folder / ITEMS)
-        self._vectors = np.load(folder / VECTORS, mmap_mode="r", allow_pickle=False) if self._items else _none(self.dim)
+        self._vectors = read_array(folder / VECTORS, mapped=True) if self._items else _none(self.dim)
         if self._vectors.shape != (len(self._items), self.dim):
             raise RunError(
                 f"{folder} should hold {len(self._items)} vectors of length {self.dim}, but {VECTORS} has the shape "

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Float
 
 from vicinal.errors import ConfigError, RunError, unknown
+from vicinal.files import read_array
 from vicinal.index.exact import Metric
 from vicinal.index.flat import FlatStore
 from vicinal.index.milvus import INDEX_KINDS, IndexKind, Milvus, Row, is_url
@@ -83,7 +84,7 @@ def write_engine(
         metric: what distances are.
         before: the generation before, from which the engine goes on where it has it.
     """
-    vectors = np.load(folder / VECTORS, mmap_mode="r") if items else np.empty((0, 1), np.float32)
+    vectors = read_array(folder / VECTORS, mapped=True) if items else np.empty((0, 1), np.float32)
     table = Milvus(engine.address, engine.table, dim=vectors.shape[1], metric=metric, index=engine.index)
     try:
         kept = None if before is None or before.about.get("store") is None else Engine(**before.about["store"])

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from vicinal.data.records import FeatureArray, ImageFiles, Records, Source
 from vicinal.errors import ConfigError, DataError, unknown
 from vicinal.evaluation.encoder import Encoder
-from vicinal.files import read_arrays
+from vicinal.files import read_array, read_arrays
 from vicinal.search.collection import Match, Snapshot
 
 
@@ -159,7 +159,7 @@ def _features(file: Path) -> Float[np.ndarray, "q d"]:
     if ending not in (".npy", ".npz"):
         raise ConfigError(f"this run embeds feature vectors: a query is an .npy or .npz, but {file} came.")
     try:
-        found = np.load(file, allow_pickle=False) if ending == ".npy" else read_arrays(file)["features"]
+        found = read_array(file) if ending == ".npy" else read_arrays(file)["features"]
     except (OSError, ValueError, KeyError) as error:
         raise DataError(f"{file} is not readable as feature vectors: {error}.") from error
     return np.atleast_2d(found).astype(np.float32)
