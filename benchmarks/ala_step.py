@@ -88,10 +88,10 @@ def peak(method: Plain | ALA, batch: Batch) -> float:
 def errors(device: torch.device, batch: Batch, options: argparse.Namespace) -> list[str]:
     """Slopes by central difference, by forward mode as it is trained, and by double backward, against full float32."""
     method = build("once, forward", device, argparse.Namespace(**(vars(options) | {"compile": False})))
-    training = method._pass(batch.inputs, batch.labels)
+    training = method.teaching.training_pass(batch.inputs, batch.labels)
     objective = training.scored.losses.mean() / 2
     steps = method.metric.scaled(meta_gradient.gradient(objective, method.metric.leaves))
-    _, direction = method._validate(batch.inputs, batch.labels, steps)
+    _, direction = method.teaching.validate(batch.inputs, batch.labels, steps)
     given = method.metric, method.scoring, direction, training.embeddings.detach()
 
     def slopes(route: str) -> torch.Tensor:

@@ -2,41 +2,50 @@
 
     pip install --no-deps --target peers metric-learn==0.7.0
     python benchmarks/linear.py --metric-learn peers                    # 3 rounds, k = 4 .. 7; half a day
-    python benchmarks/linear.py --metric-learn peers --rounds 1 --neighbours 4 --write          # the short form
+    python benchmarks/linear.py --metric-learn peers --rounds 1 --together 16 --cap 480  # 16 cores, 10 minutes
     python benchmarks/linear.py --table --write                         # only the table of all that was measured
 
 Pendigits, USPS and Isolet, 70 % to train, scaled, PCA to 150 directions where there are more features. Each round is
 another random split, and accuracies are means over rounds: one sample of an Isolet split is 0.2 %. Each method runs to
-its own convergence at its own default tolerance, in a process of its own that is stopped after 10 minutes; within a
-round they take turns. LANML⁻ runs with γ1 = -1 and λ = 1 as in the paper's Figure 8 and the default γ2, with 10 similar
-samples and with all, and once more with γ1, γ2, λ chosen by 5-fold cross-validation on 1,000 training rows at most (the
-search is not timed). LMNN runs with its defaults (regularization 0.5); it is metric-learn's own code, with two of
-scikit-learn's checks translated to their names of today. Accuracy is of 3 nearest neighbours. Processor time stands
-beside the time on the clock, because it tells more on a machine that others use, too; the ratio is of processor times,
-for a fit that was stopped a lower bound. Memory is the peak resident set of a process that fits on rows of Letter; it
-takes 5 steps, since every step needs the same.
+its own convergence at its own default tolerance, in a process of its own that is stopped after 10 minutes (``--cap``).
+LANML⁻ runs with γ1 = -1 and λ = 1 as in the paper's Figure 8 and the default γ2, with 10 similar samples and with all,
+and once more with γ1, γ2, λ chosen by 5-fold cross-validation on 1,000 training rows at most (the search is not timed).
+LMNN runs with its defaults (regularization 0.5); it is metric-learn's own code, with two of scikit-learn's checks
+translated to their names of today. Accuracy is of 3 nearest neighbours. Processor time stands beside the time on the
+clock, because it tells more on a machine that others use, too; the ratio is of processor times, for a fit that was
+stopped a lower bound. Memory is the peak resident set of a process that fits on rows of Letter; it takes 5 steps, since
+every step needs the same.
+
+Within a round the methods take turns, or, ``--together N``, run N at a time with one thread each: LMNN's long fits
+begin first, and LANML⁻ runs beside them. Each line of the results is one fit, kept as it ends; a later call on the same
+machine goes on where one stopped, and repeats what was stopped at a smaller cap.
 """
 
 import argparse
 import json
 import os
+import platform
 import statistics
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from measuring import ROOT, provenance, resident, verdict, write_between
-from tabular import accept_old_names, load, split
+from measuring import ROOT, hardware, resident, verdict, write_between
+from tabular import PEER_VERSION, accept_old_names, end_last_line, lines_of, load, split, versions
 
 DOCUMENT, RESULTS = ROOT / "docs" / "anml_linear.md", ROOT / "benchmarks" / "results" / "linear.jsonl"
 SETS, CAP, FASTER = ("isolet1", "pendigits", "usps"), 600, 10
 MEMORY = {9000: 2**30, 20000: 3 * 2**30}
+ROWS = {f"letter-{rows}": rows for rows in MEMORY}
 CHOICES = {"gamma1": [-8.0, -1.0], "gamma2": [4.0, 8.0, 16.0, 32.0], "regularization": [0.1, 1.0]}
 
 
-def contest(contestant: str, name: str, number: int, options: argparse.Namespace) -> dict:
+def contest(name: str, number: int, contestant: str, options: argparse.Namespace) -> dict:
     """One fit, timed; runs in a process of its own."""
+    if contestant == "memory":
+        return measure_memory(ROWS[name], options.data / "tabular")
     train, train_y, test, test_y = split(*load(name, options.data / "tabular"), number)
     threads, chosen = options.threads, {}
     if contestant.startswith("lmnn"):
@@ -49,8 +58,8 @@ def contest(contestant: str, name: str, number: int, options: argparse.Namespace
         from vicinal.linear import LANML, search
 
         if contestant == "lanml tuned":
-            options = {"budget": 8, "samples": 1000, "n_jobs": threads, "progress": False}
-            chosen = search(LANML(), train[:1000], train_y[:1000], CHOICES, **options).parameters
+            how = {"budget": 8, "samples": 1000, "refit": False, "n_jobs": threads, "progress": False}
+            chosen = search(LANML(), train[:1000], train_y[:1000], CHOICES, **how).parameters
         everything = {"n_similar": None} if contestant == "lanml full sets" else {}
         estimator = LANML(n_jobs=threads, **chosen, **everything)
     print("ready", flush=True)
@@ -64,11 +73,12 @@ def contest(contestant: str, name: str, number: int, options: argparse.Namespace
     return {"seconds": seconds, "cpu": worked, "accuracy": accuracy, "steps": int(estimator.n_iter_), "chosen": chosen}
 
 
-def in_own_process(contestant: str, name: str, number: int, options: argparse.Namespace) -> dict:
-    """A contest, or what is known of one that was stopped: it took at least the cap."""
-    words = ["--contest", contestant, name, str(number), "--data", str(options.data), "--threads", str(options.threads)]
+def in_own_process(name: str, number: int, contestant: str, options: argparse.Namespace) -> dict | None:
+    """A contest, or what is known of one that was stopped: it took at least the cap. None for one that failed."""
+    words = ["--contest", name, str(number), contestant, "--data", str(options.data), "--threads", str(options.threads)]
     words += ["--metric-learn", options.metric_learn] if options.metric_learn else []
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": str(options.threads)}
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(options.threads))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **threads}
     process = subprocess.Popen([sys.executable, __file__, *words], stdout=subprocess.PIPE, text=True, env=environment)
     process.stdout.readline()  # "ready": loading and the search are over
     before = processor_seconds(process.pid)
@@ -79,7 +89,7 @@ def in_own_process(contestant: str, name: str, number: int, options: argparse.Na
         process.kill()
         process.communicate()
         return {"seconds": float(options.cap), "cpu": worked, "stopped": True}
-    return json.loads(answer.splitlines()[-1])
+    return json.loads(answer.splitlines()[-1]) if process.returncode == 0 else None
 
 
 def processor_seconds(pid: int) -> float:
@@ -100,7 +110,53 @@ def measure_memory(rows: int, folder: Path) -> dict:
     return {"bytes": resident("VmHWM"), "seconds": time.perf_counter() - start}
 
 
-def table(lines: list[dict], options: argparse.Namespace) -> str:
+def units(options: argparse.Namespace) -> list[tuple[str, int, str]]:
+    """Set, split and contestant of every fit, in the order in which they begin."""
+    kinds = ["lanml", *(f"lanml {kind}" for kind in options.also)]
+    kinds += [f"lmnn-{k}" for k in options.neighbours] * bool(options.metric_learn)
+    found = [(name, number, kind) for number in range(options.rounds) for name in options.sets for kind in kinds]
+    if options.together > 1:  # long ones first, or all would wait for one that began last
+        found.sort(key=lambda one: (one[1], not one[2].startswith("lmnn"), -SETS.index(one[0])))
+    return found + [(name, 0, "memory") for name in ROWS]
+
+
+def kept(path: Path) -> dict[tuple[str, int, str], dict]:
+    """The last line of each fit."""
+    return {(line["set"], line["split"], line["contestant"]): line for line in lines_of(path)}
+
+
+def work(options: argparse.Namespace) -> None:
+    """Measure what is missing, and keep each fit as it ends."""
+    there, place, packages = kept(options.results), machine(), versions()
+    if elsewhere := {line["where"] for line in there.values()} - {place}:
+        sys.exit(f"{options.results} was measured on {elsewhere.pop()}, but this is {place}, and times of two machines "
+                 f"do not compare. Give another file as --results.")  # fmt: skip
+    missing = [one for one in units(options) if one not in there or stopped_before(there[one], options.cap)]
+    end_last_line(options.results)
+    pool = ThreadPoolExecutor(options.together)  # each thread waits for one process
+    try:
+        running = {pool.submit(in_own_process, *one, options): one for one in missing}
+        for future in as_completed(running):
+            name, number, contestant = running[future]
+            found = future.result()
+            if found is None:
+                print(f"{name} {number} {contestant} failed; a later call tries again", flush=True)
+                continue
+            line = {"set": name, "split": number, "contestant": contestant, **found, "cap": options.cap}
+            line |= {"threads": options.threads, "together": options.together}
+            line |= {"load": round(os.getloadavg()[0], 1), "where": place, "versions": packages}
+            with options.results.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+            print(line, flush=True)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def stopped_before(line: dict, cap: float) -> bool:
+    return "stopped" in line and line["cap"] < cap
+
+
+def table(lines: list[dict]) -> str:
     text = [
         "| set | method | time | processor time | steps | accuracy (k = 3; splits) | LMNN / LANML⁻ | |",
         "|---|---|---|---|---|---|---|---|",
@@ -108,45 +164,62 @@ def table(lines: list[dict], options: argparse.Namespace) -> str:
     for name in SETS:
         own = [line for line in lines if line["set"] == name]
         kinds = sorted({line["contestant"] for line in own})
+        runs = {kind: [line for line in own if line["contestant"] == kind] for kind in kinds}
+        cpu = {kind: statistics.median(line["cpu"] for line in runs[kind]) for kind in kinds}
+        over = {kind: "over " * any("stopped" in line for line in runs[kind]) for kind in kinds}
+        right = {kind: mean_accuracy(runs[kind]) for kind in kinds}
         peers = [kind for kind in kinds if kind.startswith("lmnn")]
-        cpu = {kind: statistics.median(line["cpu"] for line in own if line["contestant"] == kind) for kind in kinds}
-        right = {kind: mean_accuracy(own, kind) for kind in kinds}
         for kind in kinds:
-            runs = [line for line in own if line["contestant"] == kind]
-            over = "over " * any("stopped" in line for line in runs)
-            cells = [name, kind, f"{over}{statistics.median(line['seconds'] for line in runs):.1f} s"]
-            cells += [f"{over}{cpu[kind]:.1f} s", ", ".join(str(line["steps"]) for line in runs if "steps" in line)]
-            cells.append(f"{100 * right[kind]:.1f} % ({len(runs)})" if right[kind] else "")
-            if kind in peers or not peers or over:
+            cells = [name, kind, f"{over[kind]}{statistics.median(line['seconds'] for line in runs[kind]):.1f} s"]
+            cells.append(f"{over[kind]}{cpu[kind]:.1f} s")
+            cells.append(", ".join(str(line["steps"]) for line in runs[kind] if "steps" in line))
+            cells.append(f"{100 * right[kind]:.1f} % ({len(runs[kind])})" if right[kind] else "")
+            if kind in peers or not peers or over[kind]:
                 cells += ["", ""]
             else:
-                ratio = min(cpu[peer] for peer in peers) / cpu[kind]
+                quickest = min(peers, key=cpu.get)
+                ratio = cpu[quickest] / cpu[kind]
                 known = [right[peer] for peer in peers if right[peer]]
                 as_good = f"accuracy {verdict(right[kind] >= max(known))}" if known else "LMNN's accuracy unknown"
-                cells += [f"{ratio:.1f}x", f"speed {verdict(ratio >= FASTER)}, {as_good}"]
+                speed = "unknown" if over[quickest] and ratio < FASTER else verdict(ratio >= FASTER)
+                cells += [f"{over[quickest]}{ratio:.1f}x", f"speed {speed}, {as_good}"]
             text.append(f"| {' | '.join(cells)} |")
-    for rows, bar in MEMORY.items():
-        words = ["--memory", str(rows), "--data", str(options.data)]
-        done = subprocess.run([sys.executable, __file__, *words], capture_output=True, text=True, check=True)
-        found = json.loads(done.stdout.splitlines()[-1])
-        size = f"{found['bytes'] / 2**20:,.0f} MiB of {bar / 2**20:,.0f} MiB"
-        text.append(
-            f"| letter, {rows:,} x 16 | LANML⁻ peak memory | {size} | | | | | {verdict(found['bytes'] <= bar)} |"
+    for line in lines:
+        if line["contestant"] == "memory" and "bytes" in line:
+            rows, bar = ROWS[line["set"]], MEMORY[ROWS[line["set"]]]
+            size = f"{line['bytes'] / 2**20:,.0f} MiB of {bar / 2**20:,.0f} MiB"
+            met = verdict(line["bytes"] <= bar)
+            text.append(f"| letter, {rows:,} x 16 | LANML⁻ peak memory | {size} | | | | | {met} |")
+    return "\n".join(text) + "\n" + "".join(f"\n{sentence}" for sentence in origins(lines))
+
+
+def origins(lines: list[dict]) -> list[str]:
+    """Where the fits of a table ran, and how."""
+    ways = ("together", "threads", "cap", "where", "versions")
+    found = []
+    for way in sorted({tuple(line[key] for key in ways) for line in lines}):
+        here = [line for line in lines if tuple(line[key] for key in ways) == way]
+        together, threads, cap, where, packages = way
+        loads, stopped = [line["load"] for line in here], sum("stopped" in line for line in here)
+        found.append(
+            f"{len(here)} fits, {together} at a time, {threads} thread{'s' * (threads > 1)} each, stopped after {cap} "
+            f"s on the clock ({stopped} were), on {where}; {packages}, metric-learn {PEER_VERSION}; load average "
+            f"{min(loads)} to {max(loads)}."
         )
-    return "\n".join(text)
+    return found
 
 
-def mean_accuracy(lines: list[dict], kind: str) -> float | None:
+def mean_accuracy(runs: list[dict]) -> float | None:
     """Over the splits on which the fit came to its end."""
-    known = [line["accuracy"] for line in lines if line["contestant"] == kind and "accuracy" in line]
+    known = [line["accuracy"] for line in runs if "accuracy" in line]
     return statistics.fmean(known) if known else None
 
 
 def machine() -> str:
     try:
-        return provenance(("numpy", "scipy", "scikit-learn"))
-    except FileNotFoundError:  # no git, or no lscpu
-        return f"{os.cpu_count()} cores"
+        return hardware()
+    except FileNotFoundError:  # no lscpu
+        return f"{platform.machine()}, {os.cpu_count()} cores"
 
 
 def main() -> None:
@@ -154,46 +227,26 @@ def main() -> None:
     root = os.environ.get("VICINAL_DATA", ROOT.parent / "shared" / "data")
     parser.add_argument("--data", type=Path, default=Path(root), help="folder that holds tabular/; VICINAL_DATA")
     parser.add_argument("--metric-learn", metavar="FOLDER", help="holds metric_learn; without it LANML⁻ runs alone")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="JSON lines to add to")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="JSON lines to go on with")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--neighbours", type=int, nargs="+", default=[4, 5, 6, 7], help="LMNN's k")
     parser.add_argument("--also", nargs="*", default=["full sets", "tuned"], help="further forms of LANML⁻")
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=SETS)
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--cap", type=int, default=CAP, help="seconds after which a fit is stopped")
-    parser.add_argument("--table", action="store_true", help="measure no times; make the table of all that were kept")
+    parser.add_argument("--together", type=int, default=1, metavar="N", help="fits at a time")
+    parser.add_argument("--threads", type=int, help="of each fit; all cores, or 1 where fits run together")
+    parser.add_argument("--cap", type=int, default=CAP, metavar="SECONDS", help="after which a fit is stopped")
+    parser.add_argument("--table", action="store_true", help="measure nothing; make the table of all that was kept")
     parser.add_argument("--write", action="store_true", help="write the table into docs/anml_linear.md")
-    parser.add_argument("--contest", nargs=3, metavar=("CONTESTANT", "SET", "SPLIT"), help=argparse.SUPPRESS)
-    parser.add_argument("--memory", type=int, metavar="ROWS", help=argparse.SUPPRESS)
+    parser.add_argument("--contest", nargs=3, metavar=("SET", "SPLIT", "CONTESTANT"), help=argparse.SUPPRESS)
     options = parser.parse_args()
+    options.threads = options.threads or (1 if options.together > 1 else os.cpu_count())
     if options.contest:
-        contestant, name, number = options.contest
-        print(json.dumps(contest(contestant, name, int(number), options)))
+        name, number, contestant = options.contest
+        print(json.dumps(contest(name, int(number), contestant, options)))
         return
-    if options.memory:
-        print(json.dumps(measure_memory(options.memory, options.data / "tabular")))
-        return
-    lines, where = [], machine()
-    for number in range(0 if options.table else options.rounds):
-        for name in options.sets:
-            contestants = ["lanml", *(f"lanml {kind}" for kind in options.also)]
-            contestants += [f"lmnn-{k}" for k in options.neighbours] * bool(options.metric_learn)
-            for contestant in contestants:
-                found = in_own_process(contestant, name, number, options)
-                found |= {"threads": options.threads, "load": round(os.getloadavg()[0], 1), "where": where}
-                lines.append({"set": name, "split": number, "contestant": contestant, **found})
-                options.results.parent.mkdir(exist_ok=True)
-                with options.results.open("a") as file:
-                    file.write(json.dumps(lines[-1]) + "\n")
-                print(lines[-1], flush=True)
-    if options.table:
-        lines = [json.loads(line) for line in options.results.read_text().splitlines()]
-    text = table(lines, options)
-    for place in sorted({line["where"] for line in lines}):
-        here = [line for line in lines if line["where"] == place]
-        threads, loads = {line["threads"] for line in here}, [line["load"] for line in here]
-        text += f"\n\n{len(here)} fits, threads each {', '.join(map(str, sorted(threads)))}, on {place}; metric-learn "
-        text += f"0.7.0; load average {min(loads)} to {max(loads)}."
+    if not options.table:
+        work(options)
+    text = table(list(kept(options.results).values()))
     print(text)
     if options.write:
         write_between(DOCUMENT, "linear", text)

@@ -32,6 +32,35 @@ def test_a_full_disk_is_refused_at_the_start(tmp_path):
         RunDirectory.create(tmp_path / "run", need_bytes=2**62)
 
 
+def test_a_run_that_is_there_may_be_gone_on_with_but_another_folder_not(tmp_path):
+    run = RunDirectory.create(tmp_path / "my run")
+    run.write_info({"recipe": {"name": "glyphs_triplet"}})
+    with pytest.raises(RunError, match=r"--run, or go on with `vicinal train --resume '.*/my run'`\."):
+        RunDirectory.create(run.path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match=r"Name another with --run\.$"):
+        RunDirectory.create(tmp_path / "file")
+
+
+def test_the_command_to_go_on_names_a_recipe_file_and_quotes_spaces(tmp_path):
+    run = RunDirectory.create(tmp_path / "my run")
+    assert run.resume_command() == f"vicinal train --resume '{run.path}'"
+    run.write_info({"recipe": {"name": "my recipe.py"}})
+    assert run.resume_command() == f"vicinal train 'my recipe.py' --resume '{run.path}'"
+
+
+def test_what_is_no_run_is_refused_with_the_runs_near_it(tmp_path):
+    with pytest.raises(RunError, match=r"there is no such folder\. `vicinal train` makes one"):
+        RunDirectory.open(tmp_path / "birdd")
+    for number, name in enumerate(["old", "bird"]):
+        run = RunDirectory.create(tmp_path / name)
+        run.write_info({})
+        os.utime(run.info_path, (number, number))
+    for wrong in (tmp_path, tmp_path / "birdd"):
+        with pytest.raises(RunError, match=rf"is not a run.* Runs in {tmp_path}: bird, old\."):
+            RunDirectory.open(wrong)
+
+
 def test_another_format_is_refused_with_both_numbers(tmp_path):
     run = RunDirectory.create(tmp_path / "run")
     with pytest.raises(RunError, match=r"no run\.json"):

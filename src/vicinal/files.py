@@ -91,7 +91,9 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     except FileNotFoundError:
         raise
     except (*_DAMAGED, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{path} is not readable as an .npz of plain arrays: {error}") from error
+        pickled = "allow_pickle" in str(error)  # numpy's word; such arrays could run code when they are read
+        advice = ". Save columns of text as text: `numpy.asarray(labels, dtype=str)`." if pickled else ""
+        raise DataError(f"{path} is not readable as an .npz of plain arrays: {error}{advice}") from error
 
 
 def _umask() -> int:

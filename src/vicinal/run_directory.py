@@ -6,6 +6,7 @@ executes nothing from it.
 
 import json
 import os
+import shlex
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -30,9 +31,10 @@ class RunDirectory:
         """Make a new, empty run directory, refusing now what would fail later: no right to write, no room."""
         run = cls(path)
         if run.path.exists() and any(run.path.iterdir() if run.path.is_dir() else [run.path]):
+            advice = f", or go on with `{run.resume_command()}`" if run.info_path.is_file() else ""
             raise RunError(
                 f"the run was to be written to {run.path}, but that is not an empty folder. "
-                f"Name another with --run, or go on with `vicinal train --resume {run.path}`."
+                f"Name another with --run{advice}."
             )
         try:
             run.path.mkdir(parents=True, exist_ok=True)
@@ -54,7 +56,8 @@ class RunDirectory:
         """An existing run of a format we read."""
         run = cls(path)
         if not run.info_path.is_file():
-            raise RunError(f"{run.path} is not a run: it has no run.json. `vicinal train` makes one.")
+            fault = "it has no run.json" if run.path.is_dir() else "there is no such folder"
+            raise RunError(f"{run.path} is not a run: {fault}. {_runs_near(run.path)}")
         found = run.info.get("format")
         if found != FORMAT:
             raise RunError(
@@ -62,6 +65,11 @@ class RunDirectory:
                 f"Use the version that wrote it ({run.info.get('vicinal', 'unknown')})."
             )
         return run
+
+    def resume_command(self) -> str:
+        """What goes on with this run, as a shell takes it; a recipe file of the user's own is named."""
+        name = str(self.info["recipe"]["name"]) if self.info_path.is_file() else ""
+        return shlex.join(["vicinal", "train", *([name] if name.endswith(".py") else []), "--resume", str(self.path)])
 
     # -- names ------------------------------------------------------------------------------------
 
@@ -213,3 +221,12 @@ def _object(value: Any, path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise RunError(f"{path} should hold a JSON object, but holds a {type(value).__name__}.")
     return value
+
+
+def _runs_near(path: Path) -> str:
+    """What to name instead of a folder that is no run: the newest runs in it, or beside one that does not exist."""
+    folder = path if path.is_dir() else path.parent
+    found = sorted(folder.glob("*/run.json"), key=lambda file: file.stat().st_mtime, reverse=True)
+    if not found:
+        return "`vicinal train` makes one."
+    return f"Runs in {folder}: {', '.join(file.parent.name for file in found[:5])}{', ...' if len(found) > 5 else ''}."

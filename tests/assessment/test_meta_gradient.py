@@ -11,7 +11,14 @@ from vicinal.assessment.meta_gradient import embedding_tangents, gradient, slope
 from vicinal.assessment.metric import Metric
 from vicinal.assessment.scoring import AnchorScoring, PairScoring, TripletScoring
 from vicinal.errors import ConfigError
-from vicinal.losses import ContrastiveLoss, MarginLoss, MultiSimilarityLoss, TripletLoss
+from vicinal.losses import (
+    AdaptiveNeighborhoodLoss,
+    ContrastiveLoss,
+    LiftedStructureLoss,
+    MarginLoss,
+    MultiSimilarityLoss,
+    TripletLoss,
+)
 from vicinal.models import Embedder, GoogLeNet, SmallConvNet
 
 RATES = (0.3, 1.7)  # of backbone and head: a virtual step that took one for both would be seen
@@ -91,6 +98,8 @@ SCORINGS = {
     "contrastive pairs": lambda: PairScoring(ContrastiveLoss(margin=2.0)),
     "margin": lambda: TripletScoring(MarginLoss()),
     "multi-similarity anchors": lambda: AnchorScoring(MultiSimilarityLoss()),
+    "lifted anchors": lambda: AnchorScoring(LiftedStructureLoss()),
+    "DANML anchors": lambda: AnchorScoring(AdaptiveNeighborhoodLoss()),
 }
 
 
@@ -134,7 +143,19 @@ def test_a_step_of_no_length_teaches_nothing():
     episode = Episode(SCORINGS["triplet"]())
     episode.metric.factor = 0.0
     episode.metric.follow()
-    assert not episode.by_forward_mode().any() and not episode.by_double_backward().any()
+    for route in ("forward", "difference"):
+        assert not episode.by_forward_mode(route).any()
+    assert not episode.by_double_backward().any()
+
+
+def test_is_one_inner_product_for_each_tuple():
+    """-⟨∇L_va(θ'), diag(α) ∇L(T; θ)⟩, as the formula stands."""
+    episode = Episode(SCORINGS["triplet"]())
+    losses, _, _ = episode.losses()
+    direction = episode.direction(losses)
+    for loss, found in zip(losses, episode.by_forward_mode(), strict=True):
+        own = torch.autograd.grad(loss, episode.metric.leaves, retain_graph=True, materialize_grads=True)
+        torch.testing.assert_close(found, -sum((u * g).sum() for u, g in zip(direction, own, strict=True)))
 
 
 def test_a_validation_loss_of_zero_teaches_nothing():

@@ -39,6 +39,19 @@ def test_every_row_can_be_resolved_and_differs_from_its_twin_in_the_method_alone
     assert len(jobs(table)) == table.seeds * (len(table.rows) + 1)
 
 
+def test_every_table_has_a_normalised_softmax_at_the_same_budget():
+    lacking = [table.name for table in TABLES if papers.SOFTMAX not in {row.name for row in table.rows}]
+    assert lacking == ["her-omniglot_pairs"]  # a row of two views, which no classifier of one picture is
+
+
+def test_the_best_combination_is_chosen_among_all_combinations():
+    for ground in grounds.HERE:
+        table = papers.combinations(ground).check()
+        combined, others = table.best_of["combinations"], table.best_of["others"]
+        assert sorted((*combined, *others, papers.SOFTMAX)) == sorted(row.name for row in table.rows)
+        assert len(combined) == 5 and all(table.row(name).twin for name in combined)
+
+
 def test_a_row_of_two_tables_is_one_run():
     one, other = find_table("hdml-glyphs"), find_table("hdml_ablations-glyphs")
     assert settings_of(one, one.row("N-pair")) == settings_of(other, other.row("N-pair"))

@@ -17,12 +17,14 @@ CLASSES = 12
 def make(tmp_path):
     """``make("a", seed, recall, beta=2)``: a finished run as training leaves it, as far as a comparison looks."""
 
-    def run(name, seed, recall, recipe="triplet", queries=10, **settings):
+    def run(name, seed, recall, recipe="triplet", queries=10, data="birds", held_out="", protocol="final", **settings):
         made = RunDirectory(tmp_path / f"{name}-{seed}")
         made.path.mkdir()
-        made.write_info({"recipe": {"name": recipe, "settings": {"seed": seed, "optimisation": settings}}})
+        recipe = {"name": recipe, "settings": {"seed": seed, "optimisation": settings}}
+        made.write_info({"recipe": recipe, "data": {"name": data, "fingerprint": f"{data}{held_out}"}})
         made.write_status("finished")
-        made.write_results({"rows": [{"name": "trained", "metrics": {"recall@1": recall}}]})
+        tested = {"split": "test", "records": CLASSES * 10, "classes": CLASSES, "protocol": protocol}
+        made.write_results({**tested, "rows": [{"name": "trained", "metrics": {"recall@1": recall}}]})
         hits = np.full(CLASSES, round(10 * recall)) + np.arange(CLASSES) % 2
         made.write_arrays("by_class", label=np.arange(CLASSES), queries=np.full(CLASSES, queries), hits=hits)
         return made.path
@@ -51,6 +53,25 @@ def test_single_runs_are_compared_over_classes(make):
 def test_other_test_classes_give_no_interval_over_classes(make):
     _, line = compare([make("a", 0, 0.5), make("b", 0, 0.7, recipe="n_pair", queries=20)])
     assert line.over_classes is None and line.over_seeds.mean == pytest.approx(0.2)
+
+
+def test_runs_on_other_test_records_are_refused(make):
+    with pytest.raises(ConfigError, match=r"120 test records of 12 classes of birds and .* of cars"):
+        compare([make("a", 0, 0.5), make("b", 0, 0.7, recipe="n_pair", data="cars")])
+
+
+def test_other_training_records_and_protocols_are_said(make):
+    first = make("a", 0, 0.5)
+    _, same, cut, held = compare(
+        [
+            first,
+            make("b", 0, 0.7, recipe="n_pair"),
+            make("c", 0, 0.7, recipe="margin", held_out="!"),
+            make("d", 0, 0.7, recipe="circle", held_out="!", protocol="validation"),
+        ]
+    )
+    assert same.notes == () and cut.notes == ("other training records, or other classes held out",)
+    assert held.notes == ("protocol validation against final",)
 
 
 def test_what_cannot_be_compared_is_refused(make, tmp_path):

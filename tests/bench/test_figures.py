@@ -14,7 +14,8 @@ from vicinal.bench.summary import summarise
 from vicinal.bench.tables import Matrix, Readings
 
 READINGS = Readings("hardness/lambda", "λ", ("plain", "method"), level="plain")
-MATRIX = Matrix({"clean": {"mining": "method"}, "noisy": {"mining": "method"}})
+LEVELS = {"plain": {"clean": "plain", "noisy": "plain"}}
+MATRIX = Matrix({"clean": {"mining": "method"}, "noisy": {"mining": "method"}}, LEVELS)
 
 
 @pytest.fixture
@@ -39,12 +40,18 @@ def test_points_stand_at_the_reading_that_their_runs_reached(summary):
     assert "method" in shown(figure)
 
 
-def test_cells_hold_the_difference_to_the_twin_and_frames_what_is_sure(summary):
+def test_cells_hold_the_difference_to_the_twin_with_its_interval_and_mark_what_is_sure(summary):
     figure = draw(summary(MATRIX, {"plain": [0.5, 0.6, 0.7], "method": [0.55, 0.651, 0.749]}))
-    assert shown(figure) == "+5.0 +5.0"
-    assert len(figure.axes[0].lines) == 2
+    assert shown(figure).startswith("plain mining pick clean 60.0 ± 24.8 ▲ +5.0 ± 0.2 mining noisy 60.0")
+    assert [patch.get_linewidth() for patch in figure.axes[0].patches] == [1.6, 1.6]  # framed: it is the one to pick
     figure = draw(summary(MATRIX, {"plain": [0.5, 0.6, 0.7], "method": [0.45, 0.7, 0.6]}))
-    assert len(figure.axes[0].lines) == 0
+    assert "▲" not in shown(figure).split("Methods:")[0] and "clean 60.0 ± 24.8 −1.7 ± 25.9 plain" in shown(figure)
+    assert [patch.get_linewidth() for patch in figure.axes[0].patches] == [0.6, 0.6]
+
+
+def test_one_seed_shows_differences_and_picks_nothing(summary):
+    text = shown(draw(summary(MATRIX, {"plain": [0.5], "method": [0.6]})))
+    assert "clean 50.0 +10.0 – noisy" in text and "of 1 seed: no interval" in " ".join(text.split())
 
 
 @pytest.mark.parametrize("figure", [READINGS, MATRIX, None])
@@ -55,7 +62,7 @@ def test_without_results_or_without_a_figure_nothing_is_drawn(figure, table, tmp
 def test_a_condition_that_was_not_run_says_so(summary, table, record, tmp_path):
     cells = {"clean": {"mining": "method"}, "noisy": {"mining": "plain"}}
     figure = draw(summary(Matrix(cells), {"plain": [0.5], "method": [0.6]}))
-    assert shown(figure) == "+10.0 not run"
+    assert "clean +10.0" in shown(figure) and "noisy not yet" in shown(figure)
 
 
 def test_the_pages_hold_the_picture(summary, tmp_path):

@@ -3,6 +3,7 @@
 import pytest
 
 from vicinal.bench.hard_exemplars import PARTS, TWIN, parts_on_omniglot, weights_on_cub, weights_on_cub_features
+from vicinal.bench.search_space import parse, random_trial
 from vicinal.training.overrides import apply
 from vicinal.training.recipe import find_recipe, settings
 
@@ -26,9 +27,23 @@ def test_the_parts_are_on_and_off_in_all_eight_ways():
         )
 
 
+def test_its_rehearsal_has_all_eight_rows_and_few_steps():
+    reduced = parts_on_omniglot().reduced()
+    assert len(reduced.rows) == 8 and all(row.twin == TWIN for row in reduced.rows[1:])
+    assert all((s["epochs"], s["batches"]) == (1, 5) for s in map(settings_of, reduced.rows))
+
+
+def test_the_documented_search_for_the_rate_tries_two_others():
+    """docs/her.md: trial 0 is the recipe's own rate, 3e-3 then; seed 3 draws 1e-2 and 1e-3 next."""
+    space, _ = parse(["optimisation.learning_rate=1e-3,3e-3,1e-2"])
+    assert [*random_trial(space, 3, 1).values(), *random_trial(space, 3, 2).values()] == ["1e-2", "1e-3"]
+
+
 @pytest.mark.parametrize("make", [weights_on_cub_features, weights_on_cub])
 def test_weights_differ_from_their_twin_in_the_variant_alone(make):
     table = make().check()
-    plain, weighted = (settings_of(row) for row in table.rows)
+    softmax, plain, weighted = (settings_of(row) for row in table.rows)
     assert {key for key in plain if plain[key] != weighted[key]} == {"variant"}
-    assert table.rows[1].twin == table.rows[0].name == table.network
+    assert table.rows[2].twin == table.rows[1].name == table.network
+    assert all(softmax[key] == plain[key] for key in ("epochs", "dim"))
+    assert softmax["optimisation"]["learning_rate"] == plain["optimisation"]["learning_rate"]

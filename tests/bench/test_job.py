@@ -12,7 +12,7 @@ from vicinal.bench.job import Job, perform
 from vicinal.bench.measuring import readings
 from vicinal.bench.run import adopt, collect
 from vicinal.bench.tables import BASELINES
-from vicinal.errors import ConfigError, RunError
+from vicinal.errors import ConfigError, DivergenceError, RunError
 from vicinal.evaluation import artefacts
 from vicinal.run_directory import RunDirectory
 from vicinal.training.console import Console
@@ -148,6 +148,21 @@ def test_a_fold_scores_what_it_held_out_and_never_sees_test(job, tmp_path):
     counts = RunDirectory.open(tmp_path / "run").info["data"]["counts"]
     assert counts["test"]["records"] == 0 and counts["validation"]["classes"] in (2, 3)
     assert line["selected"]["value"] == line["metrics"]["recall@1"]
+
+
+def test_a_fold_is_scored_after_its_last_step(job, tmp_path):
+    (line,) = perform(replace(job, kind="fold", fold=(1, 4, 0), overrides=(*job.overrides, "epochs=3")), tmp_path)
+    looks = line["curves"]["validation recall@1"]["values"]
+    assert len(looks) == 3 and line["last"] == pytest.approx(looks[-1], abs=1e-4)
+    assert line["selected"]["value"] == pytest.approx(max(looks), abs=1e-4)
+
+
+def test_a_fold_that_diverges_is_a_result_and_a_row_that_does_is_a_failure(job, tmp_path):
+    wild = replace(job, overrides=(*job.overrides, "optimisation.learning_rate=1e30"))
+    (line,) = perform(replace(wild, kind="fold", fold=(1, 4, 0)), tmp_path / "fold")
+    assert line["last"] == 0 and "diverged" in line["diverged"]
+    with pytest.raises(DivergenceError):
+        perform(wild, tmp_path / "row")
 
 
 def test_settings_decide_the_folder_and_wrong_ones_are_refused(job, tmp_path):

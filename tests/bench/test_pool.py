@@ -14,7 +14,7 @@ import pytest
 from vicinal.bench import pool as pools
 from vicinal.bench import worker
 from vicinal.bench.job import Job
-from vicinal.bench.pool import Pool, threads
+from vicinal.bench.pool import Pool, alone_in, threads
 from vicinal.errors import ConfigError
 
 PROGRAM = """
@@ -278,4 +278,12 @@ def test_no_slot_is_refused_and_the_users_threads_stay(make):
     pool, _ = make
     with pytest.raises(ConfigError, match="at least 1 job"):
         pool(0)
-    assert threads(2, {"OMP_NUM_THREADS": "7"})["OMP_NUM_THREADS"] == "7"
+    assert set(threads(2, {"OMP_NUM_THREADS": "7"}).values()) == {"7"}
+    assert threads(2, {"OMP_NUM_THREADS": "7", "MKL_NUM_THREADS": "3"})["MKL_NUM_THREADS"] == "3"
+
+
+def test_two_benches_do_not_work_in_one_folder(make, tmp_path):
+    pool, job = make
+    with alone_in(tmp_path / "runs"), pytest.raises(ConfigError, match=f"process {os.getpid()} runs its own there"):
+        pool(1).run([job("a")], lambda *rest: None, title="t")
+    assert pool(1).run([job("a")], lambda *rest: None, title="t") == 0

@@ -23,6 +23,13 @@ def test_a_trial_is_a_function_of_seed_and_number():
     assert random_trial(space, 0, 3) != random_trial(space, 0, 4) != random_trial(space, 1, 4)
 
 
+def test_spaces_that_share_a_range_try_the_same_values_of_it():
+    space, _ = parse(["rate=1e-4..1e-2:log", "epochs=2,4,8"])
+    wider, _ = parse(["alpha=0..1", "rate=1e-4..1e-2:log", "epochs=2,4,8", "zeta=p,q"])
+    for number in range(1, 20):
+        assert random_trial(space, 0, number).items() <= random_trial(wider, 0, number).items()
+
+
 def test_negative_and_whole_ranges_are_read():
     space, fixed = parse(["a=-1.5..-0.5", "b=-2..2", "c=.5..1", "name=plain"])
     assert space == {"a": Range(-1.5, -0.5), "b": Range(-2, 2, whole=True), "c": Range(0.5, 1)}

@@ -1,10 +1,13 @@
 """The table's numbers against scipy and by hand; marks where a reader must not overlook something."""
 
+from dataclasses import replace
+
 import pytest
 from scipy import stats
 
 from vicinal.bench.run import collect, jobs, missing
-from vicinal.bench.summary import summarise
+from vicinal.bench.statistics import Estimate
+from vicinal.bench.summary import Difference, summarise
 
 PLAIN, METHOD = [0.50, 0.52, 0.51], [0.55, 0.58, 0.54]
 
@@ -38,11 +41,35 @@ def test_incomplete_rows_and_rows_below_untrained_are_marked(summary):
     assert rows["method"].difference.over_seeds.low is None  # one shared seed
 
 
-def test_curves_have_bands_over_seeds(summary):
-    found, _ = summary({"plain": PLAIN, "method": METHOD})
-    chart = found.charts[0]
-    assert chart.title == "Validation recall@1" and found.charts[-1].title == "Loss"
-    assert chart.lines["plain"].low[-1] == 0.50 and chart.lines["plain"].high[-1] == 0.52
+def test_a_claim_needs_five_seeds_an_interval_above_zero_and_a_small_p_after_holm():
+    def difference(count, low, p):
+        return Difference("plain", Estimate(0.02, low, 0.03, count), None, p, None)
+
+    assert difference(5, 0.01, 0.04).claimed
+    assert not difference(4, 0.01, 0.04).claimed and not difference(5, -0.01, 0.04).claimed
+    assert not difference(5, 0.01, 0.06).claimed and not difference(5, 0.01, None).claimed
+
+
+def test_a_row_that_had_not_as_many_trials_as_its_twin_is_marked(table, record, tmp_path):
+    record(table, {"plain": PLAIN, "method": METHOD})
+    for trials, marked in ((None, False), (20, False), (3, True)):
+        plain = replace(table.rows[0], trials=trials)
+        found = summarise(collect(replace(table, rows=(plain, table.rows[1])), tmp_path / "results"))
+        assert ("not as many trials as its twin" in found.rows[-1].marks) == marked
+
+
+@pytest.mark.parametrize(
+    ("protocol", "expected"),
+    [
+        ("validation", "vicinal train {recipe} {data} variant=plain"),
+        ("final", "vicinal train {recipe} {data} variant=plain validation=0"),
+        ("authors", 'vicinal bench tiny --protocol authors --rows "plain"'),
+    ],
+)
+def test_a_rows_command_trains_it_as_its_protocol_does(protocol, expected, table, tiny, tmp_path):
+    found = summarise(collect(table.under(protocol), tmp_path / "results"))
+    recipe, data = tiny
+    assert next(row.command for row in found.rows if row.name == "plain") == expected.format(recipe=recipe, data=data)
 
 
 def test_only_what_is_missing_is_run(table, record, tmp_path):

@@ -1,6 +1,8 @@
 """Tuning chooses by held-out training classes, goes on after a stop, and never mixes two searches."""
 
 import json
+import sys
+from functools import partial
 
 import pytest
 
@@ -32,7 +34,7 @@ def performed(monkeypatch):
             settings = job.resolved()
             score = 1 - abs(settings.beta - 30) / 100 - 0.01 * job.fold[0]
             facts = {"commit": "abc", "hardware": {}, "created": "2026", "seconds": 1.0, "wall": 2.0}
-            done(job, [{**facts, "selected": {"value": score, "epoch": 1, "step": 10}}])
+            done(job, [{**facts, "last": score, "selected": {"value": score + 0.1, "epoch": 1, "step": 10}}])
 
     monkeypatch.setattr(Pool, "run", run)
     return ran
@@ -55,6 +57,7 @@ def test_the_best_mean_is_chosen_and_written(search, performed, tmp_path, consol
 def test_a_stopped_search_goes_on_and_more_trials_may_follow(searcher, search, performed, tmp_path, console):
     if searcher == "optuna":
         pytest.importorskip("optuna")
+    search = partial(search, "beta=10..50.0", "dim=2,4")  # a range, and a list of values
     whole = tune(search(searcher=searcher), tmp_path / "whole", slots=1, console=console)
     tune(search(searcher=searcher), tmp_path / "out", slots=1, console=console)
     journal = tmp_path / "out" / "trials.jsonl"
@@ -78,6 +81,37 @@ def test_optuna_proposes_within_the_space_and_learns(search, performed, tmp_path
         values = line["values"]
         assert 10 <= float(values["beta"]) <= 50 and values["dim"] in ("2", "4") and values["epochs"] in ("1", "2", "3")
     assert abs(float(chosen.trial.values["beta"]) - 30) < 8
+
+
+def test_a_fold_that_diverged_scores_nothing_and_is_not_tried_again(search, tmp_path, monkeypatch, console):
+    facts = {"commit": "abc", "hardware": {}, "created": "2026", "seconds": 1.0, "wall": 2.0, "selected": None}
+    ran = []
+
+    def run(pool, jobs, done, *, title):
+        for job in jobs:
+            ran.append(job)
+            bad = job.row == "trial 1"
+            done(
+                job,
+                [
+                    {**facts, "last": 0.0, "diverged": "NaN"}
+                    if bad
+                    else {**facts, "last": 0.5, "selected": {"epoch": 0}}
+                ],
+            )
+
+    monkeypatch.setattr(Pool, "run", run)
+    assert tune(search(trials=2), tmp_path / "out", slots=1, console=console).trial.number == 0
+    ran.clear()
+    tune(search(trials=2), tmp_path / "out", slots=1, console=console)
+    assert ran == []
+
+
+def test_a_searcher_that_is_not_installed_is_refused_before_anything_runs(search, tmp_path, monkeypatch, console):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(ConfigError, match="vicinal\\[tune\\]"):
+        tune(search(searcher="optuna"), tmp_path / "out", slots=1, console=console)
+    assert not (tmp_path / "out").exists()
 
 
 def test_another_search_in_the_same_folder_is_refused(search, performed, tmp_path, console):

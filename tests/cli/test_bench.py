@@ -45,9 +45,12 @@ def vicinal(monkeypatch, capsys, tmp_path):
         (["bench", "glyphs", "--seeds", "0"], "needs a seed"),
         (["bench", "glyphs", "cub_features", "--rows", "triplets", "--minutes", "0"], "did you mean 'triplet'"),
         (["bench", "glyphs", "--rows", "triplet", "--page"], "--page runs nothing"),
+        (["bench", "glyphs", "--trials", "2", "--protocol", "authors"], "tests once"),
+        (["bench", "glyphs", "--trials", "2", "--folds", "1"], "2 folds"),
         (["bench", "glyphs", "--into", "nowhere.md", "--page"], "Make it first"),
         (["compare", "nowhere", "elsewhere"], "not a run"),
         (["tune", "glyphs_triplet"], "nothing to search"),
+        (["tune", "hdml-glyphs"], "vicinal bench hdml-glyphs --trials 20"),
         (["tune", "glyphs_triplet", "margn=0.1..0.5"], "did you mean 'margin'"),
         (["tune", "glyphs_triplet", "margin=0.5..0.1"], "low < high"),
     ],
@@ -209,6 +212,29 @@ def test_tuning_walks_through_its_folds(small, vicinal, tmp_path):
     assert code == 0, err
     document = json.loads((tmp_path / "runs" / "tune" / "features" / "tuning.json").read_text())
     assert document["trials_done"] == 2 and "train and test it: vicinal train features validation=0" in out
+
+
+def test_a_table_whose_trials_are_missing_is_not_tested(vicinal, tmp_path):
+    code, _, err = vicinal("bench", "glyphs", "--trials", "2", "--minutes", "0", "--results", "results")
+    assert code == 1 and "4 rows on 4 folds" in err and "32 were not started" in err and "Nothing is tested" in err
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.slow
+def test_all_rows_of_a_table_are_tuned_alike_then_tested(small, vicinal, tmp_path):
+    words = ("bench", "small", "--rows", "method", "--trials", "2", "--folds", "2", "--jobs", "2")
+    code, _, err = vicinal(*words, "--results", "results")
+    assert code == 0, err
+    chosen = [json.loads(line) for line in (tmp_path / "results" / "tuning" / "small.jsonl").read_text().splitlines()]
+    assert [line["row"] for line in chosen] == ["plain", "method"] and all(line["trials"] == 2 for line in chosen)
+    lines = [json.loads(line) for line in (tmp_path / "results" / "small-tuned.jsonl").read_text().splitlines()]
+    tested = next(line for line in lines if line["row"] == "method")
+    assert tested["protocol"] == "final" and tested["settings"]["validation"] == 0
+    assert {f"{key}={value}" for key, value in chosen[1]["chosen"].items()} <= set(tested["overrides"])
+    text = (tmp_path / "results" / "small-tuned.md").read_text()
+    assert "`vicinal bench small --trials 2 --folds 2 --seeds 1`" in text and "| held out |" in text
+    code, _, err = vicinal(*words, "--results", "results")
+    assert code == 0 and "0 runs to do" in err and "0 jobs to run, 3 done before" in err
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """The command line from outside: quick help, refusals without tracebacks, a whole walk on a user's own data."""
 
+import errno
 import json
 import resource
 import subprocess
@@ -7,7 +8,13 @@ import sys
 
 import numpy as np
 import pytest
+import typer
 from PIL import Image
+from typer.main import get_command
+
+from vicinal.cli import main
+from vicinal.cli.examples import EXAMPLES
+from vicinal.cli.main import app
 
 
 def test_help_answers_at_once():
@@ -33,6 +40,64 @@ def test_nothing_heavy_is_imported_before_a_command_needs_it(words):
     assert done.returncode == 0, done.stderr
 
 
+COMMANDS = {"vicinal": get_command(app), **get_command(app).commands, **get_command(app).commands["data"].commands}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_examples_that_parse(name):
+    """Below its options: command lines that are accepted as they stand."""
+    lines = COMMANDS[name].epilog.splitlines()[1:]
+    assert lines and set(EXAMPLES) == set(COMMANDS)
+    for line in lines:
+        assert name in line
+        command, words = COMMANDS["vicinal"], line.split()[1:]
+        while hasattr(command, "commands"):
+            command, words = command.commands[words[0]], words[1:]
+        command.make_context(line, words)
+
+
+def test_the_help_breaks_its_lines_where_the_terminal_ends(vicinal):
+    """Lines of the docstring inside a paragraph are joined."""
+    paragraphs = COMMANDS["bench"].help.split("\n\n")
+    assert len(paragraphs) > 1 and not any("\n" in paragraph for paragraph in paragraphs)
+    assert "Example" in vicinal("train", "--help").stdout
+
+
+def test_refusals_are_coloured_unless_one_asks_for_no_colour(vicinal, monkeypatch):
+    """As https://no-color.org has it: any value that is not empty."""
+    said = []
+    monkeypatch.setattr(typer, "secho", lambda message, **style: said.append(style["color"]))
+    for value in ("", "1"):
+        monkeypatch.setenv("NO_COLOR", value)
+        assert vicinal("report", "nowhere").returncode == 2
+    assert said == [None, False]
+
+
+def test_piped_output_has_no_control_codes(tmp_path):
+    done = subprocess.run([sys.executable, "-m", "vicinal", "recipes"], capture_output=True, text=True, cwd=tmp_path)
+    refused = subprocess.run([sys.executable, "-m", "vicinal", "report", "x"], capture_output=True, text=True)
+    assert "\x1b" not in done.stdout + done.stderr + refused.stderr and refused.stderr.startswith("error: ")
+
+
+def test_what_the_system_refuses_is_one_message_too(vicinal, monkeypatch):
+    def raising(error):
+        def command():
+            raise error
+
+        return command
+
+    for error, message in (
+        (PermissionError(errno.EACCES, "Permission denied", "/locked/run"), "/locked/run cannot be used: Permission"),
+        (OSError(errno.ENOSPC, "No space left on device"), "the disk cannot be used: No space left on device"),
+    ):
+        monkeypatch.setattr(main, "app", raising(error))
+        done = vicinal("train")
+        assert done.returncode == 2 and message in done.stderr and "room" in done.stderr
+    monkeypatch.setattr(main, "app", raising(OSError("a mistake of our own")))
+    with pytest.raises(OSError, match="mistake"):
+        vicinal("train")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -45,10 +110,13 @@ def test_nothing_heavy_is_imported_before_a_command_needs_it(words):
         (["train", "a", "b"], "one recipe at a time"),
         (["train", "--data", "nowhere"], "nowhere"),
         (["train", "--data", "x", "data=y"], "say the same thing"),
+        (["train", "my pictures"], "`vicinal train --data 'my pictures'`"),
         (["train", "--data", "x", "--resume", "nowhere"], "leave out KEY=VALUE, --data"),
+        (["embed", "run", "pictures", "--out", "vectors.csv"], "Let the name end in .npz"),
     ],
 )
-def test_a_refusal_is_one_message_not_a_traceback(words, message, vicinal):
+def test_a_refusal_is_one_message_not_a_traceback(words, message, vicinal, tmp_path):
+    (tmp_path / "my pictures").mkdir()
     done = vicinal(*words)
     assert done.returncode == 2
     assert message in done.stderr and "Traceback" not in done.stderr
@@ -57,6 +125,13 @@ def test_a_refusal_is_one_message_not_a_traceback(words, message, vicinal):
 def test_recipes_are_listed_with_cost_and_number(vicinal):
     done = vicinal("recipes")
     assert "glyphs_multi_similarity" in done.stdout and "cost:" in done.stdout and "expect:" in done.stdout
+
+
+def test_one_recipe_is_shown_with_its_settings(vicinal):
+    done = vicinal("recipes", "images")
+    assert "data=(to be given)" in done.stdout and "skip_corrupt=false  replace unreadable images" in done.stdout
+    assert "cub_features" not in done.stdout
+    assert "did you mean 'images'" in vicinal("recipes", "imagse").stderr
 
 
 @pytest.fixture
@@ -94,6 +169,16 @@ def test_a_walk_with_pictures_of_ones_own(pictures, tmp_path, vicinal):
         assert found["embeddings"].shape == (96, 128) and len(found["names"]) == 96
         np.testing.assert_allclose(np.linalg.norm(found["embeddings"], axis=1), 1, rtol=1e-5)
 
+    loose = tmp_path / "unsorted"
+    (pictures / "class 5").rename(loose)
+    done = vicinal("embed", "run", "unsorted", "--out", "loose.npz")
+    assert done.returncode == 0, done.stderr
+    with np.load(tmp_path / "loose.npz", allow_pickle=False) as found:
+        assert len(found["embeddings"]) == 6 and found["classes"].tolist() == ["unsorted"]
+    assert "1 embeddings" in vicinal("embed", "run", "unsorted/0.png", "--out", "one.npz").stdout
+    loose.rename(pictures / "class 5")
+
+    assert "Known: all, test" in vicinal("evaluate", "run", "--split", "tests").stderr
     assert vicinal("report", "run").returncode == 0
 
 
@@ -107,5 +192,7 @@ def test_a_corrupt_picture_stops_by_name_or_is_skipped_on_request(pictures, tmp_
     done = vicinal(*walk, "skip_corrupt=true", "--run", "skips")
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "skips" / "results.json").read_text())["skipped"] == 1
+    again = vicinal("evaluate", "skips", "--no-clustering")  # as it was trained, without saying so once more
+    assert again.returncode == 0 and "1 unreadable left out" in again.stdout
     done = vicinal("data", "check", str(pictures))
     assert done.returncode == 1 and "2.png" in done.stdout

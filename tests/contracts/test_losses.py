@@ -121,7 +121,7 @@ def with_state_of(loss, other):
 def test_the_loss_that_the_guide_shows_is_the_one_that_is_there():
     root = Path(__file__).parents[2]
     page = (root / "docs/adding_a_loss.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    code, _ = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)  # the second is a recipe, see test_readme.py
     assert code == (root / "src/vicinal/losses/contrastive.py").read_text(encoding="utf-8")
 
 
@@ -336,6 +336,8 @@ def test_is_copied_with_its_state(loss, embeddings):
 
 def test_mismatched_input_is_refused_with_both_shapes(loss, embeddings):
     forward = inspect.unwrap(Loss.forward)  # without the shape checks of the tests, which would come first
+    with pytest.raises(DataError, match="takes tensors, but list came"):
+        forward(loss, embeddings, LABELS.tolist())
     with pytest.raises(DataError, match=r"\[12, 3\] and \[11\] came"):
         forward(loss, embeddings, LABELS[:-1])
     with pytest.raises(DataError, match="only `reference` was given"):

@@ -82,6 +82,14 @@ def test_drives_a_torch_loader(make):
     assert len(loader) == len(sampler)
 
 
+def test_each_pass_of_a_loader_is_the_next_epoch(make):
+    """A loop that never calls ``set_epoch`` must not see the same batches for ever."""
+    sampler = make()
+    assert [list(sampler) for _ in range(3)] == [sampler.epoch(number) for number in range(3)]
+    sampler.set_epoch(1)
+    assert list(sampler) == sampler.epoch(1)
+
+
 @pytest.mark.parametrize(
     "as_given", [list, np.asarray, lambda labels: labels.astype(np.int32), lambda labels: labels.astype(str)]
 )

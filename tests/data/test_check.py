@@ -8,9 +8,11 @@ import pytest
 
 from vicinal.data.arrays import Arrays
 from vicinal.data.check import check
+from vicinal.data.cross_view import CrossView
 from vicinal.data.folder import Folder
 from vicinal.data.records import ImageArray, Records
 from vicinal.data.table import Table
+from vicinal.errors import DataError
 
 
 @pytest.fixture
@@ -44,6 +46,25 @@ def test_every_unreadable_image_is_named_with_its_reason(split_folders):
     assert "truncated" in reasons["train/a/0.jpg"].lower()
     assert report.rows == 8 and report.sizes["width"] == (20, 20, 20)
     assert any("test/c/1.jpg" in line for line in report.lines())
+
+
+def test_class_folders_without_an_image_are_named_among_all_else(split_folders):
+    (split_folders / "train/empty").mkdir()
+    (split_folders / "test/c/1.jpg").write_text("not an image")
+    report = check(Folder(str(split_folders)))
+    assert not report.ok and report.empty_classes == ("train/empty",)
+    assert [name for name, _ in report.unreadable] == ["test/c/1.jpg"]
+    assert report.rows == 8 and report.classes == 4
+    (split_folders / "test/c/1.jpg").unlink()
+    assert not check(Folder(str(split_folders))).ok
+    records = Folder(str(split_folders)).load(strict=False)
+    assert check(records.part("test")).empty_classes == ()  # a part need not have every class
+
+
+def test_nothing_but_empty_folders_is_refused(tmp_path):
+    (tmp_path / "a").mkdir()
+    with pytest.raises(DataError, match="1 of 1 hold none: a"):
+        check(Folder(str(tmp_path)))
 
 
 def test_equal_files_in_train_and_test_are_leaks(split_folders):
@@ -119,3 +140,12 @@ def test_images_in_memory_are_compared_by_their_pixels():
 def test_the_bird_features_are_sound(data_root):
     report = check(Arrays("$VICINAL_DATA/features/cub_efficientnet_lite0.npz"))
     assert report.rows == 11788 and report.classes == 200 and not report.unreadable and not report.small_classes
+
+
+def test_missing_images_of_pairs_are_named_together(write_pictures):
+    root = write_pictures("ground/a.png", "ground/b.png", "air/a.png", "air/b.png")
+    (root / "pairs.csv").write_text("query_path,gallery_path\nground/a.png,air/a.png\nground/b.png,air/b.png\n")
+    for name in ("ground/a.png", "air/b.png"):
+        (root / name).unlink()
+    report = check(CrossView(str(root / "pairs.csv")))
+    assert sorted(name for name, _ in report.unreadable) == ["air/b.png", "ground/a.png"]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vicinal.data import DATASETS
-from vicinal.data.folder import Folder
+from vicinal.data.folder import Folder, without_labels
 from vicinal.data.splits import overlapping_classes
 from vicinal.description import build, describe
 from vicinal.errors import DataError
@@ -81,14 +81,26 @@ def test_the_order_of_the_disk_does_not_matter(class_folders, monkeypatch):
 def test_empty_class_folders_are_refused_by_name(class_folders):
     (class_folders / "e").mkdir()
     (class_folders / "f").mkdir()
-    with pytest.raises(DataError, match=r"2 of the 6 class folders .*: e, f. Fill or remove"):
+    with pytest.raises(DataError, match=r"2 of 6 hold none: e, f\. Fill or remove"):
         Folder(str(class_folders)).load()
+
+
+def test_images_that_nobody_sorted_are_rows_of_one_class(write_pictures):
+    root = write_pictures("2.png", "1.png", "._1.png")
+    (root / "notes.txt").write_text("not an image")
+    records = without_labels(str(root))
+    assert records.source.paths == ["1.png", "2.png"] and records.classes == (root.name,)
+    assert records.labels.tolist() == [0, 0] and set(records.splits) == {"test"}
+    assert without_labels(str(root / "2.png")).source.paths == ["2.png"]
+    assert without_labels(str(root / "notes.txt")) is without_labels("glyphs") is None
+    write_pictures("a/1.png")
+    assert without_labels(str(root)) is None  # class folders say what is in them
 
 
 def test_a_folder_without_classes_is_refused(write_pictures, tmp_path):
     with pytest.raises(DataError, match=r"one folder per class, but has none\. Put"):
         Folder(str(tmp_path)).load()
-    write_pictures("1.png", "2.png")
+    write_pictures("1.png", "2.png", "._2.png")
     with pytest.raises(DataError, match="has none; 2 images lie in it directly"):
         Folder(str(tmp_path)).load()
     with pytest.raises(DataError, match="is a file"):

@@ -10,7 +10,7 @@ from PIL import Image
 from vicinal.data import DATASETS, OmniglotPairs, omniglot
 from vicinal.data.published import Part
 from vicinal.data.records import GALLERY, QUERY
-from vicinal.data.splits import overlapping_classes
+from vicinal.data.splits import hold_out, kin_of, overlapping_classes
 from vicinal.description import build, describe
 from vicinal.errors import ConfigError
 
@@ -95,9 +95,17 @@ def test_a_check_reads_the_archives_themselves(root):
     assert len(records) == 62 and records.source.read(0).size == (105, 105)
 
 
+def test_the_kin_of_a_character_is_its_alphabet(root):
+    records = OmniglotPairs(root).load()
+    assert np.array_equal(kin_of(records), records.columns["alphabet"]) and len(np.unique(kin_of(records))) == 2
+
+
 @pytest.mark.data
 def test_the_published_archives(data_root):
     records = OmniglotPairs(str(data_root / "omniglot")).load()
     assert len(records.part("train")) == 19_280
+    held = hold_out(records, 0.2, 0)
+    alphabets = {split: set(held.part(split).columns["alphabet"].tolist()) for split in ("train", "validation", "test")}
+    assert [len(found) for found in alphabets.values()] == [24, 6, 20] and len(set.union(*alphabets.values())) == 50
     roles = records.part("test").columns["role"]
     assert (roles == QUERY).sum() == 6_590 and (roles == GALLERY).sum() == 659

@@ -37,12 +37,18 @@ def test_the_embedded_set_has_a_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert open_path("glyphs") == Glyphs()
     (tmp_path / "glyphs").mkdir()
-    assert open_path("glyphs") == Folder("glyphs")  # what lies there comes first
+    assert open_path("glyphs") == Folder(str(tmp_path / "glyphs"))  # what lies there comes first
 
 
 def test_the_short_form_of_a_path_is_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("VICINAL_DATA", str(tmp_path))
     assert open_path("$VICINAL_DATA") == Folder("$VICINAL_DATA")
+
+
+def test_a_relative_path_is_known_from_any_folder(tmp_path, monkeypatch):
+    (tmp_path / "birds" / "wren").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert open_path("birds") == open_path("./birds/") == Folder(str(tmp_path / "birds"))
 
 
 def test_what_is_no_data_set_is_refused(tmp_path):

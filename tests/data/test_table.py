@@ -61,7 +61,8 @@ def test_parquet_is_a_table_too(table, tmp_path):
     ("text", "message"),
     [
         ("path,label\n", "has a header but no rows"),
-        ("file,label\n0.png,a\n", "unknown column 'path'"),
+        ("path;label\n0.png;a\n", "should be several columns. Separate them by commas"),
+        ("file,label\n0.png,a\n", "column `path`.* its columns are file, label"),
         ("path,label\n0.png,\n", "line 2: `label` is empty"),
         ("path,label\n,a\n", "line 2: `path` is empty"),
         ("path,label,split\n0.png,a,train\n1.png,b,trian\n", "line 3: unknown split 'trian'; did you mean 'train'"),
@@ -85,3 +86,9 @@ def test_missing_images_are_counted_and_the_first_are_named(table):
 def test_the_set_is_rebuilt_from_its_description():
     dataset = Table("$VICINAL_DATA/list.csv", images="pictures", test=0.2)
     assert build(describe(dataset), DATASETS) == dataset
+
+
+def test_a_table_of_measurements_is_told_where_it_belongs(table):
+    columns = ",".join(f"feature {number}" for number in range(9))
+    with pytest.raises(DataError, match=r"feature 5, \.\.\. \(10 in all\)\. .* `vicinal\.linear`"):
+        table(f"{columns},label\n1,2,3,4,5,6,7,8,9,a\n").load()

@@ -44,6 +44,13 @@ def test_queries_are_sought_in_the_gallery(rng):
     assert measure(rows, recalls=(1,), clustering=False, seed=0) == expected
 
 
+@pytest.mark.parametrize(("queries", "clustered"), [(6, True), (5, False), (3, False)])
+def test_queries_are_clustered_only_where_two_of_a_class_could_be_together(queries, clustered, rng):
+    """Three classes: of three queries each would be a cluster of its own, and NMI 1 of any network."""
+    found = measure(embedded([1] * queries + [2] * (12 - queries), rng), recalls=(1,), clustering=True, seed=0)
+    assert ("nmi" in found) == ("f1" in found) == clustered and "recall@1%" in found
+
+
 def test_mixed_roles_are_refused(rng):
     with pytest.raises(DataError, match="mixes rows"):
         measure(embedded([0] * 6 + [2] * 6, rng), recalls=(1,), clustering=False, seed=0)

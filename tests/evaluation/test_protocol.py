@@ -1,5 +1,6 @@
 """The whole evaluation: one search, the parts' own scores, refusals at the border."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -80,6 +81,18 @@ def test_other_precisions_are_computed_from_their_values(labelled, dtype):
 def test_any_integer_labels_do(labelled, dtype):
     rows, labels = labelled
     assert evaluate(rows, labels.to(dtype)) == evaluate(rows, labels)
+
+
+def test_arrays_are_taken_as_tensors_are(labelled):
+    rows, labels = labelled
+    array, numbers = rows.numpy(), labels.numpy()
+    assert evaluate(array, numbers) == evaluate(rows, labels)
+    fixed = array[::-1]
+    fixed.setflags(write=False)
+    found = evaluate(fixed, numbers[::-1].astype(np.uint16), gallery=array, gallery_labels=numbers)
+    assert found == pytest.approx(evaluate(rows.flip(0), labels.flip(0), gallery=rows, gallery_labels=labels))
+    with pytest.raises(DataError, match=r"are <U1\. Number the classes, with numpy\.unique"):
+        evaluate(array, np.full(len(array), "a"))
 
 
 def test_gradients_are_not_in_the_way(labelled):

@@ -105,6 +105,22 @@ def test_the_inner_maximum_is_the_largest_singular_value(arcs):
     assert torch.isclose(found, largest, rtol=0, atol=1e-12).sum() > 5
 
 
+@pytest.mark.parametrize("dim", [2, 3, 16])
+def test_the_nearest_points_lie_on_the_sphere_inside_their_arcs_and_are_that_far_apart(arcs, dim):
+    """The points themselves, built from the ends by the weights that the gradient uses: no Gram matrix."""
+    x, y = (torch.stack(arcs(p, dim, spread)) for p, spread in ((7, 0.4), (9, 3.0)))
+    best, *weights = vicinal.geometry.arcs._ArcSimilarity.apply(x, y)
+    p1 = torch.einsum("epq,epd->pqd", weights[0], x)
+    p2 = torch.einsum("epq,eqd->pqd", weights[1], y)
+    for points, (start, end) in ((p1, x[:, :, None]), (p2, y[:, None])):
+        torch.testing.assert_close(points.norm(dim=2), torch.ones_like(best), rtol=0, atol=1e-12)
+        angle = lambda a, b: 2 * torch.atan2((a - b).norm(dim=-1), (a + b).norm(dim=-1))  # noqa: E731
+        whole = angle(start, end).expand_as(best)
+        torch.testing.assert_close(angle(start, points) + angle(points, end), whole, rtol=0, atol=1e-7)
+    torch.testing.assert_close((p1 * p2).sum(dim=2), best, rtol=0, atol=1e-12)
+    torch.testing.assert_close((p1 - p2).norm(dim=2), arc_distances(*x, *y), rtol=0, atol=1e-7)
+
+
 def test_points_are_arcs_too(arcs):
     (x, _), (y1, y2) = arcs(5, 3, 0.6), arcs(6, 3, 0.6)
     torch.testing.assert_close(arc_distances(x, x, y1, y1), torch.cdist(x, y1))

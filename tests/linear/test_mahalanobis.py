@@ -7,7 +7,7 @@ from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KNeighborsClassifier
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -47,20 +47,64 @@ def test_a_constant_feature_gets_no_weight_and_more_features_than_samples_are_no
 
 
 @pytest.mark.parametrize("estimator", ALL, ids=str)
+def test_with_many_features_nothing_larger_than_the_samples_is_decomposed(estimator, draw, monkeypatch):
+    sizes = []
+    for name in ("eigh", "solve"):
+        original = getattr(np.linalg, name)
+        monkeypatch.setattr(np.linalg, name, lambda a, *b, as_is=original: sizes.append(len(a)) or as_is(a, *b))
+    y = np.arange(24) % 2
+    X = (draw.standard_normal((24, 500)) + y[:, None]) / 30
+    assert clone(estimator).fit(X, y).components_.shape[1] == 500
+    assert 0 < max(sizes) < 24
+
+
+@pytest.mark.parametrize("estimator", ALL, ids=str)
+def test_takes_what_people_hand_in(estimator):
+    X, y = load_iris(return_X_y=True)
+    X, y = X[::3], y[::3]
+    expected = clone(estimator).fit(X, y).get_mahalanobis_matrix()
+    frozen = X.copy(order="F")
+    frozen.flags.writeable = False
+    names = np.array(["setosa", "versicolor", "virginica"])[y]
+    for samples, labels in ((frozen, names), (X.tolist(), names.astype(object)), (X, names.tolist())):
+        found = clone(estimator).fit(samples, labels)
+        np.testing.assert_allclose(found.get_mahalanobis_matrix(), expected, atol=1e-8 * np.abs(expected).max())
+    fitted = clone(estimator).fit(X.astype(np.float32), y)
+    assert fitted.transform(X.astype(np.float32)).dtype == np.float64
+    np.testing.assert_allclose(fitted.fit(X[:, :3], y).fit(X, names).get_mahalanobis_matrix(), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("estimator", ALL, ids=str)
+def test_one_feature_and_rows_that_repeat_are_no_trouble(estimator, wine):
+    X, y = wine[0][::3], wine[1][::3]
+    assert clone(estimator).fit(X[:, :1], y).get_mahalanobis_matrix().item() > 0
+    repeated = clone(estimator).fit(np.repeat(X, 2, axis=0), np.repeat(y, 2))
+    assert np.isfinite(repeated.components_).all() and repeated.components_.any()
+
+
+@pytest.mark.parametrize("estimator", ALL, ids=str)
+@pytest.mark.parametrize("scale", [1e60, 1e-60])
+def test_numbers_whose_powers_cannot_be_held_are_refused(estimator, scale, wine):
+    with pytest.raises(DataError, match=r"range of float64\. Scale features"):
+        clone(estimator).fit(scale * wine[0], wine[1])
+
+
+@pytest.mark.parametrize("estimator", ALL, ids=str)
 def test_bad_data_are_refused_with_what_came(estimator, wine):
     X, y = wine
     with pytest.raises(DataError, match="at least 2 classes, but y holds only 1"):
         clone(estimator).fit(X, np.zeros(len(X), dtype=int))
     with pytest.raises(ValueError, match="NaN"):
         clone(estimator).fit(np.where(X > 3, np.nan, X), y)
+    for value in (1.0, 0.1, 1e8 + 0.1):  # the mean of equal numbers may be another
+        with pytest.raises(DataError, match="all 6 rows of X are equal"):
+            clone(estimator).fit(np.full((6, 2), value), [0, 0, 0, 1, 1, 1])
 
 
 @pytest.mark.parametrize("estimator", ALL[:4], ids=str)
 def test_samples_that_allow_no_pair_are_refused(estimator):
     with pytest.raises(DataError, match="each of the 4 classes in y has 1 sample"):
         clone(estimator).fit(np.eye(4), np.arange(4))
-    with pytest.raises(DataError, match="all 4 rows of X are equal"):
-        clone(estimator).fit(np.ones((4, 2)), [0, 0, 1, 1])
 
 
 def test_a_class_of_one_sample_is_kept_away_from(wine):
@@ -72,16 +116,16 @@ def test_a_class_of_one_sample_is_kept_away_from(wine):
 @pytest.mark.parametrize(
     ("estimator", "message"),
     [
-        (LANML(gamma2=0.0), "gamma2 is a number above 0, but 0.0"),
-        (LANML(gamma1=np.nan), "gamma1 is a number"),
-        (LANML(regularization=-1), "regularization is a number of at least 0"),
+        (LANML(gamma2=0.0), "gamma2 is a finite number above 0, but 0.0"),
+        (LANML(gamma1=np.nan), "gamma1 is a finite number, but nan"),
+        (LANML(regularization=-1), "regularization is a finite number of at least 0"),
         (LANML(n_similar=0), "n_similar is a whole number of at least 1"),
         (LANML(n_components=99), "n_components = 99 was asked for, but X has 13 features"),
         (LANML(reduction="median"), "unknown reduction 'median'"),
         (LANML(max_iter=2.5), "max_iter is a whole number"),
-        (PNCA(alpha=-1), "alpha is a number above 0, but -1"),
-        (GMML(t=1.5), "1 - t is a number of at least 0"),
-        (RVML(regularization=0), "regularization is a number above 0"),
+        (PNCA(alpha=-1), "alpha is a finite number above 0, but -1"),
+        (GMML(t=1.5), "t is a finite number of at least 0 and at most 1, but 1.5"),
+        (RVML(regularization=0), "regularization is a finite number above 0"),
     ],
     ids=str,
 )
@@ -96,6 +140,18 @@ def test_a_fit_that_has_not_converged_warns_with_what_to_do(estimator, wine):
         estimator.fit(*wine)
 
 
+@pytest.mark.parametrize("estimator", ALL, ids=str)
+def test_scikit_learns_neighbours_take_the_metric_without_the_map(estimator, wine):
+    X, y = wine
+    fitted = clone(estimator).fit(X[::2], y[::2])
+    given = {"metric": "mahalanobis", "metric_params": {"VI": fitted.get_mahalanobis_matrix()}}
+    distances = [
+        KNeighborsClassifier(3, **how).fit(rows[::2], y[::2]).kneighbors(rows[1::2])[0]
+        for rows, how in ((X, given), (fitted.transform(X), {}))
+    ]
+    np.testing.assert_allclose(*distances, rtol=1e-6, atol=1e-9)
+
+
 def test_components_bound_the_rank(wine):
     for estimator in (LANML(n_components=2), LANML(gamma1=1.0, n_components=2), PNCA(n_components=2)):
         assert estimator.fit(*wine).transform(wine[0]).shape == (178, 2)
@@ -103,9 +159,10 @@ def test_components_bound_the_rank(wine):
 
 def test_pipeline_grid_search_and_pandas_like_names(wine):
     X, y = wine
-    pipeline = make_pipeline(StandardScaler(), GMML(), KNeighborsClassifier(3))
-    found = GridSearchCV(pipeline, {"gmml__t": [0.3, 0.5]}, cv=3).fit(X, y)
-    assert found.best_score_ > 0.9
+    for estimator, values in ((GMML(), {"t": [0.3, 0.5]}), (LANML(), {"gamma2": [2.0, 8.0]}), (PNCA(), {"alpha": [1]})):
+        pipeline = Pipeline([("scale", StandardScaler()), ("metric", estimator), ("knn", KNeighborsClassifier(3))])
+        grid = {f"metric__{name}": tried for name, tried in values.items()}
+        assert GridSearchCV(pipeline, grid, cv=2, error_score="raise").fit(X, y).best_score_ > 0.9
     assert list(RVML().fit(X, y).get_feature_names_out()) == ["rvml0", "rvml1", "rvml2"]
 
 

@@ -1,4 +1,4 @@
-"""PNCA: an alpha at which there is nothing to learn says so."""
+"""PNCA: where there is nothing to climb it says so, and why."""
 
 import warnings
 
@@ -13,3 +13,10 @@ def test_an_alpha_too_small_to_learn_anything_warns(wine):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         PNCA(alpha=2.0**-8, normalize=True).fit(*wine)
+
+
+def test_samples_so_far_apart_that_only_the_nearest_counts_warn(wine):
+    """Every p_i is 0 or 1 then, and the start is where it ends, however wrong."""
+    with pytest.warns(UserWarning, match="nothing can be learnt.*Scale features"):
+        fitted = PNCA().fit(1e4 * wine[0], wine[1])
+    assert fitted.objective_ > 0.01 and fitted.n_iter_ == 0

@@ -2,8 +2,11 @@
 
 import numpy as np
 import pytest
+from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_iris
 from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from vicinal.errors import ConfigError, DataError
 from vicinal.linear import GMML, LANML, PAPER_GRIDS, RVML, neighbour_accuracies, search
@@ -73,8 +76,25 @@ def test_processes_find_the_same(iris):
 
 def test_a_subsample_keeps_the_classes_in_proportion():
     labels = np.repeat([0, 1, 2], [600, 300, 3])
-    counts = np.bincount(labels[_subsample(labels, 90, seed=0)])
+    counts = np.bincount(labels[_subsample(labels, 90, least=2, seed=0)])
     assert counts.tolist() == [60, 30, 2]
+
+
+def test_halving_keeps_enough_of_many_small_classes_for_every_fold():
+    labels = np.repeat(np.arange(20), 12)
+    samples = np.random.default_rng(0).standard_normal((240, 3)) + 9 * labels[:, None]
+    found = search(GMML(), samples, labels, PAPER_GRIDS["gmml"], strategy="halving", n_jobs=1, progress=False)
+    assert found.accuracy > 0.9
+
+
+def test_a_pipeline_may_choose_columns_of_a_data_frame_by_name():
+    pytest.importorskip("pandas")
+    frame, y = load_iris(return_X_y=True, as_frame=True)
+    frame["colour"] = np.where(frame.iloc[:, 0] > 5, "blue", "white")
+    chosen = make_column_transformer((StandardScaler(), list(frame.columns[:4])), (OneHotEncoder(), ["colour"]))
+    pipeline = make_pipeline(chosen, RVML())
+    found = search(pipeline, frame, y, {"rvml__regularization": [0.1, 1.0]}, folds=3, n_jobs=1, progress=False)
+    assert found.accuracy > 0.8 and found.estimator.transform(frame).shape == (150, 3)
 
 
 def test_refusals(iris):
@@ -82,5 +102,15 @@ def test_refusals(iris):
         search(GMML(), *iris, PAPER_GRIDS["gmml"], strategy="randon")
     with pytest.raises(ConfigError, match="at least 1 configuration, but budget = 0"):
         search(GMML(), *iris, PAPER_GRIDS["gmml"], budget=0)
-    with pytest.raises(DataError, match="5 folds need at least 10 samples, but X has 6"):
-        search(GMML(), iris[0][:6], iris[1][:6], PAPER_GRIDS["gmml"])
+    with pytest.raises(DataError, match=r"5 folds need a class .* largest of the 3 classes in y has 4"):
+        search(GMML(), iris[0][::15], iris[1][::15], PAPER_GRIDS["gmml"])
+    with pytest.raises(ValueError, match=r"inconsistent numbers of samples: \[150, 149\]"):
+        search(GMML(), iris[0], iris[1][1:], {"t": [0.5]}, refit=False, n_jobs=1)
+    with pytest.raises(ConfigError, match=r"has no `transform`\. Leave out the classifier"):
+        search(make_pipeline(GMML(), KNeighborsClassifier()), *iris, {"gmml__t": [0.5]})
+    with pytest.raises(ConfigError, match=r"'gmml' was given\. Use one of PAPER_GRIDS"):
+        search(GMML(), *iris, "gmml")
+    with pytest.raises(TypeError, match=r"'t' needs to be a list .* but got 0\.5"):
+        search(GMML(), *iris, {"t": 0.5})
+    with pytest.raises(ValueError, match="Invalid parameter 'tt'"):
+        search(GMML(), *iris, {"tt": [0.5]})

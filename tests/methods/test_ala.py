@@ -1,15 +1,17 @@
-"""DML-ALA: the bilevel step by its parts, against the equations and against its plain twin."""
+"""DML-ALA: the whole step, against the equations and against its plain twin; teaching is tested with the assessor."""
 
 import copy
 
+import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
 from torch import nn
 
 from vicinal.assessment import (
+    AnchorScoring,
     Assessing,
-    Assessment,
-    Assessor,
     ConstantAssessor,
     EpisodeLoss,
     LSTMAssessor,
@@ -18,27 +20,25 @@ from vicinal.assessment import (
 )
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
-from vicinal.losses import ContrastiveLoss, MarginLoss, TripletLoss
+from vicinal.losses import (
+    AdaptiveNeighborhoodLoss,
+    ContrastiveLoss,
+    LiftedStructureLoss,
+    MarginLoss,
+    MultiSimilarityLoss,
+    TripletLoss,
+)
 from vicinal.methods.ala import ALA
 from vicinal.methods.ala_variants import build_variant
 from vicinal.methods.optimisation import Optimisation
 from vicinal.methods.plain import Plain
 from vicinal.models import Embedder, Identity
+from vicinal.reports.series import charts, read_progress
 from vicinal.sampling import EpisodeSampler
 
 TRAINING, VALIDATION, WIDTH, DIM = 5, 3, 6, 4
 PLAIN_DESCENT = Assessing(relative=False)
-
-
-class FreeWeights(Assessor):
-    """One weight for each place in the sequence, free to move: what a meta-gradient says is what happens."""
-
-    def __init__(self, count):
-        super().__init__()
-        self.logits = nn.Parameter(torch.zeros(count))
-
-    def assess(self, tuples):
-        return Assessment(self.logits.sigmoid())
+LABELS = np.arange(10).repeat(4)
 
 
 class Backbone(nn.Module):
@@ -53,8 +53,7 @@ class Backbone(nn.Module):
 
 @pytest.fixture
 def sampler():
-    labels = torch.arange(10).repeat_interleave(4).numpy()
-    return EpisodeSampler(labels, training_classes=TRAINING, validation_classes=VALIDATION, seed=0)
+    return EpisodeSampler(LABELS, training_classes=TRAINING, validation_classes=VALIDATION, seed=0)
 
 
 @pytest.fixture
@@ -65,9 +64,18 @@ def batch(sampler, rng):
     return Batch(centres[labels] + torch.randn(len(rows), WIDTH, generator=rng), labels, rows, largest_class=2)
 
 
-def make(sampler, assessor=None, settings=PLAIN_DESCENT, *, loss=None, optimizer=None, scoring=TripletScoring):
+def make(
+    sampler,
+    assessor=None,
+    settings=PLAIN_DESCENT,
+    *,
+    loss=None,
+    optimizer=None,
+    scoring=TripletScoring,
+    backbone=Backbone,
+):
     torch.manual_seed(0)
-    embedder = Embedder(Backbone(), DIM)
+    embedder = Embedder(backbone(), DIM)
     scoring = scoring(loss or TripletLoss(margin=1.0))
     parts = embedder.backbone.parameters(), embedder.head.parameters(), scoring.parameters()
     groups = [{"params": list(part), "lr": rate} for part, rate in zip(parts, (0.1, 0.5, 0.1), strict=True)]
@@ -93,80 +101,26 @@ def test_a_constant_assessor_takes_the_baseline_step_times_its_weight(sampler, b
         torch.testing.assert_close(after.detach(), (before - rate * 0.3 * before.grad).detach())
 
 
-def test_weights_multiply_gradients_and_nothing_flows_through_them(sampler, batch):
-    method = make(sampler)
-    nn.init.normal_(method.assessor.weight.weight)
-    twin, assessor = copy.deepcopy(method.embedder), copy.deepcopy(method.assessor)
-    method.settings = Assessing(relative=False, updates=0)
+@pytest.mark.parametrize("updates", [0, 3])
+def test_the_step_is_taken_from_the_original_parameters_with_the_taught_weights(sampler, batch, updates):
+    """Eq. (13), one tuple after the other: A(T; φ*) multiplies a gradient at θ, and nothing flows through it."""
+    assessor = LSTMAssessor(3 * DIM, hidden=8)
+    nn.init.normal_(assessor.weight.weight)
+    method = make(sampler, assessor, Assessing(relative=False, updates=updates, rate=0.05))
+    twin, untaught = copy.deepcopy(method.embedder), copy.deepcopy(assessor)
     method.step(batch)
+    taught = copy.deepcopy(method.assessor)
+    taught.advance((untaught.hidden_state, untaught.cell_state))  # φ* from the state before the episode
     inputs, labels = subset(method, batch)
     scored = method.scoring(twin.embed(twin.features(inputs)), labels, twin.embed)
-    weights = assessor(scored.members).weights.detach()
+    weights = taught(scored.members).weights.detach()
+    assert torch.equal(weights, untaught(scored.members).weights) == (updates == 0)
     total = [torch.zeros_like(p) for p in twin.parameters()]
     for weight, loss in zip(weights, scored.losses, strict=True):
         parts = torch.autograd.grad(loss, list(twin.parameters()), retain_graph=True)
         total = [t + weight * part / TRAINING for t, part in zip(total, parts, strict=True)]
     for (name, after), before, step in zip(method.embedder.named_parameters(), twin.parameters(), total, strict=True):
         torch.testing.assert_close(after, before - (0.5 if name.startswith("head.") else 0.1) * step)
-
-
-@pytest.mark.parametrize("route", ["forward", "double_backward", "difference"])
-@pytest.mark.parametrize("recompute", [False, True])
-@pytest.mark.parametrize("over", ["mean", "sum"])
-@pytest.mark.parametrize("relative", [False, True])
-def test_teaching_descends_the_validation_loss_of_the_virtual_step(sampler, batch, route, recompute, over, relative):
-    """One step of plain descent on free weights against autograd through Eqs. (10) and (11), twice."""
-    settings = Assessing(
-        rate=0.7, optimiser="sgd", updates=2, recompute=recompute, over=over, route=route, relative=relative
-    )
-    method = make(sampler, FreeWeights(TRAINING), settings)
-    reference = by_hand(method, batch)
-    method.step(batch)
-    moved = method.assessor.logits.detach()
-    assert moved.abs().max() > 1e-4
-    torch.testing.assert_close(moved, reference, rtol=1e-2 if route == "difference" else 1e-4, atol=1e-6)
-
-
-def by_hand(method, batch):
-    """The K updates with the virtual step in autograd's graph; evaluation order as Algorithm 1 has it."""
-    method, settings = copy.deepcopy(method), method.settings
-    embedder, logits = method.embedder, method.assessor.logits
-    inputs, labels = subset(method, batch)
-    unseen, unseen_labels = batch.inputs[len(inputs) :], batch.labels[len(labels) :]
-    parameters = dict(embedder.named_parameters())
-    losses = method.scoring(embedder.embed(embedder.features(inputs)), labels, embedder.embed).losses
-    frozen = None
-    for _ in range(settings.updates):
-        weights = logits.sigmoid() if frozen is None or settings.recompute else frozen
-        used = weights / weights.mean() if settings.relative else weights
-        objective = getattr(used * losses, settings.over)()
-        gradients = torch.autograd.grad(objective, list(parameters.values()), create_graph=True)
-        tried = {
-            name: p - (0.5 if name.startswith("head.") else 0.1) * g
-            for (name, p), g in zip(parameters.items(), gradients, strict=True)
-        }
-        validation = getattr(
-            method.scoring(method.metric.embed(tried, unseen), unseen_labels, embedder.embed).losses, settings.over
-        )()
-        (slope,) = torch.autograd.grad(validation, used)
-        now = logits.sigmoid() / logits.sigmoid().mean() if settings.relative else logits.sigmoid()
-        (step,) = torch.autograd.grad(now @ slope, logits)
-        frozen = weights.detach().requires_grad_()
-        with torch.no_grad():
-            logits -= settings.rate * step
-    return logits.detach()
-
-
-def test_a_tuple_that_pulls_with_the_validation_gradient_gains_weight(sampler, batch):
-    settings = Assessing(rate=1e-3, optimiser="sgd", updates=1, relative=False)
-    method = make(sampler, FreeWeights(TRAINING), settings)
-    along = []
-    inner = method._slopes
-    method._slopes = lambda *given: along.append(inner(*given)) or along[-1]
-    method.step(batch)
-    moved = method.assessor.logits.detach()
-    assert (along[0] != 0).any()
-    assert torch.equal(moved.sign(), along[0].sign())
 
 
 def test_with_one_update_both_readings_are_the_same(sampler, batch):
@@ -178,22 +132,6 @@ def test_with_one_update_both_readings_are_the_same(sampler, batch):
         found.append(method.embedder.state_dict())
     for once, again in zip(found[0].values(), found[1].values(), strict=True):
         assert torch.equal(once, again)
-
-
-def test_teaching_changes_nothing_but_the_assessor(sampler, batch):
-    method = make(sampler, optimizer=torch.optim.AdamW)
-    method.step(batch)
-    training = method._pass(
-        batch.inputs, batch.labels
-    )  # the real pass moves batch norm's statistics, as in any training
-    before = copy.deepcopy([method.embedder.state_dict(), method.optimizer.state_dict(), method.scoring.state_dict()])
-    state, phi = method.assessor.hidden_state.clone(), copy.deepcopy(method.assessor.weight.weight)
-    method._teach(batch.inputs, batch.labels, training)
-    after = [method.embedder.state_dict(), method.optimizer.state_dict(), method.scoring.state_dict()]
-    assert repr(before) == repr(after)
-    for name, value in method.embedder.state_dict().items():
-        assert torch.equal(value, before[0][name]), name
-    assert torch.equal(method.assessor.hidden_state, state) and not torch.equal(method.assessor.weight.weight, phi)
 
 
 @pytest.mark.parametrize("updates", [0, 1, 3])
@@ -212,14 +150,6 @@ def test_statistics_move_as_often_as_without_an_assessor(sampler, batch):
     assert method.embedder.backbone.layers[1].num_batches_tracked == 1
 
 
-def test_average_weighted_hardness_is_unweighted_for_weight_one(sampler, batch):
-    scalars = make(sampler, ConstantAssessor(1.0)).step(batch)
-    torch.testing.assert_close(scalars["hardness/weighted"], scalars["hardness/unweighted"])
-    scalars = make(sampler, ConstantAssessor(0.25)).step(batch)
-    torch.testing.assert_close(scalars["hardness/ratio"], torch.tensor(0.25))
-    torch.testing.assert_close(scalars["hardness/preference"], torch.tensor(1.0))
-
-
 @pytest.mark.parametrize(
     ("loss", "scoring"),
     [
@@ -227,6 +157,9 @@ def test_average_weighted_hardness_is_unweighted_for_weight_one(sampler, batch):
         (ContrastiveLoss(2.0), PairScoring),
         (MarginLoss(classes=10), TripletScoring),
         (MarginLoss(), PairScoring),
+        (MultiSimilarityLoss(), AnchorScoring),
+        (LiftedStructureLoss(), AnchorScoring),
+        (AdaptiveNeighborhoodLoss(), AnchorScoring),
     ],
 )
 def test_trains_other_losses_and_what_they_learn(sampler, batch, loss, scoring):
@@ -255,19 +188,37 @@ def test_goes_on_from_its_state_bit_for_bit(sampler, batch, settings):
     assert torch.equal(method.assessor.hidden_state, again.assessor.hidden_state)
 
 
-def test_an_inert_assessor_says_so_once_trained(sampler, batch):
-    inert = make(sampler, settings=Assessing(rate=1e-9))
+@pytest.mark.parametrize("settings", [Assessing(rate=1e-9), Assessing(rate=0.0), Assessing(updates=0)])
+def test_an_inert_assessor_says_so_once_trained(sampler, batch, settings):
+    inert = make(sampler, settings=settings)
     assert inert.notes == ()
-    nn.init.normal_(inert.assessor.weight.weight, std=1e-6)
     inert.step(batch)
-    assert any("assessor inert" in note for note in inert.notes)
+    inert.step(batch)
+    assert [note.split(":")[0] for note in inert.notes] == ["assessor inert"]
+
+
+def test_an_assessor_that_tells_tuples_apart_has_nothing_to_say(sampler, batch):
     lively = make(sampler, settings=Assessing(rate=0.05))
     for _ in range(5):
-        lively.step(batch)
-    assert lively.notes == () and lively._widest > 1e-3
+        scalars = lively.step(batch)
+    assert scalars["weight_deviation"] > 1e-3 and lively.notes == ()
+    constant = make(sampler, ConstantAssessor(0.5))
+    constant.step(batch)
+    assert constant.notes == (), "a control is meant to weigh all alike"
 
 
-class OldStyle(torch.autograd.Function):
+def test_a_network_without_forward_mode_is_noted(sampler, batch):
+    method = make(sampler, settings=Assessing(rate=0.05))
+    inner = method.embedder.backbone.forward
+    method.embedder.backbone.forward = lambda x: WithoutForwardMode.apply(inner(x))
+    for _ in range(5):
+        method.step(batch)
+    assert [note.split(":")[0] for note in method.notes] == [
+        "an operator of the network or the loss has no forward mode"
+    ]
+
+
+class WithoutForwardMode(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
         return x.clone()
@@ -277,30 +228,9 @@ class OldStyle(torch.autograd.Function):
         return gradient
 
 
-class WithoutJVP(torch.autograd.Function):
-    @staticmethod
-    def forward(x):
-        return x.clone()
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        pass
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return gradient
-
-
-@pytest.mark.parametrize("operator", [OldStyle, WithoutJVP])
-def test_falls_back_to_double_backward_and_says_so(sampler, batch, operator):
-    method, reference = make(sampler), make(sampler, settings=Assessing(relative=False, route="double_backward"))
-    inner = method.embedder.backbone.forward
-    method.embedder.backbone.forward = lambda x: operator.apply(inner(x))
-    assert method.step(batch)["loss"] == reference.step(batch)["loss"]
-    assert "an operator of the network has no forward mode: meta-gradients came by double backward." in method.notes
-    assert method.route == "double_backward"
-    for a, b in zip(method.assessor.parameters(), reference.assessor.parameters(), strict=True):
-        torch.testing.assert_close(a, b)
+def test_too_few_classes_for_an_episode_are_noted(batch):
+    scaled = EpisodeSampler(LABELS, seed=0)
+    assert make(scaled).notes == (scaled.note,) and "an episode of 60 classes was asked for" in scaled.note
 
 
 def test_shows_its_heaviest_and_lightest_tuples(sampler, batch):
@@ -311,7 +241,7 @@ def test_shows_its_heaviest_and_lightest_tuples(sampler, batch):
     heaviest, lightest = method.exhibits()
     assert heaviest.title == "Heaviest tuples"
     assert [member.role for member in heaviest.tuples[0].members] == ["anchor", "positive", "negative"]
-    weights = [float(shown.caption.split()[1]) for kind in (heaviest, lightest) for shown in kind.tuples]
+    weights = [float(shown.caption.split()[2]) for kind in (heaviest, lightest) for shown in kind.tuples]
     assert weights[0] == max(weights) and weights[len(weights) // 2] == min(weights)
     labels = sampler.labels[[member.record for member in heaviest.tuples[0].members]]
     assert labels[0] == labels[1] != labels[2]
@@ -319,8 +249,16 @@ def test_shows_its_heaviest_and_lightest_tuples(sampler, batch):
 
 def test_every_group_of_its_scalars_is_explained(sampler, batch):
     method = make(sampler)
-    groups = {name.split("/")[0] for name in method.step(batch) if "/" in name}
-    assert groups == set(method.readings)
+    groups = {name.split("/")[0] for name in method.step(batch)}
+    assert groups - {"loss", "active", "spread"} == set(method.readings)
+
+
+def test_mean_and_deviation_of_the_weights_have_charts_of_their_own(sampler, batch):
+    """On one axis with a mean of 0.5 nobody would see whether a deviation of 0.01 rises."""
+    line = {name: float(value) for name, value in make(sampler).step(batch).items()}
+    found = {chart.key: list(chart.lines) for chart in charts(read_progress([{"kind": "step", "step": 0, **line}]))}
+    assert found["scalar-weight_mean"] == ["weight_mean"] and found["scalar-weight_deviation"] == ["weight_deviation"]
+    assert found["scalar-hardness"] == ["weighted", "unweighted", "ratio", "preference"]
 
 
 def test_a_collapsed_loss_is_the_margin_times_the_mean_weight(sampler, batch):
@@ -373,6 +311,71 @@ def test_a_network_without_random_numbers_has_none_to_repeat(sampler, batch):
     method.embedder.backbone.layers.append(nn.Dropout(0.5))
     method.step(batch)
     assert method.metric._random is not None
+
+
+class Flat(Identity):
+    """A backbone without a batch norm, whose statistics would be each process's own."""
+
+    def __init__(self):
+        super().__init__(WIDTH)
+        self.layer = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, inputs):
+        return self.layer(inputs).tanh()
+
+
+# Plain descent on φ: Adam would make a full step of a gradient that is 0 but for rounding, each process's own.
+TOGETHER = [
+    Assessing(rate=30.0, optimiser="sgd", **settings)
+    for settings in (
+        {},
+        {"recompute": True, "over": "sum", "relative": False, "route": "double_backward"},
+        {"route": "difference"},
+        {"unroll": "head"},
+    )
+]
+
+
+def three_steps(settings, batch, part=slice(None)):
+    """Of one process, or of one of several that holds ``part`` of each batch."""
+    sampler = EpisodeSampler(LABELS, training_classes=TRAINING, validation_classes=VALIDATION, seed=0)
+    torch.manual_seed(1)
+    assessor = LSTMAssessor(3 * DIM, hidden=8)
+    nn.init.normal_(assessor.weight.weight)
+    method = make(sampler, assessor, settings, backbone=Flat)
+    start = assessor.weight.weight.detach().clone()
+    mine = Batch(batch.inputs[part], batch.labels[part], batch.indices[part], largest_class=2)
+    scalars = [method.step(mine) for _ in range(3)][-1]
+    taught = {f"assessor.{name}": value for name, value in assessor.state_dict().items()}
+    return {
+        **scalars,
+        **method.embedder.state_dict(),
+        **taught,
+        "moved": (assessor.weight.weight.detach() - start).norm(),
+    }
+
+
+def one_of_two(number, folder, batch):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=number, world_size=2)
+    try:
+        half = len(batch.inputs) // 2
+        part = slice(half * number, half * number + half)
+        torch.save([three_steps(settings, batch, part) for settings in TOGETHER], f"{folder}/{number}.pt")
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_two_processes_take_the_steps_of_one(batch, tmp_path):
+    """Each holds half an episode: the first training rows alone, the second the other ones and all of validation."""
+    mp.start_processes(one_of_two, args=(str(tmp_path), batch), nprocs=2, start_method="spawn")
+    for number in range(2):
+        for settings, found in zip(TOGETHER, torch.load(tmp_path / f"{number}.pt"), strict=True):
+            alone = three_steps(settings, batch)
+            assert alone["moved"] > 0.1
+            tolerance = 1e-2 if settings.route == "difference" else 1e-4
+            torch.testing.assert_close(found, alone, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.gpu

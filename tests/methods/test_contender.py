@@ -22,6 +22,7 @@ BY_LOSS = [
         *("batch_all", "semi_hard", "batch_hard", "triplet", "hphn", "lifted_min", "hierarchical", "contrastive"),
         *("margin", "normalized_softmax", "danml", "original", "multi_similarity", "circle", "lifted", "n_pair"),
         *("soft_margin", "hard_exemplar", "improved_lifted", "improved_n_pair", "proxy_nca", "improved_proxy_nca"),
+        *("proxy_anchor", "soft_triple"),
     )
 ]
 EPISODES = ("ala", "constant", "random", "mlp", "hdml", "hdml_ala", "plain")

@@ -5,6 +5,8 @@ import copy
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
 
 from vicinal.assessment import Assessing, ConstantAssessor, LSTMAssessor
 from vicinal.assessment.meta_gradient import embedding_tangents, gradient, slopes, slopes_by_double_backward
@@ -20,7 +22,7 @@ from vicinal.synthesis import Hardness
 LABELS = np.arange(10).repeat(4)
 
 
-def make(assessor=None, **settings):
+def make(assessor=None, assessing=None, **settings):
     torch.manual_seed(0)
     sampler = EpisodeSampler(LABELS, training_classes=5, validation_classes=3, seed=0)
     return HDMLALA.optimised(
@@ -29,7 +31,7 @@ def make(assessor=None, **settings):
         assessor or LSTMAssessor(12, hidden=8),
         sampler,
         Optimisation(learning_rate=1e-2),
-        Assessing(),
+        assessing or Assessing(),
         Hardness(window=1, generator_norm=True, **settings),
         labels=LABELS,
         epochs=5,
@@ -46,7 +48,7 @@ def test_real_and_regenerated_tuples_are_weighed_and_validation_is_real(batch):
     method = make(real_share=0.25)
     method.step(batch)
     method.scoring.pull, method.scoring.share = torch.tensor(0.5), torch.tensor(0.25)
-    training = method.ala._pass(batch.inputs, batch.labels)
+    training = method.ala.teaching.training_pass(batch.inputs, batch.labels)
     scored = training.scored
     assert scored.losses.shape == (10,) and scored.members.shape == (10, 3, 4)
     real = method.scoring.real(training.embeddings.detach(), training.labels, method.embedder.embed)
@@ -59,7 +61,7 @@ def test_weight_one_is_hdmls_own_objective(batch):
     loss = method.step(batch)["loss"]
     method = make(ConstantAssessor(1.0), real_share=0.25)
     method.scoring.pull, method.scoring.share = torch.zeros(()), torch.tensor(0.25)
-    losses = method.ala._pass(batch.inputs, batch.labels).scored.losses
+    losses = method.ala.teaching.training_pass(batch.inputs, batch.labels).scored.losses
     real, synthetic = losses[:5].mean() / (2 * 0.25), losses[5:].mean() / (2 * 0.75)
     torch.testing.assert_close(loss, (0.25 * real + 0.75 * synthetic).detach())
 
@@ -68,9 +70,9 @@ def test_the_derivative_runs_over_both_vectors_of_losses(batch):
     method = make(real_share=0.25)
     method.step(batch)
     method.scoring.pull = torch.tensor(0.5)
-    training, ala = method.ala._pass(batch.inputs, batch.labels), method.ala
+    training, ala = method.ala.teaching.training_pass(batch.inputs, batch.labels), method.ala
     steps = ala.metric.scaled(gradient(training.scored.losses.mean(), ala.metric.leaves))
-    _, direction = ala._validate(batch.inputs, batch.labels, steps)
+    _, direction = ala.teaching.validate(batch.inputs, batch.labels, steps)
     tangents = embedding_tangents(ala.metric, training.inputs, direction)
     before = copy.deepcopy(method.hdml.generator.state_dict())
     forward = slopes(ala.metric, method.scoring, direction, training.embeddings, tangents, training.labels)
@@ -106,8 +108,17 @@ def test_goes_on_from_its_state_bit_for_bit(batch):
 
 def test_every_group_of_its_scalars_is_explained(batch):
     method = make()
-    groups = {name.split("/")[0] for name in method.step(batch) if "/" in name}
-    assert groups == set(method.readings)
+    groups = {name.split("/")[0] for name in method.step(batch)}
+    assert groups - {"loss", "active", "spread"} == set(method.readings)
+
+
+def test_shows_real_tuples_by_their_weights(batch):
+    method = make()
+    method.step(batch)
+    heaviest, lightest = method.exhibits()
+    for shown in (*heaviest.tuples, *lightest.tuples):
+        anchor, positive, negative = LABELS[[member.record for member in shown.members]]
+        assert anchor == positive != negative
 
 
 def test_a_loss_without_blocks_is_refused():
@@ -128,6 +139,34 @@ def test_a_loss_without_blocks_is_refused():
 def test_real_members_are_refused():
     with pytest.raises(ConfigError, match='Use members="regenerated"'):
         make(members="real")
+
+
+def three_steps(batch, part=slice(None)):
+    """Of one process, or of one of several that holds ``part`` of each batch."""
+    method = make(assessing=Assessing(rate=30.0, optimiser="sgd"), real_share=0.5)
+    mine = Batch(batch.inputs[part], batch.labels[part], batch.indices[part], largest_class=2)
+    scalars = [method.step(mine) for _ in range(3)][-1]
+    parts = {"metric": method.embedder, "generator": method.hdml.generator, "assessor": method.ala.assessor}
+    return scalars | {
+        f"{name} {key}": value for name, part in parts.items() for key, value in part.state_dict().items()
+    }
+
+
+def one_of_two(number, folder, batch):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=number, world_size=2)
+    try:
+        half = len(batch.inputs) // 2
+        torch.save(three_steps(batch, slice(half * number, half * number + half)), f"{folder}/{number}.pt")
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_two_processes_take_the_steps_of_one(batch, tmp_path):
+    mp.start_processes(one_of_two, args=(str(tmp_path), batch), nprocs=2, start_method="spawn")
+    for number in range(2):
+        torch.testing.assert_close(torch.load(tmp_path / f"{number}.pt"), three_steps(batch), rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.gpu

@@ -1,11 +1,14 @@
 """HTL as a method: when the tree is rebuilt, from what, and which margins it gives."""
 
 import copy
+import functools
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
 
 import vicinal.methods.hierarchy
 import vicinal.training.experiment
@@ -21,6 +24,7 @@ from vicinal.methods.method import ReadsRecords
 from vicinal.methods.optimisation import Optimisation
 from vicinal.methods.plain import Plain
 from vicinal.models import Embedder, Identity, SmallConvNet
+from vicinal.parallel import part
 from vicinal.sampling import AnchorNeighbourSampler, ClassTree, PKSampler
 from vicinal.training.console import Console
 from vicinal.training.experiment import build_method, prepare
@@ -30,8 +34,7 @@ from vicinal.training.recipe import find_recipe
 CLASSES, PER_CLASS = 8, 5
 
 
-@pytest.fixture
-def records():
+def some_records():
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(CLASSES) + 2, PER_CLASS)  # as after a hold-out: labels do not start at 0
     features = rng.normal(size=(CLASSES, 6))[labels - 2] + 0.4 * rng.normal(size=(len(labels), 6))
@@ -40,21 +43,27 @@ def records():
 
 
 @pytest.fixture
-def make(records):
-    def made(hierarchy=Hierarchy(), sampler=None, **more):  # noqa: B008 (frozen)
-        torch.manual_seed(0)
-        sampler = sampler or AnchorNeighbourSampler(records.labels, anchors=2, neighbourhood=2, per_class=3, seed=0)
-        return HTL.optimised(
-            Embedder(Identity(6), 4),
-            HierarchicalTripletLoss(),
-            sampler,
-            TrainingEmbeddings(records, FeatureTransform()),
-            Optimisation(**more),
-            hierarchy,
-            epochs=5,
-        )
+def records():
+    return some_records()
 
-    return made
+
+def method_of(records, hierarchy=Hierarchy(), sampler=None, **more):  # noqa: B008 (frozen)
+    torch.manual_seed(0)
+    sampler = sampler or AnchorNeighbourSampler(records.labels, anchors=2, neighbourhood=2, per_class=3, seed=0)
+    return HTL.optimised(
+        Embedder(Identity(6), 4),
+        HierarchicalTripletLoss(),
+        sampler,
+        TrainingEmbeddings(records, FeatureTransform()),
+        Optimisation(**more),
+        hierarchy,
+        epochs=5,
+    )
+
+
+@pytest.fixture
+def make(records):
+    return functools.partial(method_of, records)
 
 
 def batch_of(records, rows):
@@ -103,6 +112,32 @@ def test_margins_are_beta_and_threshold_less_spread(make, records):
         for column, negative in enumerate(labels.tolist()):
             expected = 0.3 + tree.thresholds[levels[anchor - 2, negative - 2]] - tree.spreads[anchor - 2]
             assert margins[row, column] == pytest.approx(float(expected))
+
+
+def test_active_triplets_are_those_that_cost_something_at_their_own_margins(make, records):
+    method = make(Hierarchy(beta=0.4))
+    batch = batch_of(records, method.batches(1)[0])
+    with torch.no_grad():
+        rows, margins = method.embedder(batch.inputs), method._margins(batch.labels)
+    apart, n = torch.cdist(rows, rows).square(), range(len(rows))
+    costs = [
+        bool(apart[a, p] - apart[a, k] + margins[a, k] > 0)
+        for a in n
+        for p in n
+        for k in n
+        if a != p and batch.labels[a] == batch.labels[p] != batch.labels[k]
+    ]
+    assert 0 < sum(costs) < len(costs)
+    assert float(method.step(batch)["active"]) == pytest.approx(sum(costs) / len(costs))
+
+
+def test_a_collapsed_batch_costs_half_of_its_margins(make, records):
+    method = make()
+    batch = batch_of(records, method.batches(0)[0])
+    assert method.collapsed_loss(batch) == pytest.approx(0.1)
+    method.batches(1)
+    margins = method._margins(batch.labels)[batch.labels[:, None] != batch.labels]
+    assert method.collapsed_loss(batch) == pytest.approx(float(margins.relu().mean()) / 2, rel=1e-5)
 
 
 def test_the_mean_margin_over_classes_is_at_least_beta(make):
@@ -190,6 +225,7 @@ def test_of_many_classes_those_are_shown_that_merge_first(linkage, make, monkeyp
     assert {shown.leaves[0].name, shown.leaves[1].name} == {"abcdefghij"[place + 2] for place in nearest}
     heights = [merge.height for merge in shown.merges]
     assert heights[0] == pytest.approx(float(tree.heights.min())) and set(heights) <= set(tree.heights.tolist())
+    assert f"to {max(heights):.2f}. " in shown.reading, "the leftmost branch that is drawn"
 
 
 def test_without_a_tree_none_is_shown(make):
@@ -258,3 +294,34 @@ def test_an_experiment_follows_the_planning_of_an_epoch(records, tmp_path, monke
     (line,) = said
     assert line.startswith("planning epoch 2/4: 30 training records embedded in ")
     assert experiment.method.embed.progress is None, "the bar is gone"
+
+
+# -- several processes ----------------------------------------------------------------------------
+
+
+def second_epoch():
+    """A tree, a step with its margins; of two processes each embeds and steps on its own rows."""
+    records = some_records()
+    method = method_of(records)
+    plan = method.batches(1)
+    scalars = method.step(batch_of(records, part(plan[0])))
+    return {"plan": plan, "scalars": scalars, "means": method.tree.means, "weights": method.embedder.state_dict()}
+
+
+def one_of_two(number, folder):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=number, world_size=2)
+    try:
+        torch.save(second_epoch(), f"{folder}/{number}.pt")
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_two_processes_take_the_step_of_one(tmp_path):
+    mp.start_processes(one_of_two, args=(str(tmp_path),), nprocs=2, start_method="spawn")
+    expected = second_epoch()
+    for number in range(2):
+        found = torch.load(tmp_path / f"{number}.pt", weights_only=True)
+        assert found.pop("plan") == expected["plan"]
+        torch.testing.assert_close(found, {name: expected[name] for name in found})

@@ -21,12 +21,14 @@ def test_without_a_dimension_the_embedding_is_the_feature(rng):
     assert torch.equal(Embedder(Identity(8), None, normalize=False)(inputs), inputs)
 
 
-def test_pooling_gives_average_maximum_or_their_sum(rng):
+def test_pooling_gives_average_maximum_their_sum_or_what_lies_between(rng):
     inputs = torch.rand(2, 1, 16, 16, generator=rng)
     network = SmallConvNet(1, (4, 6)).eval()
     maps = network(inputs)
     average, maximum = maps.mean(dim=(2, 3)), maps.amax(dim=(2, 3))
-    for pooling, expected in (("average", average), ("max", maximum), ("both", average + maximum)):
+    cubic = maps.clamp(min=0).double().pow(3).mean(dim=(2, 3)).pow(1 / 3).float()
+    expectations = {"average": average, "max": maximum, "both": average + maximum, "generalized": cubic}
+    for pooling, expected in expectations.items():
         torch.testing.assert_close(Embedder(network, pooling=pooling).features(inputs), expected)
 
 
@@ -52,3 +54,9 @@ def test_half_precision_stays_inside_the_backbone_and_out_of_what_is_measured(rn
     features.sum().backward()
     assert {p.grad.dtype for p in embedder.backbone.parameters() if p.grad is not None} == {torch.float32}
     assert embedder.state_dict().keys() == state.keys()
+
+
+def test_a_generalised_mean_of_an_empty_map_passes_finite_gradients():
+    maps = torch.zeros(2, 3, 4, 4, requires_grad=True)
+    Embedder(SmallConvNet(1, (4, 6)), pooling="generalized").pool(maps).sum().backward()
+    assert maps.grad is not None and torch.isfinite(maps.grad).all()

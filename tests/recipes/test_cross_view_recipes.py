@@ -10,11 +10,12 @@ from PIL import Image
 
 from vicinal.cli.embed import embed
 from vicinal.data import CrossView
-from vicinal.errors import ConfigError
+from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.encoder import Encoder
 from vicinal.methods.her import HER
 from vicinal.models import TwoStreamEmbedder
 from vicinal.training.console import Console
+from vicinal.training.experiment import prepare
 from vicinal.training.finish import measure_run
 from vicinal.training.overrides import apply
 from vicinal.training.recipe import find_recipe
@@ -107,6 +108,17 @@ def test_an_interrupted_run_goes_on_bit_for_bit(finished, pairs, tmp_path, monke
     again = resume(tmp_path / "again", recipe=None, console=Console(quiet=True))
     assert again.metrics_path.read_bytes() == finished.metrics_path.read_bytes()
     assert again.weights_path.read_bytes() == finished.weights_path.read_bytes()
+
+
+@pytest.mark.parametrize("name", ["cross_view", "omniglot_cross_view"])
+def test_images_without_roles_are_refused_before_two_networks_train(name, pairs, tmp_path):
+    rows = [f"{view}/{place:02d}.png,{place}" for view in ("ground", "air") for place in range(PLACES)]
+    (tmp_path / "labelled.csv").write_text("\n".join(["path,label", *rows]))
+    words = [f"data={tmp_path / 'labelled.csv'}", f"data.images={Path(pairs).parent}", "pairs=2", "dim=6"]
+    with pytest.raises(
+        DataError, match=r"labelled does not say which images are queries .* query_path and gallery_path"
+    ):
+        prepare(apply(find_recipe(name), words), Console(quiet=True))
 
 
 def test_each_view_is_embedded_by_its_own_network(finished, pairs, tmp_path):

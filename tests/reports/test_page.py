@@ -119,6 +119,13 @@ def test_a_run_that_has_only_begun_still_says_what_it_is(make_run, tmp_path):
     assert Outline(text).ids & {"training", "events"} == set()
 
 
+def test_a_run_without_the_untrained_row_has_its_table(make_run, tmp_path):
+    run = make_run(tmp_path / "run", steps=5)
+    run.write_results({**run.results, "rows": [row for row in run.results["rows"] if row["name"] == "trained"]})
+    text = write_report(str(run.path)).read_text(encoding="utf-8")
+    assert "result" in Outline(text).ids and "from untrained to trained" not in text
+
+
 def test_feature_arrays_are_shown_by_name(reported_features):
     assert "data:image/png" not in reported_features.text
     assert "<bdi>&lt;i&gt;gull&lt;/i&gt;</bdi>" in reported_features.text

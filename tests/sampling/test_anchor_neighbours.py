@@ -71,11 +71,29 @@ def test_classes_with_too_few_samples_are_nobodys_neighbours():
     }
 
 
+@pytest.mark.parametrize("linkage", ["single", "average", "pairwise"])
+@pytest.mark.parametrize("rows", [torch.eye(12), torch.ones(12, 3)], ids=["all equally far", "all in one place"])
+def test_ties_leave_a_batch_its_classes(rows, linkage):
+    """Every class is everyone's nearest: which ones come is arbitrary, how many different ones is not."""
+    tree = ClassTree.build(rows[np.unique(LABELS, return_inverse=True)[1]], torch.tensor(LABELS), linkage=linkage)
+    levels = tree.levels()
+    assert len(levels[~torch.eye(12, dtype=torch.bool)].unique()) == 1, "one distance, one level"
+    made = sampler(anchors=3, neighbourhood=4)
+    for epoch in range(3):
+        for batch in made.epoch(epoch, tree):
+            found, counts = np.unique(LABELS[batch], return_counts=True)
+            assert len(found) == 12 and set(counts) == {2}
+    made = sampler(anchors=2, neighbourhood=2)
+    assert all(len(set(LABELS[batch])) == 4 for epoch in range(3) for batch in made.epoch(epoch, tree))
+
+
 def test_refusals_name_the_numbers():
     with pytest.raises(ConfigError, match="neighbourhood of at least 1, but 0 came"):
         sampler(neighbourhood=0)
-    with pytest.raises(ConfigError, match="needs 15 classes"):
+    with pytest.raises(ConfigError, match=r"5 anchors in neighbourhoods of 3 need 15 classes .* only 12 of the 12 "):
         sampler(anchors=5)
+    with pytest.raises(ConfigError, match="need 6 classes with at least 7 samples each, but only 3 of the 12 classes"):
+        sampler(per_class=7)
     part = ClassTree.build(torch.randn(4, 2), torch.tensor([-7, -7, 3, 3]))
     with pytest.raises(DataError, match="10 of them are not in the tree, class 13 first"):
         sampler().epoch(0, part)

@@ -28,9 +28,10 @@ def test_an_episode_is_a_hundred_and_twenty_samples_of_disjoint_labels():
 def test_every_tuple_has_a_positive_of_its_class_and_a_negative_of_another(disjoint):
     sampler = EpisodeSampler(LABELS, seed=1, disjoint=disjoint, batches=30)
     for batch in sampler.epoch(2):
-        for labels in subsets(sampler, batch):
-            anchors, positives, negatives = (labels[rows] for rows in episode_triplets(len(labels)))
-            assert (anchors == positives).all() and (anchors != negatives).all()
+        for subset in np.split(np.array(batch), [sampler.training_rows]):
+            anchors, positives, negatives = (subset[rows] for rows in episode_triplets(len(subset)))
+            assert (LABELS[anchors] == LABELS[positives]).all() and (anchors != positives).all()
+            assert (LABELS[anchors] != LABELS[negatives]).all()
 
 
 def test_random_episodes_share_labels_between_their_subsets():

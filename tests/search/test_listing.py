@@ -5,8 +5,9 @@ import zipfile
 import numpy as np
 import pytest
 
+from vicinal.data import CrossView
 from vicinal.errors import ConfigError, DataError
-from vicinal.search.listing import list_place
+from vicinal.search.listing import list_data_set, list_place
 
 
 def entries(listing):
@@ -128,3 +129,12 @@ def test_refusals_say_what_came(tmp_path, draw):
     np.savez(tmp_path / "twice.npz", features=np.ones((2, 3)), labels=[0, 1], names=["a", "a"])
     with pytest.raises(DataError, match="'a' 2 times"):
         list_place(str(tmp_path / "twice.npz"), tmp_path)
+
+
+def test_of_queries_and_a_gallery_only_the_gallery_can_be_found(tmp_path, draw):
+    for name in ("ground/1.png", "ground/2.png", "air/1.png", "air/2.png"):
+        draw(tmp_path / name, 0)
+    table = tmp_path / "pairs.csv"
+    table.write_text("query_path,gallery_path\nground/1.png,air/1.png\nground/2.png,air/2.png\n")
+    found = list_data_set(CrossView(str(table)))
+    assert [entry.path for entry in found.entries] == ["air/1.png", "air/2.png"]

@@ -97,6 +97,17 @@ def test_palettes_and_transparency_are_taken_as_files_are(colour, pictures, tmp_
     np.testing.assert_allclose(colour.embed(palette), colour.embed(tmp_path / "palette.png"), atol=1e-6)
 
 
+def test_photographs_are_upright_whether_named_or_opened(colour, pictures, tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 3  # orientation: upside down
+    paths, _ = pictures
+    with Image.open(paths[0]) as image:
+        image.rotate(180).save(tmp_path / "turned.png", exif=exif)
+    with Image.open(tmp_path / "turned.png") as opened:
+        rows = colour.embed([paths[0], tmp_path / "turned.png", opened])
+    np.testing.assert_allclose(rows[1:], np.stack([rows[0]] * 2), atol=1e-6)
+
+
 def test_grey_models_take_stacks_of_grey_images(grey):
     stack = np.random.default_rng(0).integers(0, 256, (3, 20, 20), dtype=np.uint8)
     rows = grey.embed(list(stack))

@@ -73,6 +73,15 @@ def test_sixteen_bits_become_eight_by_scaling(as_bytes):
     assert np.asarray(decoded(as_bytes(grey), Limits())).tolist() == [[0, 255], [128, 1]]
 
 
+def test_an_upload_is_turned_upright_as_files_are(chance, drawn):
+    image, exif, file = drawn("square", chance).resize((40, 20)), Image.Exif(), BytesIO()
+    exif[0x0112] = 6  # orientation: turn right
+    image.save(file, "png", exif=exif)
+    upright = decoded(file.getvalue(), Limits())
+    assert np.array_equal(np.asarray(upright), np.rot90(np.asarray(image), -1))
+    assert Image.open(BytesIO(encoded(upright, 40)[0])).size == (20, 40)  # and is not turned again when it is sent
+
+
 def test_a_picture_is_sent_upright_small_and_without_metadata(chance, drawn):
     image, exif = drawn("square", chance).resize((400, 200)), Image.Exif()
     exif[0x0112], exif[0x010E] = 6, "a secret place"  # orientation: turn right; description

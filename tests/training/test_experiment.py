@@ -1,5 +1,7 @@
 """What cannot be measured or trained is refused before anything is trained."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -45,3 +47,13 @@ def test_a_gpu_that_is_not_there_is_refused(monkeypatch):
     with pytest.raises(ConfigError, match="no GPU"):
         pick_device("cuda")
     assert pick_device("auto").type == "cpu"
+
+
+def test_a_method_that_lacks_something_is_refused_before_training(tmp_path, monkeypatch):
+    """Exhibits and readings are asked for at the end: hours later, with an AttributeError."""
+    recipe = features(tmp_path, [0, 0, 1, 1, 2, 2, 3, 3], ["train"] * 4 + ["test"] * 4)
+    whole = type(recipe).build(recipe, recipe.data.load().part("train"))
+    partial = SimpleNamespace(embedder=whole.embedder, step=whole.step, batches=whole.batches, to=whole.to, notes=())
+    monkeypatch.setattr(type(recipe), "build", lambda self, train: partial)
+    with pytest.raises(ConfigError, match="also has readings, collapsed_loss, exhibits, state_dict, load_state_dict"):
+        prepare(recipe)

@@ -1,10 +1,12 @@
 """Overrides are typed by annotations; what does not fit is refused with the nearest name."""
 
 from dataclasses import dataclass
+from itertools import permutations
 from typing import Literal
 
 import pytest
 
+from vicinal.data.folder import Folder
 from vicinal.data.glyphs import Glyphs
 from vicinal.data.records import Dataset
 from vicinal.data.transforms import ImageTransform, Transform
@@ -56,6 +58,19 @@ def test_values_take_the_type_of_their_field():
 def test_what_does_not_fit_is_refused(override, message):
     with pytest.raises(ConfigError, match=message):
         apply(Example, [override])
+
+
+def test_settings_of_a_group_change_together():
+    """ALA's name asks for episodes, and episodes for a loss that they carry: in between, no combination is allowed."""
+    settings = ["method.name=ala", "method.loss=triplet", "method.batches=episodes"]
+    kind = find_recipe("glyphs_methods")
+    found = {repr(apply(kind, order).method) for order in permutations(settings)}
+    assert len(found) == 1 and "name='ala'" in found.pop()
+
+
+def test_parts_reach_into_the_value_that_is_given_beside_them(tmp_path):
+    for order in ([f"data={tmp_path}", "data.seed=3"], ["data.seed=3", f"data={tmp_path}"]):
+        assert apply(Example, order).data == Folder(str(tmp_path), seed=3)
 
 
 def test_a_required_setting_is_asked_for():

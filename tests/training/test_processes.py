@@ -116,7 +116,7 @@ def test_ctrl_c_then_kill_minus_nine_then_one_process_change_nothing(tiny, tmp_p
     launcher, ranks = begin([*VICINAL, *words, "checkpoint_seconds=1000"], path, steps=3)
     launcher.send_signal(signal.SIGINT)
     said = ended(launcher, ranks, code=130)
-    assert f"vicinal train --resume {path}" in said
+    assert f"vicinal train {file} --resume {path}" in said
     run = RunDirectory.open(path)
     assert run.status["state"] == "interrupted"
     reached = load_checkpoint(latest_checkpoint(run.checkpoints_path))["position"]["step"]

@@ -111,7 +111,7 @@ def test_ctrl_c_stops_between_steps_and_says_how_to_go_on(finished, tiny, tmp_pa
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert f"vicinal train --resume {path}" in said
+    assert f"vicinal train {file} --resume {path}" in said  # the whole command: a recipe file has to be named
     assert RunDirectory.open(path).status["state"] == "interrupted"
     done = load_checkpoint(latest_checkpoint(path / "checkpoints"))["position"]["step"]
     assert done == _steps(path) > 0

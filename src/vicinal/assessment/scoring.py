@@ -60,7 +60,7 @@ class Scoring(nn.Module, ABC):
         """The tuples of a subset whose rows lie in blocks ``[a; p]``."""
 
     def rows(self, count: int) -> Integer[Tensor, "t m"] | None:
-        """Which of a subset's ``count`` rows each tuple is made of, on the host; None where it is made of more."""
+        """Which of a subset's ``count`` rows the first tuples consist of, on the host; None where none is rows only."""
         return None
 
     @property

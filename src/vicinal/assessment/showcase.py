@@ -28,16 +28,22 @@ class Showcase:
         self._weights.append(weights)
 
     def exhibits(self) -> tuple[Exhibit, ...]:
-        """Two rows of tuples; none where nothing was collected."""
+        """Two rows of tuples; none where nothing was collected.
+
+        Tuples are ranked by their weight over the mean of their episode. That mean drifts within an epoch, so by the
+        weights themselves one would see the last episode and the first.
+        """
         if not self._weights:
             return ()
         records, weights = torch.cat(self._records).cpu(), torch.cat(self._weights).cpu()
-        order = weights.argsort(descending=True, stable=True)
+        relative = torch.cat([episode / episode.mean() for episode in self._weights]).cpu()
+        order = relative.argsort(descending=True, stable=True)
         roles = ROLES if records.shape[1] == len(ROLES) else PAIR_ROLES
         kinds = (("Heaviest tuples", order[:SHOWN]), ("Lightest tuples", order.flip(0)[:SHOWN]))
         reading = (
-            f"Of {len(weights):,} tuples of the last epoch, weighed from {weights.min():.3f} to {weights.max():.3f}. "
-            f"Does the assessor prefer what a person would call instructive, or mislabelled and odd pictures?"
+            f"Of {len(weights):,} tuples of the last epoch, weighed {relative.min():.3f} to {relative.max():.3f} times "
+            f"the mean of their episode. Does the assessor prefer what a person would call instructive, or mislabelled "
+            f"and odd pictures?"
         )
         return tuple(
             Tuples(
@@ -46,7 +52,7 @@ class Showcase:
                 tuple(
                     RecordTuple(
                         tuple(Member(row, role) for row, role in zip(records[place].tolist(), roles, strict=True)),
-                        f"weight {weights[place]:.3f}",
+                        f"weight {weights[place]:.3f}, {relative[place]:.3f} times the mean",
                     )
                     for place in chosen.tolist()
                 ),

@@ -1,7 +1,7 @@
 """The paired comparison of any runs: by seed where several share their settings, over test classes in any case."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ class Comparison:
         seeds: those that both groups have.
         over_seeds: mean paired difference with its interval; without an interval for fewer than two shared seeds.
         over_classes: the difference in Recall@1 with the interval over test classes; None where these differ.
+        notes: what besides the method was not the same on both sides.
         p: of the paired t-test, corrected by Holm over all groups.
     """
 
@@ -44,6 +45,7 @@ class Comparison:
     over_classes: Estimate | None
     p: float | None
     smallest: float | None
+    notes: tuple[str, ...] = ()
 
 
 def groups(paths: Iterable[Path]) -> list[Group]:
@@ -79,21 +81,15 @@ def compare(paths: Sequence[Path], metric: str = "recall@1") -> list[Comparison]
     for run in (run for group in found for run in group.runs.values()):
         if metric not in _metrics(run):
             raise ConfigError(f"{run.path}: " + unknown("metric", metric, _metrics(run)))
+    for group in found:
+        _refuse_other_test(found[0], group)
     first, *others = found
     hits = {run.path: {"classes": run_class_hits(run, pick_device("auto"))} for g in found for run in g.runs.values()}
     lines = [_against(first, group, metric, hits) for group in others]
     tested = [line.over_seeds.p for line in lines if line.over_seeds and line.over_seeds.p is not None]
     corrected = iter(holm(tested))
     lines = [
-        Comparison(
-            line.group,
-            line.score,
-            line.seeds,
-            line.over_seeds,
-            line.over_classes,
-            next(corrected) if line.over_seeds and line.over_seeds.p is not None else None,
-            line.smallest,
-        )
+        replace(line, p=next(corrected)) if line.over_seeds and line.over_seeds.p is not None else line
         for line in lines
     ]
     itself = Comparison(first, t_interval(list(first.scores(metric).values())), (), None, None, None, None)
@@ -116,7 +112,42 @@ def _against(first: Group, group: Group, metric: str, hits: Mapping[Path, Mappin
         over_classes(left, right),
         None,
         smallest_effect(spread_of(differences), len(seeds)),
+        tuple(_unlike((group.runs[seed], first.runs[seed]) for seed in seeds)),
     )
+
+
+def _refuse_other_test(first: Group, group: Group) -> None:
+    """A difference between scores on different test records is no difference between methods."""
+    one = next(iter(first.runs.values()))
+    wanted = _tested_on(one)
+    for run in group.runs.values():
+        if _tested_on(run) != wanted:
+            raise ConfigError(
+                f"runs are compared on the same test records, but {one.path} was tested on {_said(wanted)} and "
+                f"{run.path} on {_said(_tested_on(run))}. Measure one on the other's data (`vicinal evaluate`) first."
+            )
+
+
+def _tested_on(run: RunDirectory) -> tuple[Any, ...]:
+    results = run.results or {}
+    return run.info["data"]["name"], results.get("split"), results.get("records"), results.get("classes")
+
+
+def _said(tested: tuple[Any, ...]) -> str:
+    name, split, records, classes = tested
+    return f"{records} {split} records of {classes} classes of {name}"
+
+
+def _unlike(pairs: Iterable[tuple[RunDirectory, RunDirectory]]) -> list[str]:
+    """What a reader of the difference must know: it may come from these and not from the method."""
+    found = dict[str, None]()
+    for ours, theirs in pairs:
+        protocols = [str((run.results or {}).get("protocol")) for run in (ours, theirs)]
+        if protocols[0] != protocols[1]:
+            found[f"protocol {protocols[0]} against {protocols[1]}"] = None
+        elif ours.info["data"].get("fingerprint") != theirs.info["data"].get("fingerprint"):
+            found["other training records, or other classes held out"] = None
+    return list(found)
 
 
 def _metrics(run: RunDirectory) -> dict[str, float]:

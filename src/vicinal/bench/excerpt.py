@@ -5,9 +5,12 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from vicinal.bench.matrix import grid_cells, grid_columns, matrix_legend, matrix_lines
 from vicinal.bench.page import grid, plain
+from vicinal.bench.short_table import short_cells, short_columns, short_legend, trials_said
 from vicinal.bench.summary import Summary
-from vicinal.bench.wording import command, origins, short_cells, short_columns, short_legend
+from vicinal.bench.tables import Matrix
+from vicinal.bench.wording import best, command, origins
 from vicinal.errors import DataError
 from vicinal.files import write_text
 
@@ -47,10 +50,15 @@ def excerpt(summary: Summary, *, page: str | None = None, picture: str | None = 
         picture: a link to the table's figure.
     """
     table = summary.table
-    lines = [f"**{plain(table.title)}.** {plain(table.says)}".rstrip(), ""]
+    title = plain(table.title) + ("" if table.title.endswith("?") else ".")
+    lines = [" ".join([f"**{title}**", *(plain(said) for said in (table.says, best(summary)) if said)]), ""]
     lines += [f"![{plain(table.title)}]({picture})", ""] if picture else []
-    lines += [*grid(short_columns(summary), (short_cells(summary, row) for row in summary.rows)), ""]
-    lines += [short_legend(summary), ""]
+    if isinstance(table.figure, Matrix):  # a line for each condition says it in less room than one for each row
+        lines += [*grid(grid_columns(table.figure), map(grid_cells, matrix_lines(summary, table.figure))), ""]
+        lines += [f"{matrix_legend(summary)} {trials_said(summary)}", ""]
+    else:
+        lines += [*grid(short_columns(summary), (short_cells(summary, row) for row in summary.rows)), ""]
+        lines += [short_legend(summary), ""]
     made = sorted({commit for row in summary.rows for commit in row.commits})
     facts = (origins(made), *summary.hardware) if made else ("nothing has run yet",)
     lines.append(f"`{command(table)}`: {plain('; '.join(facts))}.")

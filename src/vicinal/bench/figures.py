@@ -1,21 +1,27 @@
 """The figure of a table: scores against a reading, or differences to the twin by condition and method."""
 
 import io
+from collections.abc import Sequence
+from textwrap import wrap
 
-import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
+from vicinal.bench.matrix import STAY, matrix_legend, matrix_lines, methods, sure
+from vicinal.bench.statistics import Estimate
 from vicinal.bench.summary import Summary, SummaryRow
 from vicinal.bench.tables import Matrix, Readings
-from vicinal.bench.wording import signed
-from vicinal.reports.colours import INK, LINES, PAPER, RIGHT, RULE, SOFT, WRONG
-from vicinal.reports.tables import metric_title
+from vicinal.bench.wording import score, signed
+from vicinal.reports.colours import INK, LINES, PAPER, RULE, SOFT
+from vicinal.reports.tables import MISSING, metric_title
 
 _FULL = 0.05  # a difference of 5 points has the full colour
-_COLOURS = LinearSegmentedColormap.from_list("difference", [WRONG, PAPER, RIGHT])
-_CELL = (1.35, 0.46)  # inches
+_DARKEST = 0.62  # of the full colour
+_ABOVE, _BELOW = LINES[0], LINES[1]  # blue and vermilion: told apart by all eyes
+_CELL = (1.0, 0.5)  # inches
+_GAP = 0.22  # of a cell, between groups
 
 
 def draw(summary: Summary) -> Figure | None:
@@ -25,7 +31,7 @@ def draw(summary: Summary) -> Figure | None:
         case Readings() as asked:
             return _draw_readings(asked, rows, summary.table.metrics[0])
         case Matrix() as asked:
-            return _draw_matrix(asked, rows, summary.table.metrics[0])
+            return _draw_matrix(asked, summary)
     return None
 
 
@@ -72,52 +78,70 @@ def _draw_readings(asked: Readings, rows: dict[str, SummaryRow], metric: str) ->
     return figure
 
 
-def _draw_matrix(asked: Matrix, rows: dict[str, SummaryRow], metric: str) -> Figure | None:
-    """Differences to the twin in points; frames where the interval over seeds leaves 0, the best of a line in bold."""
-    conditions = list(asked.cells)
-    methods = list(dict.fromkeys(method for line in asked.cells.values() for method in line))
-    values = np.full((len(conditions), len(methods)), np.nan)
-    sure = np.zeros(values.shape, dtype=bool)
-    for i, condition in enumerate(conditions):
-        for j, method in enumerate(methods):
-            found = rows[asked.cells[condition][method]].difference if method in asked.cells[condition] else None
-            if found is not None:
-                values[i, j] = found.over_seeds.mean
-                low, high = found.over_seeds.low, found.over_seeds.high
-                sure[i, j] = low is not None and high is not None and (low > 0 or high < 0)
-    if np.isnan(values).all():
+def _draw_matrix(asked: Matrix, summary: Summary) -> Figure | None:
+    """A line for each condition: how plain does, how far each method is from it, and which one to pick.
+
+    Colour only repeats what sign, triangle and weight of the print say, so that nothing is lost without it.
+    """
+    lines, columns = matrix_lines(summary, asked), methods(asked)
+    if not any(one for line in lines for one in line.differences):
         return None
-    size = (2.6 + _CELL[0] * len(methods), 1.3 + _CELL[1] * len(conditions))
-    figure = Figure(figsize=size, layout="constrained", facecolor=PAPER)
-    axes = figure.add_subplot()
-    axes.imshow(values, cmap=_COLOURS, vmin=-_FULL, vmax=_FULL, aspect="auto")
-    for i, line in enumerate(values):
-        best = None if np.isnan(line).all() else int(np.nanargmax(line))
-        for j, value in enumerate(line):
-            text = "not run" if np.isnan(value) else signed(value)
-            shade = INK if abs(np.nan_to_num(value)) < 0.8 * _FULL else PAPER
-            bold = "bold" if j == best and sure[i, j] and value > 0 else "normal"
-            axes.text(j, i, text, ha="center", va="center", fontsize=9, color=shade, fontweight=bold)
-            if sure[i, j]:
-                axes.plot(
-                    [j - 0.46, j + 0.46, j + 0.46, j - 0.46, j - 0.46],
-                    [i - 0.42, i - 0.42, i + 0.42, i + 0.42, i - 0.42],
-                    color=INK,
-                    linewidth=0.9,
-                )
-    axes.set_xticks(range(len(methods)), [method.replace(" (", "\n(") for method in methods])
-    axes.set_yticks(range(len(conditions)), conditions)
-    axes.xaxis.tick_top()
-    _plain(axes)
-    axes.spines["bottom"].set_visible(False)
-    axes.set_title(
-        f"{metric_title(metric)} minus plain twin, in points; framed: the interval over seeds leaves 0",
-        loc="left",
-        fontsize=9,
-        color=SOFT,
-        y=-0.1,
-    )
+    heads = [*asked.levels, *columns, "pick"]
+    across = _places([0] * len(asked.levels) + [1] * len(columns) + [2])
+    down = _places([line.condition.split()[-1] for line in lines])
+    figure = Figure(figsize=(2.2 + _CELL[0] * (across[-1] + 1.4), 1.9 + _CELL[1] * down[-1]), facecolor=PAPER)
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set_axis_off()
+    axes.set_xlim(-0.6 - 2.2 / _CELL[0], across[-1] + 0.8)
+    axes.set_ylim(down[-1] + 1.9, -1.9)
+    for x, head in zip(across, heads, strict=True):
+        axes.text(x, -0.62, "\n".join(wrap(head, 13)), ha="center", va="bottom", fontsize=8.5, color=INK)
+    for y, line in zip(down, lines, strict=True):
+        axes.text(-0.62, y, line.condition, ha="right", va="center", fontsize=9, color=INK)
+        for x, level in zip(across, line.levels, strict=False):
+            axes.text(x, y, score(level), ha="center", va="center", fontsize=8.5, color=SOFT)
+        for x, name, found in zip(across[len(line.levels) :], columns, line.differences, strict=False):
+            _draw_cell(axes, x, y, found, picked=name == line.pick)
+        bold = "normal" if line.pick in ("", STAY) else "bold"
+        pick = "\n".join(wrap(line.pick, 13)) or MISSING
+        axes.text(across[-1], y, pick, ha="center", va="center", fontsize=8.5, color=INK, fontweight=bold)
+    said = "\n".join(wrap(matrix_legend(summary), 205))
+    axes.text(-0.6 - 2.1 / _CELL[0], down[-1] + 0.75, said, fontsize=8, color=SOFT, va="top")
     return figure
+
+
+def _draw_cell(axes: Axes, x: float, y: float, found: Estimate | None, *, picked: bool) -> None:
+    """A difference with its interval; ▲ and ▼ where that leaves 0, framed where the method is the one to pick."""
+    mean, certain = (0.0 if found is None else found.mean), sure(found)
+    share = min(1.0, abs(mean) / _FULL) * (1.0 if certain else 0.55)
+    fill = _mixed(_ABOVE if mean > 0 else _BELOW, share)
+    edge, width = (INK, 1.6) if picked else (RULE, 0.6)
+    axes.add_patch(Rectangle((x - 0.47, y - 0.44), 0.94, 0.88, facecolor=fill, edgecolor=edge, linewidth=width))
+    if found is None:
+        axes.text(x, y, "not yet", ha="center", va="center", fontsize=7, color=SOFT)
+        return
+    sign = ("▲ " if mean > 0 else "▼ ") if certain else ""
+    weight = "bold" if certain else "normal"
+    ink = INK if certain else SOFT
+    high = y if found.half_width is None else y - 0.13
+    axes.text(x, high, f"{sign}{signed(mean)}", ha="center", va="center", fontsize=9.5, color=ink, fontweight=weight)
+    if found.half_width is not None:
+        axes.text(x, y + 0.24, f"± {100 * found.half_width:.1f}", ha="center", va="center", fontsize=7, color=ink)
+
+
+def _places(groups: Sequence[object]) -> list[float]:
+    """Where lines or columns stand, with a gap where a new group begins."""
+    found, at = [], 0.0
+    for before, group in zip([groups[0], *groups], groups, strict=False):
+        at += _GAP if group != before else 0.0
+        found.append(at)
+        at += 1.0
+    return found
+
+
+def _mixed(colour: str, share: float) -> tuple[float, ...]:
+    """The colour over paper; at most so dark that ink stays readable on it."""
+    return tuple(1 - _DARKEST * share * (1 - part) for part in to_rgb(colour))
 
 
 def _plain(axes: Axes) -> None:

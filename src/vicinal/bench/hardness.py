@@ -18,6 +18,7 @@ CONDITIONS = {
     "24 classes": "data.classes=24 epochs=70 evaluate_every=12",
 }
 TWINS = {"plain": "", "plain, episodes": "method.batches=episodes method.loss=triplet"}
+TITLES = {"plain": "plain", "plain, episodes": "plain, episodes (ALA's twin)"}
 METHODS = {
     "semi-hard mining": ("", "method.loss=semi_hard"),
     "hardest mining": ("", "method.loss=batch_hard"),
@@ -41,11 +42,12 @@ def hardness() -> Table:
             cells[condition][method] = f"{method}: {condition}"
             rows.add(cells[condition][method], f"{fault} {words}", f"plain{batches}: {condition}")
     rows.add("normalised softmax", "method.loss=normalized_softmax")
+    levels = {title: {condition: f"{twin}: {condition}" for condition in CONDITIONS} for twin, title in TITLES.items()}
     return Table(
         "when_does_hardness_help",
         "When does hardness help?",
         tuple(rows.found),
         network="normalised softmax",
         dim=GROUND.dim,
-        figure=Matrix(cells),
+        figure=Matrix(cells, levels),
     )

@@ -19,7 +19,7 @@ from vicinal.bench.code import fingerprint
 from vicinal.bench.parent import stop_with_parent
 from vicinal.bench.recuts import Fold, SelectOnTest
 from vicinal.bench.tables import Protocol
-from vicinal.errors import ConfigError, VicinalError
+from vicinal.errors import ConfigError, DivergenceError, VicinalError
 from vicinal.files import read_json, write_json
 from vicinal.run_directory import RunDirectory
 from vicinal.training.overrides import apply
@@ -117,7 +117,10 @@ def perform(job: Job, folder: Path) -> list[dict[str, Any]]:
     elif job.kind == "fold":
         fold, folds, seed = job.fold
         recut = replace(recipe, data=Fold(recipe.data, folds, fold, seed, test=False))
-        found = [measuring.held_out(train(job, recut, folder / "run", again=True))]
+        try:
+            found = [measuring.held_out(train(job, recut, folder / "run", again=True))]
+        except DivergenceError as error:  # that these settings do not train is what the trial wanted to know
+            found = [measuring.diverged(str(error))]
     elif job.protocol == "reality_check":
         parts = [
             train(

@@ -65,15 +65,25 @@ def finished(run: RunDirectory, device: str = "auto") -> dict[str, Any]:
 
 
 def held_out(run: RunDirectory) -> dict[str, Any]:
-    """A fold's best score on the classes that it held out, and the step that gave it."""
+    """A fold's Recall@1 on the classes that it held out, after the last step: what ``validation=0`` would train.
+
+    Beside it the best one on the way, and its step: whether fewer steps would have done.
+    """
     results = _results(run)
+    looks = [line["metrics"]["recall@1"] for line in run.metrics() if line["kind"] == "evaluation"]
     return {
         **origin(run),
         "seconds": run.status["seconds"],
         "metrics": row_metrics(results, "trained"),
         "selected": results["selected"],
+        "last": looks[-1],
         "curves": curves(run),
     }
+
+
+def diverged(said: str) -> dict[str, Any]:
+    """A fold whose training ended in NaN: it finds nothing, and says why."""
+    return {"seconds": 0.0, "metrics": {"recall@1": 0.0}, "selected": None, "last": 0.0, "diverged": said}
 
 
 def concatenated(runs: Sequence[RunDirectory], recipe: Recipe) -> dict[str, Any]:

@@ -10,11 +10,8 @@ if TYPE_CHECKING:
     from vicinal.bench.tuning import Trial
 
 
-def next_values(space: Space, known: "Sequence[Trial]", seed: int) -> dict[str, str]:
-    """The settings to try next, given the trials that are done.
-
-    The study is made anew from the journal each time, so nothing else has to be kept for a resume.
-    """
+def require_optuna() -> Any:
+    """The package, or the sentence that says how to come by it."""
     try:
         import optuna
     except ImportError:
@@ -22,6 +19,15 @@ def next_values(space: Space, known: "Sequence[Trial]", seed: int) -> dict[str, 
             "the searcher optuna was asked for, but it is not installed. `pip install 'vicinal[tune]'`, or leave "
             "--searcher out for the random search."
         ) from None
+    return optuna
+
+
+def next_values(space: Space, known: "Sequence[Trial]", seed: int) -> dict[str, str]:
+    """The settings to try next, given the trials that are done.
+
+    The study is made anew from the journal each time, so nothing else has to be kept for a resume.
+    """
+    optuna = require_optuna()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     scales: dict[str, Any] = {key: _distribution(optuna, part) for key, part in space.items()}
     # Seeded by how far the search is: the same seed each time would make the same first draws each time.

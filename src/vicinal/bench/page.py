@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from vicinal.bench.figures import draw, png
 from vicinal.bench.summary import Summary
-from vicinal.bench.wording import cells, columns, command, legend, origins
+from vicinal.bench.wording import best, cells, columns, command, legend, origins
 from vicinal.files import write_text
 from vicinal.reports.series import Chart
 
@@ -35,7 +35,7 @@ def markdown(summary: Summary, *, pictured: bool = False) -> str:
     """The table, its figure, its legend and the commands behind each row."""
     table, heads = summary.table, columns(summary)
     lines = [f"# {plain(table.title)}", ""]
-    lines += [plain(table.says), ""] if table.says else []
+    lines += [f"{plain(said)}\n" for said in (table.says, best(summary)) if said]
     lines += [f"![{plain(table.title)}]({table.name}.png)", ""] if pictured else []
     lines += grid(heads, (cells(summary, row) for row in summary.rows))
     lines += [
@@ -75,6 +75,7 @@ def html(summary: Summary, picture: bytes | None = None) -> str:
         script=Markup(script),
         script_hash=base64.b64encode(sha256(script.encode()).digest()).decode(),
         table=summary.table,
+        best=best(summary),
         picture=None if picture is None else base64.b64encode(picture).decode(),
         command=command(summary.table),
         origins=origins,

@@ -14,6 +14,7 @@ SOFTMAX = "normalised softmax"
 _TRIPLETS, _PAIRS = "method.batches=triplets method.loss=triplet", "method.batches=pairs method.loss=n_pair"
 _EPISODES = "method.batches=episodes method.loss"
 _ALL = "hdml.hardest=none"  # the paper's N-pair tuples: every negative has a synthetic one
+COMBINATIONS = ("triplet + HDML + ALA", "multi-similarity + HDML", "DANML + HDML", "DANML + LoOp", "HTL + HDML")
 # λ = exp(-α J_first / J_avg): chosen for λ of about 1, 0.8, 0.5, 0.2, 0.05 and 0 once the loss has fallen to a third.
 ALPHAS = ("0", "0.07", "0.25", "1", "30")  # and 0.5, with which HDML itself runs
 
@@ -159,7 +160,9 @@ def combinations(ground: Ground) -> Table:
     rows.add("random classes + HDML", f"{near} method.name=hdml", "random classes, one margin")
     rows.add("HTL", f"{near} method.name=htl", "random classes, one margin")
     rows.add("HTL + HDML", f"{near} method.name=htl_hdml", "HTL")
-    return _table("combinations", "Two methods together", rows)
+    table = _table("combinations", "Two methods together", rows)
+    others = tuple(row.name for row in table.rows if row.name not in (*COMBINATIONS, SOFTMAX))
+    return replace(table, best_of={"combinations": COMBINATIONS, "others": others})
 
 
 def headline(ground: Ground) -> Table:

@@ -1,12 +1,14 @@
 """Jobs in processes that stay, some at a time: they share cores or a GPU, outlive failures, and stop resumably."""
 
+import fcntl
 import math
 import os
 import shutil
 import subprocess
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -97,7 +99,7 @@ class Pool:
         waiting = deque(jobs)
         total, running = len(waiting), list[_Running]()
         end = math.inf if minutes is None else time.monotonic() + 60 * minutes
-        with self.console.following(total, 0, title) as follower:
+        with alone_in(self.runs), self.console.following(total, 0, title) as follower:
             try:  # Ctrl-C may come anywhere in here: a worker that is not noted yet sees by itself that nobody asks it
                 while running or (waiting and time.monotonic() < end):
                     while waiting and len(running) < self.slots and time.monotonic() < end:
@@ -141,8 +143,11 @@ class Pool:
         if code == DONE and found.is_file():  # a job can end its process with any code
             lines = read_json(found)
             done(one.job, lines)
-            recall = lines[-1]["metrics"].get("recall@1")
-            self.console.line(f"{name}: " + (f"R@1 {100 * recall:.1f}" if recall is not None else "done"))
+            recall = lines[-1].get("last", lines[-1]["metrics"].get("recall@1"))
+            said = (
+                "diverged" if "diverged" in lines[-1] else f"R@1 {100 * recall:.1f}" if recall is not None else "done"
+            )
+            self.console.line(f"{name}: {said}")
             return
         path = one.folder / "log.txt"
         said = "\n".join(path.read_text(errors="replace").strip().splitlines()[-LAST_LINES:])
@@ -174,6 +179,28 @@ class Pool:
             self._idle.pop().leave()
 
 
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Hold a folder of jobs; refuse where another bench works in it, for both would train in the same run folders.
+
+    The lock is the process's, so one that was killed leaves none behind.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise ConfigError(
+                f"jobs were to run in {folder}, but process {file.read().strip() or 'unknown'} runs its own there. "
+                f"Wait for its end, or give this command another folder (bench: --runs, tune: --out)."
+            ) from None
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield
+
+
 def label(job: Job) -> str:
     """What the console calls a job."""
     part = f" fold {job.fold[0] + 1}/{job.fold[1]}" if job.kind == "fold" else ""
@@ -181,8 +208,11 @@ def label(job: Job) -> str:
 
 
 def threads(slots: int, environment: Mapping[str, str]) -> dict[str, str]:
-    """Thread limits of each of ``slots`` jobs, so that pools do not fight over cores; what the user set stays."""
-    each = str(max(1, (os.cpu_count() or 1) // slots))
+    """Thread limits of each of ``slots`` jobs, so that pools do not fight over cores; what the user set stays.
+
+    OMP_NUM_THREADS of the user is meant for all: torch would follow a larger MKL_NUM_THREADS that we set beside it.
+    """
+    each = environment.get("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // slots)))
     return {name: environment.get(name, each) for name in _THREADS}
 
 

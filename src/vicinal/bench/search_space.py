@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from zlib import crc32
 
 import numpy as np
 
@@ -70,9 +71,16 @@ def parse(words: Sequence[str]) -> tuple[dict[str, Range | Choice], list[str]]:
 
 
 def random_trial(space: Space, seed: int, number: int) -> dict[str, str]:
-    """The values of trial ``number``, a function of seed, number and keys alone: so a search goes on after a stop."""
-    shares = np.random.default_rng([seed, number]).random(len(space))
-    return {key: part.draw(float(share)) for (key, part), share in zip(sorted(space.items()), shares, strict=True)}
+    """The values of trial ``number``, each a function of seed, number and its key alone.
+
+    So a search goes on after a stop, and two spaces that share a range try the same values of it, trial by trial:
+    a method and its plain twin, whatever the method has besides.
+    """
+    return {key: part.draw(_share(key, seed, number)) for key, part in sorted(space.items())}
+
+
+def _share(key: str, seed: int, number: int) -> float:
+    return float(np.random.default_rng([seed, number, crc32(key.encode())]).random())
 
 
 def _range(key: str, text: str) -> Range:

@@ -6,9 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from vicinal.bench.best import Contest, contest, held_out_scores
+from vicinal.bench.learning_curves import learning_curves
 from vicinal.bench.results import Line
 from vicinal.bench.run import Outcome, commits, rows_of
 from vicinal.bench.statistics import (
+    LEVEL,
     Estimate,
     class_bootstrap,
     holm,
@@ -18,11 +21,10 @@ from vicinal.bench.statistics import (
     t_interval,
 )
 from vicinal.bench.tables import BASELINES, UNTRAINED, Row, Table
-from vicinal.reports.series import Chart, Curve
-from vicinal.reports.tables import metric_title
+from vicinal.reports.series import Chart
+from vicinal.training.recipe import find_recipe
 
 CLAIM_SEEDS = 5  # fewer show a difference, but claim none
-MOST_CURVES = 24  # lines that eight colours and three dashes tell apart
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,9 @@ class Difference:
 
     @property
     def claimed(self) -> bool:
-        """Whether the table may say that the row is better: enough seeds, and the interval above 0."""
-        return self.over_seeds.count >= CLAIM_SEEDS and self.over_seeds.above_zero
+        """Whether the table may say that the row is better: enough seeds, the interval above 0, also after Holm."""
+        told = self.p is not None and self.p < 1 - LEVEL
+        return self.over_seeds.count >= CLAIM_SEEDS and self.over_seeds.above_zero and told
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,7 @@ class SummaryRow:
 
     Attributes:
         command: how one seed of it is run; empty for rows without training.
+        held_out: mean Recall@1 on held-out training classes, None where none were held out for it.
         done: seeds that have a result.
         marks: what a reader must not overlook.
         seconds: mean training time.
@@ -64,6 +68,7 @@ class SummaryRow:
     command: str
     scores: Mapping[str, Estimate]
     difference: Difference | None
+    held_out: float | None
     done: int
     wanted: int
     trials: int | None
@@ -78,6 +83,7 @@ class SummaryRow:
 class Summary:
     table: Table
     rows: tuple[SummaryRow, ...]
+    contest: Contest | None
     charts: tuple[Chart, ...]
     hardware: tuple[str, ...]
     notes: tuple[str, ...]
@@ -98,7 +104,8 @@ def summarise(outcome: Outcome) -> Summary:
     if floor is not None:
         rows = [_mark_below(row, first, floor) for row in rows]
     lines = [line for seeds in outcome.lines.values() for line in seeds.values()]
-    return Summary(table, tuple(rows), tuple(_charts(outcome)), tuple(_hardware(lines)), tuple(outcome.notes))
+    charts, notes = tuple(learning_curves(outcome)), tuple(outcome.notes)
+    return Summary(table, tuple(rows), contest(outcome), charts, tuple(_hardware(lines)), notes)
 
 
 def _row(row: Row, outcome: Outcome) -> SummaryRow:
@@ -118,12 +125,18 @@ def _row(row: Row, outcome: Outcome) -> SummaryRow:
         marks.append("step chosen on test")
     if row.twin and any(_rows_of(lines[seed]) != _rows_of(twin) for seed, twin in _shared(row, outcome).items()):
         marks.append("not the twin's data")
+    if row.twin and row.trials and row.trials != (table.row(row.twin).trials or row.trials):
+        marks.append("not as many trials as its twin")
+    if table.tuned and row.recipe and not row.held_out:
+        marks.append("not tuned")
+    held_out = list(held_out_scores(row, outcome).values()) if row.recipe else []
     seconds = [line["seconds"] for line in lines.values()]
     return SummaryRow(
         row.name,
-        " ".join(("vicinal train", row.recipe, *row.overrides)) if row.recipe else "",
+        _command(row, table) if row.recipe else "",
         scores,
         _difference(row, outcome) if row.twin else None,
+        float(np.mean(held_out)) if held_out else None,
         len(lines),
         table.seeds,
         row.trials,
@@ -133,6 +146,15 @@ def _row(row: Row, outcome: Outcome) -> SummaryRow:
         tuple(commits(lines.values())),
         _readings(lines.values()),
     )
+
+
+def _command(row: Row, table: Table) -> str:
+    """How one seed of a row is run: trained as the protocol has it, or by the bench where that cuts the data anew."""
+    if table.protocol in ("reality_check", "authors"):
+        name = table.name.removesuffix(f"-{table.protocol}")
+        return f'vicinal bench {name} --protocol {table.protocol} --rows "{row.name}"'
+    fixed = ("validation=0",) if table.protocol == "final" and find_recipe(row.recipe).validation else ()
+    return " ".join(("vicinal train", row.recipe, *row.overrides, *fixed))
 
 
 def _shared(row: Row, outcome: Outcome) -> dict[int, Line]:
@@ -183,30 +205,6 @@ def _mark_below(row: SummaryRow, metric: str, floor: float) -> SummaryRow:
     if row.name == UNTRAINED or metric not in row.scores or row.scores[metric].mean >= floor:
         return row
     return replace(row, marks=(*row.marks, "below untrained"))
-
-
-def _charts(outcome: Outcome) -> list[Chart]:
-    """Learning curves: a line for each row, its band from the lowest to the highest seed; of many rows none."""
-    if len(outcome.table.rows) > MOST_CURVES:
-        return []
-    found: dict[str, dict[str, Curve]] = {}
-    for row in outcome.table.rows:
-        curves = [line.get("curves", {}) for line in outcome.lines[row.name].values()]
-        for name in dict.fromkeys(name for curve in curves for name in curve):
-            of_seeds = [curve[name] for curve in curves if name in curve]
-            found.setdefault(name, {})[row.name] = _band(of_seeds)
-    return [
-        Chart(f"curve-{place}", metric_title(name), "number" if name == "loss" else "share", lines)
-        for place, (name, lines) in enumerate(sorted(found.items(), key=lambda item: item[0] == "loss"))
-    ]
-
-
-def _band(curves: Sequence[Mapping[str, list[float]]]) -> Curve:
-    """Mean, lowest and highest over seeds, as far as all of them come."""
-    count = min(len(curve["steps"]) for curve in curves)
-    values = np.array([curve["values"][:count] for curve in curves])
-    steps = [float(step) for step in curves[0]["steps"][:count]]
-    return Curve(steps, values.mean(axis=0).tolist(), values.min(axis=0).tolist(), values.max(axis=0).tolist())
 
 
 def _hardware(lines: Sequence[Line]) -> list[str]:

@@ -36,6 +36,7 @@ class Row:
         trials: tuning trials behind its settings, None where they were not counted.
         published: the paper's numbers, as fractions, by metric.
         quick: whether it is among the rows of ``--quick``.
+        held_out: what tuning's folds scored on held-out training classes at these settings; empty if it was not tuned.
     """
 
     name: str
@@ -45,6 +46,16 @@ class Row:
     trials: int | None = None
     published: Mapping[str, float] = field(default_factory=dict)
     quick: bool = False
+    held_out: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What each row of a table has for its tuning: the number of trials, on how many folds, cut and drawn by a seed."""
+
+    trials: int
+    folds: int = 4
+    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -69,10 +80,12 @@ class Matrix:
     """A figure of differences to the twin: one line for each condition, one column for each method.
 
     Attributes:
-        cells: by condition, then by method, the row's name.
+        cells: by condition, then by method, the row's name. Conditions whose last word is the same belong together.
+        levels: columns of plain rows, whose own score stands beside: by title, then by condition, the row's name.
     """
 
     cells: Mapping[str, Mapping[str, str]]
+    levels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -90,6 +103,8 @@ class Table:
         seeds: how many, from 0 on; a claim needs 5.
         quick_overrides: settings of ``--quick`` on top of each row's.
         figure: what the page shows besides, drawn from the results.
+        best_of: kinds of rows, by name; the best of each is named, chosen by held-out classes and never by the test.
+        tuned: how its rows were tuned, where they were (``table_tuning``).
     """
 
     name: str
@@ -103,6 +118,8 @@ class Table:
     says: str = ""
     quick_overrides: tuple[str, ...] = ()
     figure: Readings | Matrix | None = None
+    best_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    tuned: Budget | None = None
 
     def row(self, name: str) -> Row:
         found = {row.name: row for row in self.rows}
@@ -120,7 +137,7 @@ class Table:
         there = {row.name for row in rows}
         rows = tuple(replace(row, twin=row.twin if row.twin in there else None) for row in rows)
         name, title = f"{self.name}-quick", f"{self.title}, reduced"
-        return replace(self, name=name, title=title, rows=rows, seeds=2, says="", figure=None)
+        return replace(self, name=name, title=title, rows=rows, seeds=2, says="", figure=None, best_of={})
 
     def under(self, protocol: str) -> "Table":
         """The same rows under another protocol, as a table of its own."""
@@ -152,7 +169,7 @@ class Table:
                 self.row(row.twin)
             if not row.recipe.endswith(".py") and row.recipe not in known:
                 raise ConfigError(f"row {row.name!r} of table {self.name!r}: " + unknown("recipe", row.recipe, known))
-        for name in self._drawn():
+        for name in (*self._drawn(), *(name for names in self.best_of.values() for name in names)):
             self.row(name)
         return self
 
@@ -161,8 +178,8 @@ class Table:
         match self.figure:
             case Readings(rows=rows, level=level):
                 return [*rows, *([] if level is None else [level])]
-            case Matrix(cells=cells):
-                return [name for line in cells.values() for name in line.values()]
+            case Matrix(cells=cells, levels=levels):
+                return [name for line in (*cells.values(), *levels.values()) for name in line.values()]
         return []
 
 

@@ -1,10 +1,12 @@
 """Tuning: settings by class-disjoint cross-validation on the training classes; test records are left out of the data.
 
 Trial 0 is the recipe as it stands, so that no search ends below its start. A trial's score is the mean over folds of
-the best Recall@1 on the classes that the fold held out. The best of many trials is chosen because it is the best, so
-its score is a little too high; what counts is the test of ``vicinal train RECIPE validation=0 CHOSEN``.
+Recall@1 on the classes that the fold held out, after the last step: ``vicinal train RECIPE validation=0 CHOSEN`` tests
+that one, too, so the number of steps is a setting like others (``epochs=2,5,10``). A fold that diverged scores 0. The
+best of many trials is chosen because it is the best, so its score is a little too high; what counts is the test.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import Any, Literal
 
 from vicinal.bench import results
 from vicinal.bench.job import Job
+from vicinal.bench.optuna_search import next_values, require_optuna
 from vicinal.bench.pool import Pool
 from vicinal.bench.search_space import Choice, Range, Space, random_trial
 from vicinal.bench.statistics import Estimate, spread_of, t_interval
@@ -50,6 +53,8 @@ class Search:
             raise ConfigError(f"tuning takes 1 trial and 2 folds at least, but {self.trials} and {self.folds} came.")
         if self.searcher not in ("random", "optuna"):
             raise ConfigError(f"the searcher is random or optuna, but {self.searcher!r} came.")
+        if self.searcher == "optuna":
+            require_optuna()
         for number in range(min(2, self.trials)):  # refuses unknown settings and wrong types before anything runs
             values = {} if number == 0 else random_trial(self.space, self.seed, number)
             self.job(number, 0, values).resolved()
@@ -60,13 +65,14 @@ class Search:
         return Job(f"trial {number}", "fold", self.recipe, words, self.seed, fold=(fold, self.folds, self.seed))
 
     def describe(self) -> dict[str, Any]:
-        space = {key: asdict(part) for key, part in sorted(self.space.items())}
-        return {**asdict(self), "fixed": list(self.fixed), "space": space}
+        """The search as its file has it: JSON knows lists where we have tuples."""
+        described = {**asdict(self), "space": {key: asdict(part) for key, part in sorted(self.space.items())}}
+        return dict(json.loads(json.dumps(described)))
 
 
 @dataclass
 class Trial:
-    """One choice of settings and what its folds scored."""
+    """One choice of settings, what its folds scored, and after how many epochs each was at its best."""
 
     number: int
     values: dict[str, str]
@@ -86,7 +92,7 @@ class Chosen:
         score: mean over folds with its interval; a little too high, for it was chosen by it.
         spread: standard deviation over folds.
         alike: for each setting the values of all trials within one standard error of the best: how much it matters.
-        epochs: by fold, after which epoch the score was reached.
+        epochs: by fold, after which epoch it was at its best; 0 if it diverged.
     """
 
     trial: Trial
@@ -117,8 +123,8 @@ def tune(search: Search, folder: Path, *, slots: int, console: Console) -> Chose
                     "values": trial.values,
                     "fold": job.fold[0],
                     **{key: found[0][key] for key in ("commit", "hardware", "created", "seconds", "wall")},
-                    "score": found[0]["selected"]["value"],
-                    "epoch": found[0]["selected"]["epoch"] + 1,
+                    "score": found[0]["last"],
+                    "epoch": 0 if "diverged" in found[0] else found[0]["selected"]["epoch"] + 1,
                 }
                 results.append(journal, line)
                 _take(trials, line)
@@ -163,8 +169,6 @@ def _batches(search: Search, trials: Mapping[int, Trial]) -> Iterator[list[Trial
         drawn = (Trial(n, random_trial(search.space, search.seed, n)) for n in range(1, search.trials))
         yield [first, *drawn]
         return
-    from vicinal.bench.optuna_search import next_values
-
     yield [first]
     for number in range(1, search.trials):
         # A trial begun before a stop keeps its values; the searcher would by now propose others.

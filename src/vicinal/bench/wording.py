@@ -4,11 +4,8 @@ from collections.abc import Sequence
 
 from vicinal.bench.statistics import Estimate
 from vicinal.bench.summary import CLAIM_SEEDS, Difference, Summary, SummaryRow
-from vicinal.bench.tables import PROTOCOLS, Table
+from vicinal.bench.tables import PROTOCOLS, Budget, Table
 from vicinal.reports.tables import MISSING, metric_title
-
-WIDEST = 9  # columns of a short table; a wider one is cut down to these and its first metric
-_KEPT = ("map@r", "nmi", "f1")
 
 
 def score(estimate: Estimate | None) -> str:
@@ -54,6 +51,7 @@ def probability(p: float | None) -> str:
 def columns(summary: Summary) -> list[str]:
     """The heads of the printed table."""
     heads = ["row", *(metric_title(metric) for metric in summary.table.metrics)]
+    heads += ["held out"] if _has_held_out(summary) else []
     if any(row.difference for row in summary.rows):
         first = metric_title(summary.table.metrics[0])
         heads += [f"{first} to twin", "over classes", "p (Holm)", "shows from"]
@@ -65,8 +63,10 @@ def columns(summary: Summary) -> list[str]:
 def cells(summary: Summary, row: SummaryRow) -> list[str]:
     """One printed line, as long as ``columns``."""
     texts = [row.name, *(score(row.scores.get(metric)) for metric in summary.table.metrics)]
+    if _has_held_out(summary):
+        texts.append(MISSING if row.held_out is None else f"{100 * row.held_out:.1f}")
     if any(other.difference for other in summary.rows):
-        texts += _difference(row.difference)
+        texts += difference_texts(row.difference)
     if any(other.published for other in summary.rows):
         texts.append(", ".join(f"{metric_title(name)} {100 * x:.1f}" for name, x in row.published.items()) or MISSING)
     trials = MISSING if row.trials is None else str(row.trials)
@@ -85,64 +85,58 @@ def legend(summary: Summary) -> list[str]:
             "To twin: the mean of the paired differences to the plain twin with the same seeds, its 95 % interval over "
             "seeds, and the interval of the Recall@1 difference over test classes drawn anew (bootstrap). p is of the "
             "paired t-test, corrected by Holm over the table. Shows from: the true difference that this many seeds "
-            f"would find in 4 of 5 cases. A claim needs {CLAIM_SEEDS} seeds and an interval above 0."
+            f"would find in 4 of 5 cases. A claim (✓) needs {CLAIM_SEEDS} seeds, an interval above 0 and p below 0.05."
+        )
+    if table.tuned:
+        said.append(tuning(table.tuned))
+    if _has_held_out(summary):
+        whose = "folds of the chosen trial" if table.tuned else "seeds, of the step that was tested"
+        said.append(
+            f"Held out: Recall@1 on held-out training classes, mean over the {whose}. What is best is chosen by it."
         )
     said.append("Trials: how many settings were tried before these were chosen, on held-out training classes.")
     return said
 
 
-def short_columns(summary: Summary) -> list[str]:
-    """The heads of the table that a document or a terminal has room for; the page has all."""
-    first = metric_title(summary.table.metrics[0])
-    heads = ["row", *(metric_title(metric) for metric in _short_metrics(summary))]
-    heads += ["twin", f"{first} to twin"] if _has_twins(summary) else []
-    heads += ["published"] if _has_published(summary) else []
-    heads += ["trials"] if len(_trials(summary)) > 1 else []
-    return [*heads, "seeds"]
+def tuning(budget: Budget) -> str:
+    """How the rows of a tuned table came by their settings."""
+    return (
+        f"Tuned: of each row {budget.trials} settings were tried, its own first, on {budget.folds} class-disjoint "
+        "folds of the training classes, rate, steps and margin in the same ranges for a method and its twin; the best "
+        "by Recall@1 after the last step was trained on all training classes and tested once."
+    )
 
 
-def short_cells(summary: Summary, row: SummaryRow) -> list[str]:
-    """One line of the short table, as long as ``short_columns``; what must not be overlooked stands with the seeds."""
-    texts = [row.name, *(score(row.scores.get(metric)) for metric in _short_metrics(summary))]
-    if _has_twins(summary):
-        texts += [MISSING if row.difference is None else row.difference.twin, _difference(row.difference)[0]]
-    if _has_published(summary):
-        value = row.published.get(summary.table.metrics[0])
-        texts.append(MISSING if value is None else f"{100 * value:.1f}")
-    if len(_trials(summary)) > 1:
-        texts.append(MISSING if row.trials is None else str(row.trials))
-    complete = (str(row.done),) if row.done >= row.wanted else ()
-    return [*texts, "; ".join((*complete, *row.marks))]
-
-
-def short_legend(summary: Summary) -> str:
-    """What the short table's columns mean, in a paragraph."""
-    table, first = summary.table, metric_title(summary.table.metrics[0])
-    said = [
-        f"Per cent, mean ± half of the 95 % interval over seeds; protocol `{table.protocol}`: "
-        f"{PROTOCOLS[table.protocol]}."
-    ]
-    if _has_twins(summary):
-        said.append(
-            f"To twin: the mean paired difference in {first} with its 95 % interval over seeds; ✓ needs {CLAIM_SEEDS} "
-            "seeds and an interval above 0."
+def best(summary: Summary) -> str:
+    """Which rows held-out classes choose, and how these do on the test classes; empty for a table that asks nothing."""
+    found = summary.contest
+    if found is None:
+        return ""
+    if found.lacking:
+        few = ", ".join(found.lacking[:3]) + (" and others" if len(found.lacking) > 3 else "")
+        name = summary.table.name.removesuffix("-tuned").removesuffix(f"-{summary.table.protocol}")
+        return (
+            f"Which row is the best is not chosen yet: {few} have no held-out score of their own; "
+            f"`vicinal bench {name} --trials 1` gives each row one."
         )
-    if _has_published(summary):
-        said.append(f"Published: the paper's own {first} on these images.")
-    trials = _trials(summary)
-    if trials == [None]:
-        said.append("Trials behind the rows' settings were not counted.")
-    elif len(trials) == 1:
-        said.append(f"Trials behind each row's settings, on held-out training classes: {trials[0]}.")
-    else:
-        said.append("Trials: settings tried before these were chosen, on held-out training classes.")
-    return " ".join(said)
+    first = metric_title(summary.table.metrics[0])
+    named = "; ".join(
+        f"of the {one.kind} {one.row} (held out {100 * one.held_out:.1f}, test {first} {score(one.test)})"
+        for one in found.best
+    )
+    last = (
+        f". On the test classes the first is {interval(found.difference)} from the second" if found.difference else ""
+    )
+    return f"Chosen on held-out training classes: {named}{last}."
 
 
 def command(table: Table) -> str:
     """How a table is run, or its reduced form, or under another protocol than it says itself."""
     name, options = table.name, f"--seeds {table.seeds}"
-    if name.endswith(f"-{table.protocol}"):
+    if table.tuned:
+        folds = "" if table.tuned.folds == Budget(1).folds else f" --folds {table.tuned.folds}"
+        name, options = name.removesuffix("-tuned"), f"--trials {table.tuned.trials}{folds} {options}"
+    elif name.endswith(f"-{table.protocol}"):
         name, options = name.removesuffix(f"-{table.protocol}"), f"--protocol {table.protocol} {options}"
     if name.endswith("-quick"):
         name, options = name.removesuffix("-quick"), f"--quick {options}"
@@ -160,28 +154,12 @@ def origins(commits: Sequence[str]) -> str:
     return "; ".join([*said, f"code {', '.join(codes)}"] if codes else said) or MISSING
 
 
-def _short_metrics(summary: Summary) -> tuple[str, ...]:
-    metrics = summary.table.metrics
-    others = 2 + 2 * _has_twins(summary) + _has_published(summary) + (len(_trials(summary)) > 1)
-    if others + len(metrics) <= WIDEST:
-        return metrics
-    return tuple(metric for metric in metrics if metric in (metrics[0], *_KEPT))
+def _has_held_out(summary: Summary) -> bool:
+    return any(row.held_out is not None for row in summary.rows)
 
 
-def _has_twins(summary: Summary) -> bool:
-    return any(row.difference for row in summary.rows)
-
-
-def _has_published(summary: Summary) -> bool:
-    return any(summary.table.metrics[0] in row.published for row in summary.rows)
-
-
-def _trials(summary: Summary) -> list[int | None]:
-    """The different numbers of trials of the rows that train."""
-    return list(dict.fromkeys(row.trials for row in summary.rows if row.command))
-
-
-def _difference(difference: Difference | None) -> Sequence[str]:
+def difference_texts(difference: Difference | None) -> Sequence[str]:
+    """Over seeds, over classes, p, and the smallest effect that would have shown."""
     if difference is None:
         return (MISSING,) * 4
     found = interval(difference.over_seeds) + (" ✓" if difference.claimed else "")

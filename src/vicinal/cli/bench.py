@@ -1,7 +1,7 @@
 """``vicinal bench``: a table of rows and seeds, run by one command."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -37,6 +37,11 @@ def bench(
     protocol: Annotated[
         str | None, typer.Option(help="validation, final, reality_check or authors; default as the table says.")
     ] = None,
+    trials: Annotated[
+        int | None,
+        typer.Option(help="Tune each row first, with so many settings on folds of the training classes."),
+    ] = None,
+    folds: Annotated[int, typer.Option(help="Of --trials.")] = 4,
     fresh: Annotated[bool, typer.Option("--fresh", help="Use results of this very code only.")] = False,
     add: Annotated[
         list[Path] | None, typer.Option(help="Record this finished run as a result of its row first; may come often.")
@@ -49,8 +54,9 @@ def bench(
     """Run tables (rows x seeds) side by side, go on where they stopped, and write their results and pages.
 
     Each seed is run for all tables before the next one, and a row of several tables once. Ctrl-C stops all runs so that
-    the same command goes on with them. A run that fails is reported with its last lines, and the rest goes on. Exit 1
-    if a run failed or a row of --quick left its recorded value.
+    the same command goes on with them. A run that fails is reported with its last lines, and the rest goes on. With
+    --trials a method and its twin are tuned alike before anything is tested, as table TABLE-tuned. Exit 1 if a run
+    failed, trials are missing, or a row of --quick left its recorded value.
     """
     from vicinal.bench.catalogue import TABLES, find_table
 
@@ -65,8 +71,9 @@ def bench(
     from vicinal.bench.page import write_pages
     from vicinal.bench.quick import RECORDED, departures, quick_tables
     from vicinal.bench.run import adopt, check_rows, collect
+    from vicinal.bench.short_table import short_cells, short_columns
     from vicinal.bench.summary import summarise
-    from vicinal.bench.wording import short_cells, short_columns
+    from vicinal.bench.wording import best
     from vicinal.errors import ConfigError
 
     end = None if minutes is None else time.monotonic() + 60 * minutes
@@ -79,7 +86,17 @@ def bench(
         raise ConfigError("--rows limits what is run, but --page runs nothing. Leave one of them out.")
     check_rows(wanted, rows or ())
     if into is not None:
-        check_markers(into, (one.name for one in wanted))
+        check_markers(into, (one.name if trials is None else f"{one.name}-tuned" for one in wanted))
+    if trials is not None:
+        if protocol not in (None, "final"):
+            raise ConfigError(
+                f"--trials chooses settings and steps on folds, then trains on all training classes and tests once "
+                f"(protocol final), but --protocol {protocol} came. Leave one of them out."
+            )
+        end = time.monotonic() if page_only else end
+        wanted = _tuned(
+            wanted, trials, folds, results, runs, rows=rows or (), jobs=jobs, end=end, data=data, fresh=fresh
+        )
     for one in wanted:
         for run in add or []:
             typer.echo(f"{run}: recorded as {adopt(one, run, results)}")
@@ -91,6 +108,8 @@ def bench(
     for summary in summaries:
         text, page = write_pages(summary, results)
         print_fitting(summary.table.title, short_columns(summary), [short_cells(summary, row) for row in summary.rows])
+        if said := best(summary):
+            typer.echo(said)
         typer.echo(f"page: {page} and {text.name}; results: {results / summary.table.name}.jsonl")
     if into is not None:
         write_into(into, summaries, results)
@@ -102,6 +121,48 @@ def bench(
             failed = True
     if failed:
         raise typer.Exit(1)
+
+
+def _tuned(
+    tables: "Sequence[Table]",
+    trials: int,
+    folds: int,
+    results: Path,
+    runs: Path,
+    *,
+    rows: Sequence[str],
+    jobs: int | None,
+    end: float | None,
+    data: str,
+    fresh: bool,
+) -> "list[Table]":
+    """The tables at the settings that their trials chose; ends here while trials are missing."""
+    from vicinal.bench.pool import slots_here
+    from vicinal.bench.table_tuning import tune_table
+    from vicinal.bench.tables import Budget
+    from vicinal.training.console import Console
+
+    console = Console()
+    try:
+        found = [
+            tune_table(
+                *(table, Budget(trials, folds), results, runs),
+                slots=slots_here() if jobs is None else jobs,
+                console=console,
+                rows=rows,
+                minutes=None if end is None else (end - time.monotonic()) / 60,
+                data=data,
+                fresh=fresh,
+            )
+            for table in tables
+        ]
+    except KeyboardInterrupt:
+        console.line("stopped in the middle of the trials; the same command goes on")
+        raise
+    whole = [table for table in found if table is not None]
+    if len(whole) < len(found):
+        raise typer.Exit(1)
+    return whole
 
 
 def _adjusted(table: "Table", seeds: int | None, protocol: str | None) -> "Table":
@@ -160,21 +221,24 @@ def print_fitting(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]
     print_grid(title, [heads[place] for place in kept], [[row[place] for place in kept] for row in rows])
 
 
-def print_grid(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table in the terminal; nothing in it is taken for markup."""
+def print_grid(
+    title: str, heads: Sequence[str], rows: Iterable[Sequence[str]], *, unbroken: Collection[int] = (0,)
+) -> None:
+    """A table in the terminal; nothing in it is taken for markup. The columns at ``unbroken`` keep to one line."""
     from rich import box
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
+
+    from vicinal.cli.tables import terminal
 
     grid = Table(box=box.SIMPLE_HEAD, title=escape(title), title_justify="left", padding=(0, 1, 0, 0))
     for place, head in enumerate(heads):
         grid.add_column(
             escape(head),
             justify="left" if place in (0, len(heads) - 1) else "right",
-            no_wrap=place == 0,
+            no_wrap=place in unbroken,
             overflow="fold",
         )
     for row in rows:
         grid.add_row(*map(escape, row))
-    Console().print(grid)
+    terminal().print(grid)

@@ -17,7 +17,8 @@ def compare(
     """Hold runs against those of the first one's recipe and settings, paired by seed and by test class.
 
     Runs that differ in their seed alone are one row. With two shared seeds or more there is an interval over seeds and
-    a test; the interval over test classes drawn anew (of Recall@1) needs one run on each side.
+    a test; the interval over test classes drawn anew (of Recall@1) needs one run on each side. Runs that were tested on
+    other records are refused; other training records or another protocol are said.
     """
     from dataclasses import asdict
 
@@ -38,12 +39,13 @@ def compare(
                 "over_classes": asdict(line.over_classes) if line.over_classes else None,
                 "p": line.p,
                 "smallest": line.smallest,
+                "notes": list(line.notes),
             }
             for line in lines
         ]
         typer.echo(json.dumps({"metric": metric, "rows": found}, indent=2))
         return
-    heads = ["runs", metric_title(metric), "difference", "over classes (R@1)", "p (Holm)", "shows from", "seeds"]
+    heads = ["runs", metric_title(metric), "difference", "over classes", "p", "from", "seeds"]
     rows = [
         [
             line.group.name,
@@ -52,8 +54,15 @@ def compare(
             interval(line.over_classes),
             probability(line.p),
             MISSING if line.smallest is None else f"{100 * line.smallest:.1f}",
-            f"{len(line.group.runs)}, {len(line.seeds)} paired" if line.seeds else str(len(line.group.runs)),
+            f"{len(line.seeds)} of {len(line.group.runs)}" if line.seeds else str(len(line.group.runs)),
         ]
         for line in lines
     ]
-    print_grid("differences to the first row, in points", heads, rows)
+    print_grid("differences to the first row, in points", heads, rows, unbroken=range(1, len(heads)))
+    typer.echo(
+        "95 % intervals over paired seeds, and of Recall@1 over test classes; p after Holm's correction; from: the "
+        "smallest difference that these seeds would show; seeds: paired, of all."
+    )
+    for line in lines:
+        for note in line.notes:
+            typer.secho(f"{line.group.name}: {note}; the difference may come from that", fg="yellow")

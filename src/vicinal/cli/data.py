@@ -1,18 +1,25 @@
 """``vicinal data``: look at data before training on it, and carry it to another machine."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vicinal.cli.examples import epilog
+
 if TYPE_CHECKING:
     from vicinal.data.transforms import ImageTransform
 
-app = typer.Typer(no_args_is_help=True, help="Look at data before training on it; carry it to another machine.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Look at data before training on it; carry it to another machine.",
+    epilog=epilog("data"),
+)
 
 
-@app.command()
+@app.command(epilog=epilog("check"))
 def check(
     path: Annotated[str, typer.Argument(metavar="PATH", help="Folder of class folders, table, or array file.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
@@ -33,7 +40,7 @@ def check(
     raise typer.Exit(0 if found.ok else 1)
 
 
-@app.command()
+@app.command(epilog=epilog("pack"))
 def pack(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="Images: folder of class folders, table, or set.")],
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the parts go.")],
@@ -73,10 +80,10 @@ def pack(
         )
     total = sum(file.stat().st_size for file in files)
     typer.echo(f"{len(records)} images of {records.name}: {len(files)} files, {total / 1e6:.1f} MB in {folder}")
-    typer.echo(f"Carry the whole folder; there, name it as data: vicinal train --data {folder.name}/")
+    typer.echo(f"Carry the whole folder; there, name it as data: vicinal train --data {shlex.quote(folder.name + '/')}")
 
 
-@app.command()
+@app.command(epilog=epilog("unpack"))
 def unpack(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder that `data pack` wrote.")],
     to: Annotated[Path, typer.Argument(metavar="TO", help="Where the image files go; new or empty.")],

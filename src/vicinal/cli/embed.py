@@ -10,7 +10,9 @@ ROLES: dict[str, Literal["query", "gallery"]] = {"query": "query", "gallery": "g
 
 def embed(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
-    data: Annotated[str, typer.Argument(metavar="DATA", help="Folder of class folders, table or array file.")],
+    data: Annotated[
+        str, typer.Argument(metavar="DATA", help="Folder of images or of class folders, image, table or array file.")
+    ],
     out: Annotated[Path, typer.Option(help="The .npz to write.")] = Path("embeddings.npz"),
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     batch_size: Annotated[int, typer.Option(help="Rows at a time.")] = 256,
@@ -21,10 +23,14 @@ def embed(
         typer.Option(help="query or gallery, for a model with a network for each; default: the data's own roles."),
     ] = None,
 ) -> None:
-    """Embed DATA with the model of RUN: an .npz with `embeddings`, `labels`, `classes` and `names`."""
+    """Embed DATA with the model of RUN: an .npz with `embeddings`, `labels`, `classes` and `names`.
+
+    Images without class folders are rows of one class, named like their folder.
+    """
     import numpy as np
 
     from vicinal.data import open_path
+    from vicinal.data.folder import without_labels
     from vicinal.errors import ConfigError, unknown
     from vicinal.evaluation.encoder import Encoder
     from vicinal.files import write_arrays
@@ -32,12 +38,14 @@ def embed(
     from vicinal.training.console import Console
     from vicinal.training.experiment import pick_device
 
+    if out.suffix.lower() != ".npz":
+        raise ConfigError(f"embeddings are written as .npz, but --out {out} came. Let the name end in .npz.")
     encoder = Encoder.load(RunDirectory.open(run), pick_device(device))
     if role is not None:
         if role not in ROLES:
             raise ConfigError(unknown("role", role, ROLES))
         encoder = encoder.stream(ROLES[role])
-    records = open_path(data).load()
+    records = without_labels(data) or open_path(data).load()
     with Console().following(len(records), 0, "embedding") as follower:
         embedded = encoder.embed(
             records, batch_size=batch_size, workers=workers, skip_corrupt=skip_corrupt, progress=follower.advance

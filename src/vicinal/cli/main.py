@@ -1,7 +1,11 @@
 """The ``vicinal`` command: finds the subcommand, prints refusals without a traceback."""
 
+import errno
+import inspect
+import os
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -12,6 +16,7 @@ from vicinal.cli.data import app as data
 from vicinal.cli.dedupe import dedupe
 from vicinal.cli.embed import embed
 from vicinal.cli.evaluate import evaluate
+from vicinal.cli.examples import epilog
 from vicinal.cli.export import export
 from vicinal.cli.index import index
 from vicinal.cli.recipes import recipes
@@ -27,7 +32,9 @@ app = typer.Typer(
     invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings={"color": False if os.environ.get("NO_COLOR") else None},  # which typer alone does not heed
     help="Metric learning in which hardness is a quantity one can see and steer.",
+    epilog=epilog("vicinal"),
 )
 
 
@@ -38,6 +45,11 @@ def _main(version: Annotated[bool, typer.Option("--version", help="Print the ver
 
         typer.echo(f"vicinal {vicinal.__version__}")
         raise typer.Exit
+
+
+def _flowing(command: Callable[..., None]) -> str:
+    """The docstring with its lines joined, for the terminal to break where it ends."""
+    return "\n\n".join(" ".join(part.split()) for part in (inspect.getdoc(command) or "").split("\n\n"))
 
 
 for command in (
@@ -56,7 +68,7 @@ for command in (
     export,
     serve,
 ):
-    app.command()(command)
+    app.command(help=_flowing(command), epilog=epilog(command.__name__))(command)
 app.add_typer(data, name="data")
 
 REFUSED, INTERRUPTED = 2, 130  # as the shell's own conventions have them
@@ -67,7 +79,16 @@ def run() -> None:
     try:
         app()
     except VicinalError as error:
-        typer.secho(f"error: {error}", fg="red", err=True)
-        sys.exit(REFUSED)
+        _refuse(str(error))
+    except OSError as error:
+        if error.filename is None and error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise  # no file that the system refuses us, so a mistake of our own
+        place = error.filename or "the disk"
+        _refuse(f"{place} cannot be used: {error.strerror}. Check the path, its rights and the room there.")
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+
+
+def _refuse(message: str) -> NoReturn:
+    typer.secho(f"error: {message}", fg="red", err=True, color=False if os.environ.get("NO_COLOR") else None)
+    sys.exit(REFUSED)

@@ -74,11 +74,12 @@ def search(
 
 def _print(answer: "Answer") -> None:
     from rich import box
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    console = Console()
+    from vicinal.cli.tables import terminal
+
+    console = terminal()
     if not answer.matches:
         nearest = answer.beyond
         console.print(
@@ -87,7 +88,8 @@ def _print(answer: "Answer") -> None:
             else f"no match: the nearest, {escape(nearest.item.path)}, lies at {nearest.distance:.4f}."
         )
         return
-    grid = Table(box=box.SIMPLE_HEAD, title=escape(f"nearest to {answer.query.title}"), title_justify="left")
+    console.print(escape(f"nearest to {answer.query.title}"), highlight=False)
+    grid = Table(box=box.SIMPLE_HEAD)
     for name in ("distance", "id", "label", "path"):
         grid.add_column(name, justify="right" if name in ("distance", "id") else "left", overflow="fold")
     for match in answer.matches:
@@ -97,7 +99,7 @@ def _print(answer: "Answer") -> None:
 
 
 def _write_sheet(snapshot: "Snapshot", answer: "Answer", files: list[Path], out: Path) -> None:
-    from vicinal.data.records import read_image
+    from vicinal.data.images import read_image
     from vicinal.errors import ConfigError
     from vicinal.files import write_atomically
     from vicinal.search.contact_sheet import Tile, contact_sheet, item_tile

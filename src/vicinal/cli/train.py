@@ -45,7 +45,7 @@ def train(
     data: Annotated[
         str | None, typer.Option(help="Your data: folder, table or array file; without a recipe, one is chosen.")
     ] = None,
-    run: Annotated[Path | None, typer.Option(help="Folder to write; default runs/RECIPE-DATE.")] = None,
+    run: Annotated[Path | None, typer.Option(help="Folder to write; default: a new one in runs/.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with this interrupted run.")] = None,
     processes: Annotated[
         int | None, typer.Option(help="Train in this many processes on this machine, one GPU or some cores each.")
@@ -106,7 +106,7 @@ def _chosen(name: str | None, data: str | None, overrides: list[str], console: "
             console.line(reason)
         return choice.name, choice.recipe
     if name is not None and not name.endswith(".py") and name not in packaged_recipes() and Path(name).exists():
-        raise ConfigError(f"{name} is data, not a recipe. Train on it with `vicinal train --data {name}`.")
+        raise ConfigError(f"{name} is data, not a recipe. Train on it with `vicinal train --data {shlex.quote(name)}`.")
     name = name or DEFAULT_RECIPE
     return name, apply(find_recipe(name), overrides if data is None else [f"data={data}", *overrides])
 

@@ -19,14 +19,14 @@ def tune(
     trials: Annotated[int, typer.Option(help="Settings to try, the recipe's own among them.")] = 20,
     folds: Annotated[int, typer.Option(help="Class-disjoint folds of the training classes.")] = 4,
     seed: Annotated[int, typer.Option(help="Of folds, draws and runs.")] = 0,
-    searcher: Annotated[str, typer.Option(help="random, or optuna (an extra: vicinal[tune]).")] = "random",
+    searcher: Annotated[str, typer.Option(help="random, or optuna (an extra: vicinal\\[tune]).")] = "random",
     jobs: Annotated[int | None, typer.Option(help="Runs at a time; default one per core, 4 on a GPU.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder to write and go on in; default runs/tune/RECIPE.")] = None,
 ) -> None:
     """Choose settings by k-fold cross-validation over training classes; test classes have no part in it.
 
-    The same command goes on after a stop; a larger --trials adds trials. Give a method and its plain twin the same
-    number of trials.
+    The same command goes on after a stop; a larger --trials adds trials. `vicinal bench TABLE --trials N` tunes all
+    rows of a table, a method and its plain twin alike.
     """
     from typing import cast
 
@@ -37,11 +37,17 @@ def tune(
     from vicinal.bench.wording import score
     from vicinal.training.console import Console
 
+    _refuse_table(recipe)
     space, fixed = parse(settings or [])
     search = Search(recipe, (*fixed, *(fix or [])), space, trials, folds, seed, cast(Searcher, searcher))
     folder = out or Path("runs/tune") / Path(recipe).stem
     slots = slots_here() if jobs is None else jobs
-    chosen = search_settings(search, folder, slots=slots, console=Console())
+    console = Console()
+    try:
+        chosen = search_settings(search, folder, slots=slots, console=console)
+    except KeyboardInterrupt:
+        console.line(f"stopped. The same command goes on; what is there: {folder / 'trials.jsonl'}")
+        raise
 
     typer.secho(f"trial {chosen.trial.number} of {trials}, {folds} folds", bold=True)
     if not chosen.trial.values:
@@ -49,6 +55,17 @@ def tune(
     for key, value in chosen.trial.values.items():
         typer.echo(f"  {key} = {value}   (as good within one standard error: {', '.join(chosen.alike[key])})")
     typer.echo(f"  held-out R@1 {score(chosen.score)} (95 % over folds), standard deviation {100 * chosen.spread:.1f}")
-    typer.echo(f"  reached after epochs {', '.join(map(str, chosen.epochs))}")
+    typer.echo(f"  after the last epoch; the folds were best after {', '.join(map(str, chosen.epochs))}")
     typer.echo(f"train and test it: {command(search, chosen)}")
     typer.echo(f"all trials: {folder / 'trials.jsonl'}; the choice: {folder / 'tuning.json'}")
+
+
+def _refuse_table(name: str) -> None:
+    from vicinal.bench.catalogue import TABLES
+    from vicinal.errors import ConfigError
+    from vicinal.training.listing import packaged_recipes
+
+    if name not in packaged_recipes() and any(table.name == name for table in TABLES):
+        raise ConfigError(
+            f"a recipe is tuned, but {name} is a table. `vicinal bench {name} --trials 20` tunes all its rows alike."
+        )

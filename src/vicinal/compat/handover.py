@@ -80,7 +80,7 @@ def feature_steps(transform: FeatureTransform, embedder: Embedder) -> list[dict[
 
 def _decode(grey: bool) -> dict[str, Any]:
     words = (
-        "Decode the image to RGB, 8 bits a channel, first row at the top. Do not turn it by its EXIF orientation. Drop "
+        "Decode the image to RGB, 8 bits a channel, first row at the top, turned upright by its EXIF orientation. Drop "
         "an alpha channel without blending. Bring 16-bit pixels to 8 bits by whole division by 256. "
     )
     words += (

@@ -1,5 +1,6 @@
 """Data: labelled records and where they come from, transforms, and the loader that makes batches of them."""
 
+import os
 from pathlib import Path
 
 from vicinal.data.arrays import Arrays
@@ -11,6 +12,7 @@ from vicinal.data.cross_view import CrossView
 from vicinal.data.cub import CUB
 from vicinal.data.folder import Folder
 from vicinal.data.glyphs import Glyphs
+from vicinal.data.images import read_image
 from vicinal.data.inshop import InShop
 from vicinal.data.loader import load, load_all
 from vicinal.data.location import data_root, existing, expanded
@@ -29,7 +31,6 @@ from vicinal.data.records import (
     Records,
     Source,
     Split,
-    read_image,
 )
 from vicinal.data.residency import Residency, resident_if_it_fits
 from vicinal.data.resident import Resident
@@ -53,12 +54,14 @@ def open_path(path: str | Path) -> Dataset:
     A folder with the lists or archives of a published set is that set, one that ``pack`` wrote is what was packed, any
     other a folder of class folders; ``.csv`` and ``.tsv`` are tables of image paths, or of pairs of them where they
     have a column ``query_path``; ``.npz`` holds feature vectors; ``.parquet`` is a table where it has such columns,
-    else vectors. The word ``glyphs`` names the embedded set.
+    else vectors. The word ``glyphs`` names the embedded set. ``$VICINAL_DATA`` and ``~`` stay as they are written, any
+    other path becomes an absolute one.
     """
     path = str(path)
     if path == "glyphs" and not expanded(path).exists():
         return Glyphs()
     found = existing(path)
+    path = os.path.abspath(path) if found == Path(path) else path  # so that a run knows its data from any folder
     ending = found.suffix.lower()
     if found.is_dir():
         return next((kind(path) for kind in (Packed, *_PUBLISHED) if kind.lies_in(found)), Folder(path))

@@ -13,11 +13,14 @@ from PIL import Image
 
 from vicinal.data.arrays import Arrays
 from vicinal.data.cars import Cars196
+from vicinal.data.cross_view import CrossView
 from vicinal.data.cub import CUB
+from vicinal.data.folder import Folder
 from vicinal.data.inshop import InShop
 from vicinal.data.omniglot import Omniglot
+from vicinal.data.omniglot_pairs import OmniglotPairs
 from vicinal.data.packed import Packed
-from vicinal.data.records import SPLITS, Dataset, ImageFiles, Records
+from vicinal.data.records import SPLITS, Dataset, ImageFiles, Records, Taken
 from vicinal.data.sop import StanfordOnlineProducts
 from vicinal.data.splits import overlapping_classes
 from vicinal.data.table import Table
@@ -37,6 +40,7 @@ class CheckReport:
         classes: how many have rows.
         splits: rows and classes of each split that has any.
         small_classes: class, split and count where a split has fewer than 2 rows of a class: nothing to retrieve.
+        empty_classes: names of classes that have a place but no row; of a part of a set, which need not have all, none.
         overlapping_classes: names of classes with rows both to train on and to test on.
         unreadable: name and reason for each image that cannot be read or is truncated, and for each vector that holds
             NaN or infinite numbers.
@@ -53,6 +57,7 @@ class CheckReport:
     classes: int
     splits: dict[str, dict[str, int]]
     small_classes: tuple[tuple[str, str, int], ...]
+    empty_classes: tuple[str, ...]
     overlapping_classes: tuple[str, ...]
     unreadable: tuple[tuple[str, str], ...]
     leaks: tuple[tuple[str, ...], ...]
@@ -64,7 +69,7 @@ class CheckReport:
     @property
     def ok(self) -> bool:
         """Whether a model trained on this and its scores can be trusted; small classes and the like are only notes."""
-        return not (self.unreadable or self.leaks or self.conflicts or self.zero_vectors)
+        return not (self.unreadable or self.leaks or self.conflicts or self.zero_vectors or self.empty_classes)
 
     def as_json(self) -> dict[str, Any]:
         """The report as JSON takes it."""
@@ -86,6 +91,7 @@ class CheckReport:
             ("equal content, different classes", [" = ".join(group) for group in self.conflicts]),
             ("equal content within a part", [" = ".join(group) for group in self.duplicates]),
             ("vectors of zeros", list(self.zero_vectors)),
+            ("classes without a row", list(self.empty_classes)),
             (
                 "classes with fewer than 2 rows",
                 [f"{name} ({split}: {count})" for name, split, count in self.small_classes],
@@ -100,8 +106,9 @@ class CheckReport:
 
 
 def load_unchecked(dataset: Dataset) -> Records:
-    """The records of a data set with missing images and non-finite features left in, for ``check`` to list."""
-    if isinstance(dataset, (Table, Arrays, CUB, Cars196, StanfordOnlineProducts, InShop, Omniglot, Packed)):
+    """The records of a data set with what its ``load`` refuses for one row's or class's sake, for ``check`` to list."""
+    published = (CUB, Cars196, StanfordOnlineProducts, InShop, Omniglot, OmniglotPairs)
+    if isinstance(dataset, (Folder, Table, Arrays, CrossView, Packed, *published)):
         return dataset.load(strict=False)
     return dataset.load()
 
@@ -130,6 +137,7 @@ def check(data: Records | Dataset, *, workers: int | None = None, progress: Prog
         classes=len(np.unique(records.labels)),
         splits=_split_counts(records),
         small_classes=_small_classes(records),
+        empty_classes=_empty_classes(records),
         overlapping_classes=overlapping_classes(records),
         unreadable=tuple((name, found.problem) for name, found in zip(names, findings, strict=True) if found.problem),
         leaks=_named(names, leaking),
@@ -200,6 +208,13 @@ def _small_classes(records: Records) -> tuple[tuple[str, str, int], ...]:
     return tuple(
         (records.classes[label], split, count) for (label, split), count in sorted(counts.items()) if count < 2
     )
+
+
+def _empty_classes(records: Records) -> tuple[str, ...]:
+    if isinstance(records.source, Taken):
+        return ()
+    held = set(records.labels.tolist())
+    return tuple(name for label, name in enumerate(records.classes) if label not in held)
 
 
 def _sizes(found: Sequence[dict[str, int]]) -> dict[str, tuple[float, float, float]]:

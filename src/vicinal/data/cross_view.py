@@ -1,11 +1,11 @@
 """Pairs of views from a table: a query, from the ground, and its match in the gallery, from the air."""
 
-from collections import Counter
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from vicinal.data.columns import Columns, parquet_columns, read_columns
 from vicinal.data.location import existing, expanded
@@ -14,15 +14,17 @@ from vicinal.data.splits import Order, by_class, classes_of, named_splits
 from vicinal.errors import DataError
 
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
+_VIEWS = ("query_path", "gallery_path")
 
 
 @dataclass(frozen=True)
 class CrossView:
     """Images named in pairs by the columns ``query_path`` and ``gallery_path``.
 
-    A gallery image is a class: several queries may name the same one. Further columns, where there are any: ``angle``,
-    by how many degrees the gallery image is turned counter-clockwise against the query, 0 where there is none (training
-    then turns it at random, see ``methods/her.py``); ``split``, ``train``, ``validation`` or ``test``.
+    A gallery image is a class: several queries may name the same one, but a query has one. Further columns, where there
+    are any: ``angle``, by how many degrees the gallery image is turned counter-clockwise against the query, 0 without
+    the column (training turns it at random on top, see ``methods/her.py``); ``split``, ``train``, ``validation`` or
+    ``test``.
 
     The records are first the queries in the table's order, then the gallery; their columns are ``role`` (1 query, 2
     gallery) and ``angle``, how far each image is turned: of a pair, the gallery's angle less the query's is the
@@ -44,26 +46,33 @@ class CrossView:
 
     @staticmethod
     def is_table(path: Path) -> bool:
-        """Whether the columns of a table are those of pairs."""
+        """Whether a table has a column of pairs; one of the two will do, for ``load`` names the other."""
         if path.suffix.lower() == ".parquet":
-            return "query_path" in parquet_columns(path)
+            return not set(_VIEWS).isdisjoint(parquet_columns(path))
         separator = _SEPARATORS.get(path.suffix.lower())
         if separator is None:
             return False
         with path.open(encoding="utf-8-sig", errors="replace") as file:
-            return "query_path" in [name.strip() for name in file.readline().split(separator)]
+            return not set(_VIEWS).isdisjoint(name.strip() for name in file.readline().split(separator))
 
     def load(self, *, strict: bool = True) -> Records:
         """Read the table. With ``strict=False`` missing images stay in it, for a check that names each of them."""
         path = existing(self.path)
         columns = read_columns(path)
-        queries, matches = columns.texts("query_path"), columns.texts("gallery_path")
+        for name in _VIEWS:
+            if name not in columns.cells:
+                raise DataError(
+                    f"{path}: a table of pairs has the columns {' and '.join(_VIEWS)}, but it has "
+                    f"{', '.join(columns.cells)}. Name the column {name}, or add it."
+                )
+        queries, matches = (columns.texts(name) for name in _VIEWS)
         if not queries:
             raise DataError(f"{path} has a header but no rows.")
-        _refuse_repeated(columns, queries)
+        angles = _angles(columns)
+        _refuse_repeated(columns, queries, matches)
         root = expanded(self.images) if self.images is not None else path.parent
         if strict:
-            _refuse_missing(columns, root, {"query_path": queries, "gallery_path": matches})
+            _refuse_missing(columns, root, dict(zip(_VIEWS, (queries, matches), strict=True)))
         classes, labels = classes_of(matches)
         if "split" in columns.cells:
             splits = named_splits(columns.texts("split"), columns.place)
@@ -81,19 +90,24 @@ class CrossView:
             columns={
                 "role": np.repeat([QUERY, GALLERY], [len(queries), gallery]),
                 # On the query's side, for a gallery image may be turned differently against each of its queries.
-                "angle": np.concatenate([-_angles(columns), np.zeros(gallery)]),
+                "angle": np.concatenate([-angles, np.zeros(gallery)]),
             },
         )
 
 
-def _angles(columns: Columns) -> np.ndarray:
-    if "angle" not in columns.cells:
-        return np.zeros(len(columns))
-    others = [name for name in columns.cells if name != "angle"]
-    found = columns.numbers(without=others)
-    if "angle" not in found:
-        raise DataError(f"{columns.place(0)}: `angle` is a number of degrees, but {columns.cells['angle'][0]!r} came.")
-    return found["angle"].astype(np.float64)
+def _angles(columns: Columns) -> Float[np.ndarray, "n"]:
+    angles = np.zeros(len(columns))
+    for row, cell in enumerate(columns.cells.get("angle", ())):
+        try:
+            angles[row] = float(cell)
+        except (TypeError, ValueError):
+            angles[row] = math.nan
+        if not math.isfinite(angles[row]):
+            raise DataError(
+                f"{columns.place(row)}: `angle` is a number of degrees, but {cell!r} came. Give every row one, 0 where "
+                f"both views face the same way, or leave the column out."
+            )
+    return angles
 
 
 def _first_rows(labels: Int[np.ndarray, "n"]) -> Int[np.ndarray, "c"]:
@@ -109,14 +123,16 @@ def _refuse_torn(columns: Columns, names: list[str], labels: np.ndarray, splits:
         )
 
 
-def _refuse_repeated(columns: Columns, queries: list[str]) -> None:
-    path, count = Counter(queries).most_common(1)[0]
-    if count > 1:
-        first, second = [row for row, other in enumerate(queries) if other == path][:2]
-        raise DataError(
-            f"{columns.place(second)}: the query {path} is already in {columns.unit} {columns.lines[first]}. "
-            f"List every query once."
-        )
+def _refuse_repeated(columns: Columns, queries: list[str], matches: list[str]) -> None:
+    first: dict[str, int] = {}
+    for row, query in enumerate(queries):
+        before = first.setdefault(query, row)
+        if before != row:
+            other = "" if matches[row] == matches[before] else f", with {matches[before]} instead of {matches[row]}"
+            raise DataError(
+                f"{columns.place(row)}: the query {query} is already in {columns.unit} {columns.lines[before]}{other}. "
+                f"List every query once, with one gallery image."
+            )
 
 
 def _refuse_missing(columns: Columns, root: Path, named: dict[str, list[str]]) -> None:
@@ -128,7 +144,7 @@ def _refuse_missing(columns: Columns, root: Path, named: dict[str, list[str]]) -
     ]
     if missing:
         raise DataError(
-            f"{columns.path} names {len(columns)} pairs of images, of which {len(missing)} images do not exist: "
-            f"{'; '.join(missing[:3])}{'; ...' if len(missing) > 3 else ''}. Relative paths start from {root}; "
-            f"`images` names another folder."
+            f"{columns.path} names images that do not exist, {len(missing)} in its {len(columns)} pairs: "
+            f"{'; '.join(missing[:3])}{'; ...' if len(missing) > 3 else ''}. Relative paths start from "
+            f"{root.resolve()}; `images` names another folder."
         )

@@ -22,9 +22,10 @@ class OmniglotPairs:
 
     Of every character the first ten drawers' drawings are queries. The other ten's are the gallery, each turned
     counter-clockwise by an angle of its own between 0 and 360 degrees, which is the column ``angle`` (0 for queries).
-    The alphabets of the background set train and those of the evaluation set test, so test alphabets are unseen. The
-    test gallery holds ``galleries`` drawings of each character, 1 by default: then each query has one answer, as a
-    ground view has one aerial view. Validation characters, cut from the training ones, keep all ten.
+    The alphabets of the background set train and those of the evaluation set test, so test alphabets are unseen. So
+    they are in validation: whole alphabets are held out, for a character's ``kin`` is its alphabet. The test gallery
+    holds ``galleries`` drawings of each character, 1 by default: then each query has one answer, as a ground view has
+    one aerial view. Validation characters, cut from the training ones, keep all ten.
 
     Args:
         path: the folder of the archives; ``$VICINAL_DATA`` and ``~`` are expanded.
@@ -67,7 +68,12 @@ class OmniglotPairs:
             labels=records.labels,
             classes=records.classes,
             splits=records.splits,
-            columns={**records.columns, "role": roles.astype(np.int64), "angle": angles},
+            columns={
+                **records.columns,
+                "kin": records.columns["alphabet"],
+                "role": roles.astype(np.int64),
+                "angle": angles,
+            },
         )
 
 

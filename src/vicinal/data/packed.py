@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Int
 from PIL import Image
 
+from vicinal.data.images import upright
 from vicinal.data.location import existing
 from vicinal.data.records import Kind, Records, Source
 from vicinal.errors import DataError
@@ -93,7 +94,7 @@ class PackedImages(Source):
                 encoded = io.BytesIO(file.read(length))
             with Image.open(encoded) as image:
                 image.load()
-                return image
+                return upright(image)
         except Exception as error:  # decoders raise whatever their parsing of a damaged file runs into
             raise DataError(
                 f"image {self.names[index]} in {path} cannot be read: {error}. Carry the part again."

@@ -13,6 +13,7 @@ from jaxtyping import Int
 from PIL import Image
 from torch import Tensor
 
+from vicinal.data.images import read_image
 from vicinal.errors import DataError, unknown
 
 Split = Literal["train", "validation", "test"]
@@ -216,27 +217,3 @@ class Batch:
             labels=self.labels.to(device, non_blocking=True),
             extras={name: column.to(device, non_blocking=True) for name, column in self.extras.items()},
         )
-
-
-def read_image(path: Path) -> Image.Image:
-    """The decoded image at ``path``, RGB or 8-bit grey, or a DataError that names it."""
-    try:
-        with Image.open(path) as image:
-            image.load()
-            return _eight_bit(image)
-    except FileNotFoundError as error:
-        raise DataError(f"image {path} is missing.") from error
-    except Exception as error:  # decoders raise whatever their parsing of a damaged file runs into
-        raise DataError(f"image {path} cannot be read: {error}. `vicinal data check` lists all such files.") from error
-
-
-def _eight_bit(image: Image.Image) -> Image.Image:
-    if image.mode in ("L", "RGB"):
-        return image
-    if image.mode == "F":
-        raise DataError("its pixels are decimal numbers of unknown range; save it with 8 or 16 bits")
-    if image.mode == "I" or image.mode.startswith("I;16"):  # Pillow would clip 16 bits to 255, to white
-        return Image.fromarray((np.clip(np.asarray(image), 0, 65535) // 256).astype(np.uint8))
-    if "transparency" in image.info:  # Pillow warns when a palette loses it at once
-        image = image.convert("RGBA")
-    return image.convert("RGB")

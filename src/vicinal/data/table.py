@@ -36,6 +36,7 @@ class Table:
         """Read the table. With ``strict=False`` missing images stay in it, for a check that names each of them."""
         path = existing(self.path)
         columns = read_columns(path)
+        _refuse_numbers(columns)
         paths, names = columns.texts("path"), columns.texts("label")
         if not paths:
             raise DataError(f"{path} has a header but no rows.")
@@ -55,6 +56,20 @@ class Table:
             classes=classes,
             splits=splits,
             columns=columns.numbers(without=("path", "label", "split")),
+        )
+
+
+def _refuse_numbers(columns: Columns) -> None:
+    """A table without paths is most often one of measurements, a sample per row; say where those go."""
+    if "path" not in columns.cells:
+        names = list(columns.cells)
+        if any(";" in name for name in names):
+            raise DataError(f"{columns.path}: {names} should be several columns. Separate them by commas.")
+        named = ", ".join(names[:6]) + (f", ... ({len(names)} in all)" if len(names) > 6 else "")
+        raise DataError(
+            f"{columns.path} should name images in a column `path`, beside `label` and perhaps `split`, but its "
+            f"columns are {named}. Measurements in columns are for `vicinal.linear`, or are saved as .npz with "
+            f"`features` and `labels`; docs/data.md shows both."
         )
 
 

@@ -13,7 +13,11 @@ from vicinal.evaluation.protocol import evaluate
 def measure(
     embedded: Embedded, *, recalls: Sequence[int], clustering: bool, seed: int, restarts: int = 5
 ) -> dict[str, float]:
-    """The scores of ``evaluate`` under the records' own protocol, computed where the GPU is, if there is one."""
+    """The scores of ``evaluate`` under the records' own protocol, computed where the GPU is, if there is one.
+
+    Queries that are sought in a gallery are clustered only where there are two of a class on average. With one of each,
+    as of two views of a place, every query is a cluster of its own: NMI and F1 of 1, whatever the network.
+    """
     device = "cuda" if torch.cuda.is_available() else "cpu"
     vectors, labels = embedded.vectors, embedded.labels
     role = embedded.records.columns.get("role")
@@ -26,6 +30,7 @@ def measure(
         )
     else:
         queries, gallery = torch.from_numpy(role == QUERY), torch.from_numpy(role == GALLERY)
+        clustering = clustering and 2 * len(torch.unique(labels[queries])) <= int(queries.sum())
     return evaluate(
         vectors[queries],
         labels[queries],

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
@@ -15,13 +16,13 @@ from vicinal.index.exact import Metric, neighbour_chunks
 
 
 def evaluate(
-    embeddings: Float[Tensor, "q d"],
-    labels: Shaped[Tensor, "q"],
+    embeddings: Float[Tensor, "q d"] | Float[np.ndarray, "q d"],
+    labels: Shaped[Tensor, "q"] | Shaped[np.ndarray, "q"],
     *,
     recalls: Sequence[int] = (1, 2, 4, 8),
     top_percent: bool = False,
-    gallery: Float[Tensor, "g d"] | None = None,
-    gallery_labels: Shaped[Tensor, "g"] | None = None,
+    gallery: Float[Tensor, "g d"] | Float[np.ndarray, "g d"] | None = None,
+    gallery_labels: Shaped[Tensor, "g"] | Shaped[np.ndarray, "g"] | None = None,
     normalize: bool = False,
     metric: Metric = "euclidean",
     lone: Lone = "exclude",
@@ -38,7 +39,7 @@ def evaluate(
     as many clusters as they have classes; with ``normalize`` or ``"cosine"`` it takes them scaled to length 1.
 
     Args:
-        embeddings: rows to evaluate; NaN and infinity are refused with their row numbers.
+        embeddings: rows to evaluate, tensor or array; NaN and infinity are refused with their row numbers.
         labels: their classes, integers.
         recalls: the K of Recall@K (``vicinal.evaluation.retrieval`` has each data set's published ones).
         top_percent: also ``recall@1%``, Recall@K with K = ⌊g/100⌋ + 1 of a gallery of g rows, as papers on cross-view
@@ -55,21 +56,23 @@ def evaluate(
         device: where to compute; by default where the embeddings lie.
         chunk_bytes: size of the largest temporary of the search; the default suits the device.
     """
-    device = torch.device(device) if device is not None else embeddings.device
+    rows = _tensor(embeddings)
+    device = torch.device(rows.device if device is None else device)
     if (gallery is None) != (gallery_labels is None):
         raise ConfigError("a gallery comes with its labels, but only one of the two was passed. Pass both or neither.")
-    rows, labels = _checked(embeddings, labels, "embeddings", device)
+    rows, own = _checked(rows, labels, "embeddings", device)
+    others, theirs = None, None
     if gallery is not None and gallery_labels is not None:
-        gallery, gallery_labels = _checked(gallery, gallery_labels, "gallery", device)
+        others, theirs = _checked(_tensor(gallery), gallery_labels, "gallery", device)
     if normalize:
         rows = to_unit_length(rows, dim=1)
-        gallery = None if gallery is None else to_unit_length(gallery, dim=1)
+        others = None if others is None else to_unit_length(others, dim=1)
 
-    percent = len(rows if gallery is None else gallery) // 100 + 1  # CVM-Net's code (Hu et al. 2018) and HER's
+    percent = len(rows if others is None else others) // 100 + 1  # CVM-Net's code (Hu et al. 2018) and HER's
     asked = tuple(dict.fromkeys((*recalls, percent) if top_percent else recalls))
-    ranks = ranks_needed(relevant_counts(labels, gallery_labels), asked)
-    chunks = neighbour_chunks(rows, ranks, gallery=gallery, metric=metric, chunk_bytes=chunk_bytes)
-    found = retrieval_scores(chunks, labels, gallery_labels, recalls=asked, lone=lone)
+    ranks = ranks_needed(relevant_counts(own, theirs), asked)
+    chunks = neighbour_chunks(rows, ranks, gallery=others, metric=metric, chunk_bytes=chunk_bytes)
+    found = retrieval_scores(chunks, own, theirs, recalls=asked, lone=lone)
     scores = {f"recall@{k}": found[f"recall@{k}"] for k in recalls}
     if top_percent:
         scores["recall@1%"] = found[f"recall@{percent}"]
@@ -77,15 +80,24 @@ def evaluate(
     if clustering:
         if metric == "cosine":
             rows = to_unit_length(rows, dim=1)
-        classes = len(torch.unique(labels))
-        scores |= clustering_scores(labels, kmeans(rows, classes, seed=seed, restarts=restarts, engine=engine))
+        classes = len(torch.unique(own))
+        scores |= clustering_scores(own, kmeans(rows, classes, seed=seed, restarts=restarts, engine=engine))
     return scores
 
 
-def _checked(rows: Tensor, labels: Tensor, name: str, device: torch.device) -> tuple[Tensor, Tensor]:
+def _tensor(rows: Tensor | np.ndarray) -> Tensor:
+    return rows if isinstance(rows, Tensor) else torch.from_numpy(np.require(rows, requirements=["C", "W"]))
+
+
+def _checked(rows: Tensor, labels: Tensor | np.ndarray, name: str, device: torch.device) -> tuple[Tensor, Tensor]:
     if len(rows) == 0 or len(rows) != len(labels):
         raise DataError(f"each row has a label, but {len(rows)} rows of {name} and {len(labels)} labels came.")
-    if labels.is_floating_point() or labels.is_complex():
-        raise DataError(f"labels are integers, but those of {name} are {labels.dtype}. Number the classes.")
+    if isinstance(labels, np.ndarray) and labels.dtype.kind in "iu":
+        labels = torch.from_numpy(labels.astype(np.int64))
+    if isinstance(labels, np.ndarray) or labels.is_floating_point() or labels.is_complex():
+        raise DataError(
+            f"labels are integers, but those of {name} are {labels.dtype}. Number the classes, with "
+            f"numpy.unique(labels, return_inverse=True) for example."
+        )
     exact = torch.promote_types(rows.dtype, torch.float32)  # half precision is computed as float32
     return rows.detach().to(device, exact), labels.to(device, torch.long)

@@ -3,9 +3,8 @@
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.linear.mahalanobis import MahalanobisTransformer, require, span
+from vicinal.linear.mahalanobis import MahalanobisTransformer, as_map, require, span
 from vicinal.linear.neighbourhoods import Array, Neighbourhoods
-from vicinal.linear.solvers import project
 
 
 class GMML(MahalanobisTransformer):
@@ -33,15 +32,14 @@ class GMML(MahalanobisTransformer):
     def fit(self, X: npt.ArrayLike, y: npt.ArrayLike) -> "GMML":
         """Learn the metric from samples and their classes."""
         samples, labels = self._checked(X, y)
-        require("t", self.t, least=0)
-        require("1 - t", 1 - self.t, least=0)
+        require("t", self.t, least=0, most=1)
         require("ridge", self.ridge, least=0)
         directions = span(samples)
         sets = Neighbourhoods.among(samples @ directions, labels, None)
         similar, dissimilar = self._ridged(*_scatters(sets))
         root, inverse = _power(similar, 0.5), _power(similar, -0.5)
         metric = inverse @ _power(root @ dissimilar @ root, self.t) @ inverse
-        self.components_ = project(directions @ metric @ directions.T)[1][: directions.shape[1]]
+        self.components_ = as_map(metric, directions)
         return self
 
     def _ridged(self, similar: Array, dissimilar: Array) -> tuple[Array, Array]:

@@ -142,7 +142,7 @@ class LANML(MahalanobisTransformer):
         require("smoothing", self.smoothing, least=0)
         require("tol", self.tol, least=0, open=True)
         require("max_iter", self.max_iter, least=1, whole=True)
-        require("gamma1", self.gamma1, least=-np.inf)
+        require("gamma1", self.gamma1)
         if self.n_similar not in ("auto", None):
             require("n_similar", self.n_similar, least=1, whole=True)
         require_components(self.n_components, features)

@@ -14,6 +14,8 @@ from vicinal.errors import ConfigError, DataError
 from vicinal.linear.neighbourhoods import Array
 from vicinal.linear.solvers import Solution, project
 
+_FAR = 1e50  # the sixth power of it is still a number: GMML's products of scatters
+
 
 class MahalanobisTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Abstract: a subclass fits ``components_``, the rows of L; the rest follows.
@@ -53,14 +55,14 @@ class MahalanobisTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         from sklearn.utils.multiclass import check_classification_targets
         from sklearn.utils.validation import validate_data
 
-        samples, labels = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
+        # A data frame lies column by column; in one order, equal samples round alike and give equal metrics.
+        samples, labels = validate_data(self, X, y, dtype=np.float64, order="C", ensure_min_samples=2)
         check_classification_targets(labels)
         return samples, labels
 
     def _keep(self, solution: Solution, directions: Array, max_iter: int) -> None:
         """Take over a solution found in coordinates x · directions; warn where it is no minimum, or says nothing."""
-        found = solution.factor @ directions.T
-        self.components_ = project(found.T @ found)[1][: len(found)]
+        self.components_ = as_map(solution.factor.T @ solution.factor, directions)[: len(solution.factor)]
         self.n_iter_, self.objective_ = solution.iterations, solution.value
         if not solution.converged:
             from sklearn.exceptions import ConvergenceWarning
@@ -73,6 +75,16 @@ class MahalanobisTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
             )
 
 
+def as_map(metric: Array, directions: Array) -> Array:
+    """L of a metric in coordinates x · directions, rows by falling length.
+
+    The factor is taken there: with more features than samples those coordinates are few, and a decomposition of all
+    features' M would take cubic time for the same rows.
+    """
+    rows: Array = project(metric)[1] @ directions.T
+    return rows
+
+
 def span(samples: Array) -> Array:
     """Orthonormal directions, as columns, in which the samples vary: no other direction can matter.
 
@@ -80,25 +92,36 @@ def span(samples: Array) -> Array:
     """
     centred = samples - samples.mean(axis=0)
     _, lengths, directions = np.linalg.svd(centred, full_matrices=False)
-    kept = lengths > lengths[0] * max(samples.shape) * np.finfo(float).eps
+    # Rows far from the origin differ from their mean by rounding alone: nothing is learnt from that.
+    rounding = np.abs(samples).max() * np.sqrt(samples.size)
+    kept = lengths > max(lengths[0] * max(samples.shape), 4 * rounding) * np.finfo(float).eps
     if not kept.any():
         raise DataError(
             f"a metric needs samples that differ, but all {len(samples)} rows of X are equal. "
             f"Look at how X was made; a constant feature alone would be fine."
         )
+    if not 1 / _FAR < lengths[0] < _FAR:
+        raise DataError(
+            f"a metric is learnt from squares of differences, but X varies by {lengths[0]:.1g}, whose powers leave the "
+            f"range of float64. Scale features, for example with scikit-learn's StandardScaler."
+        )
     varying: Array = directions[kept].T
     return varying
 
 
-def require(name: str, value: object, *, least: float, open: bool = False, whole: bool = False) -> None:
-    """Refuse a setting that is no number, not whole where it must be, or too small."""
+def require(
+    name: str, value: object, *, least: float = -np.inf, most: float = np.inf, open: bool = False, whole: bool = False
+) -> None:
+    """Refuse a setting that is no number, not whole where it must be, too small or too large."""
     kind = numbers.Integral if whole else numbers.Real
     if type(value) is not bool and isinstance(value, kind):
         number = float(value)
-        if np.isfinite(number) and (number > least or (number == least and not open)):
+        if np.isfinite(number) and (least < number <= most or (number == least and not open)):
             return
-    noun, relation = "a whole number" if whole else "a number", "above" if open else "of at least"
-    raise ConfigError(f"{name} is {noun} {relation} {least:g}, but {value!r} was given. Set {name} accordingly.")
+    noun = "a whole number" if whole else "a finite number"
+    relation = (f" above {least:g}" if open else f" of at least {least:g}") if np.isfinite(least) else ""
+    relation += f" and at most {most:g}" if np.isfinite(most) else ""
+    raise ConfigError(f"{name} is {noun}{relation}, but {value!r} was given. Set {name} accordingly.")
 
 
 def require_components(n_components: int | None, features: int) -> None:

@@ -7,12 +7,12 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.linear.mahalanobis import MahalanobisTransformer, require, require_components, span, threads
-from vicinal.linear.neighbourhoods import Neighbourhoods
+from vicinal.linear.neighbourhoods import Array, Neighbourhoods
 from vicinal.linear.objective import Objective
 from vicinal.linear.outer import sigmoid
 from vicinal.linear.solvers import Problem, lbfgs
 
-_FLAT = 1e-6  # mean of 1 - p at the start, below which there is nothing to climb
+_FLAT = 1e-6  # mean of p (1 - p) at the start, below which there is nothing to climb
 
 
 class PNCA(MahalanobisTransformer):
@@ -69,22 +69,28 @@ class PNCA(MahalanobisTransformer):
         directions = span(samples)
         sets = Neighbourhoods.among(samples @ directions, labels, None)
         width = directions.shape[1]
-        start = (
-            np.eye(min(self.n_components or width, width), width) / len(samples) ** 0.25
-        )  # principal directions first
+        rank = min(self.n_components or width, width)
+        start = np.eye(rank, width) / len(samples) ** 0.25  # M = I/√N, principal directions first
         with threads(self.n_jobs) as count:
             objective = Objective(sets, self.alpha, 1.0, sigmoid, sums=not self.normalize, threads=count)
-            self._warn_if_flat(objective.at(start, gradient=False).value)
+            self._warn_if_flat(objective.at(start, gradient=False).excess)
             problem, to, back = Problem(objective, np.zeros((width, width))).levelled()
             found = lbfgs(problem, start @ back, tol=self.tol, max_iter=self.max_iter)
         self._keep(replace(found, factor=found.factor @ to.T), directions, self.max_iter)
         return self
 
-    def _warn_if_flat(self, wrong: float) -> None:
-        if wrong < _FLAT:
-            warnings.warn(
-                f"nothing can be learnt: at the start every p_i is 1 within {wrong:.1g}, because alpha = "
-                f"{self.alpha:g} raises the similar samples' sum to the power {1 / self.alpha:g}. Raise alpha, or set "
-                f"normalize=True.",
-                stacklevel=3,
+    def _warn_if_flat(self, excess: Array) -> None:
+        wrong, slope = sigmoid(excess)
+        if slope.mean() >= _FLAT:
+            return
+        if self.alpha < 1 and not self.normalize and wrong.mean() < _FLAT:
+            cause = (
+                f"1, because alpha = {self.alpha:g} raises the similar samples' sum to the power {1 / self.alpha:g}. "
+                f"Raise alpha, or set normalize=True."
             )
+        else:
+            cause = (
+                "0 or 1, because samples lie so far apart that each sees its nearest neighbour alone. Scale features, "
+                "for example with scikit-learn's StandardScaler."
+            )
+        warnings.warn(f"nothing can be learnt: at the start every p_i is {cause}", stacklevel=3)

@@ -14,6 +14,7 @@ from vicinal.linear.neighbourhoods import Array, Positions
 
 _SPARSE = 0.08  # share of entries that matter, below which picking them out is faster than taking all
 _MANY = 2**15  # entries below which a sparse matrix costs more to set up than it saves
+_GENTLE = 2.0**-9  # |γ| below which the quick form, whose rounding errors are divided by γ, loses some 3 of 16 digits
 
 
 class Radii(NamedTuple):
@@ -39,18 +40,18 @@ def radii(distances: Array, gamma: float, dropped: slice | Positions | None = No
 
     Args:
         distances: one row per query.
-        gamma: γ; 0 is the arithmetic mean.
+        gamma: γ; 0 is the arithmetic mean, and near 0 no digits are lost.
         dropped: columns that do not count, as a slice for all rows or as one column for each row.
     """
     everywhere = (slice(None), dropped) if isinstance(dropped, slice) else (np.arange(len(distances)), dropped)
     count = distances.shape[1]
     if dropped is not None:
         count -= dropped.stop - dropped.start if isinstance(dropped, slice) else 1
-    if gamma == 0:
-        terms = np.ones_like(distances)
+    if abs(gamma) < _GENTLE:
+        kept = np.ones_like(distances)
         if dropped is not None:
-            terms[everywhere] = 0
-        return Radii((distances * terms).sum(axis=1) / count, terms, np.full(len(distances), float(count)))
+            kept[everywhere] = 0
+        return _near_the_mean(distances, kept, gamma, count)
     logits = np.multiply(distances, -gamma, out=distances)
     if dropped is not None:
         logits[everywhere] = -np.inf
@@ -69,3 +70,18 @@ def radii(distances: Array, gamma: float, dropped: slice | Positions | None = No
         terms = np.exp(np.subtract(logits, leading[:, None], out=logits), out=logits)
         sums = terms.sum(axis=1)
     return Radii(-(np.log(sums / count) + leading) / gamma, terms, sums)
+
+
+def _near_the_mean(distances: Array, kept: Array, gamma: float, count: int) -> Radii:
+    """Log-exp means for a γ near 0: the logarithm of a mean near 1 is taken from what it lacks.
+
+    b(γ) = e - 1/γ log(1 + 1/n Σ_j (exp(x_j) - 1)),   x_j = -γ (a_j - e) ≤ 0, with e the least a for γ > 0, or the most
+    """
+    side = -1.0 if gamma < 0 else 1.0
+    edge = side * np.where(kept, side * distances, np.inf).min(axis=1)
+    beyond = (distances - edge[:, None]) * kept
+    if gamma == 0:
+        return Radii(edge + beyond.sum(axis=1) / count, kept, np.full(len(distances), float(count)))
+    below = np.expm1(-gamma * beyond)  # all of one sign, so that their sum has as many digits as they
+    terms = (1 + below) * kept
+    return Radii(edge - np.log1p(below.sum(axis=1) / count) / gamma, terms, terms.sum(axis=1))

@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.linear.mahalanobis import MahalanobisTransformer, require
+from vicinal.linear.mahalanobis import MahalanobisTransformer, require, span
 from vicinal.linear.neighbourhoods import require_classes
 
 
@@ -34,7 +34,8 @@ class RVML(MahalanobisTransformer):
         names, codes = np.unique(labels, return_inverse=True)
         require_classes(names)
         virtual = np.eye(len(names))[codes]
-        centred, targets = samples - samples.mean(axis=0), virtual - virtual.mean(axis=0)
-        penalty = self.regularization * len(samples) * np.eye(samples.shape[1])
-        self.components_ = np.linalg.solve(centred.T @ centred + penalty, centred.T @ targets).T
+        directions = span(samples)  # rows of L lie in it, and with many features it is the smaller problem
+        centred, targets = (samples - samples.mean(axis=0)) @ directions, virtual - virtual.mean(axis=0)
+        penalty = self.regularization * len(samples) * np.eye(directions.shape[1])
+        self.components_ = np.linalg.solve(centred.T @ centred + penalty, centred.T @ targets).T @ directions.T
         return self

@@ -81,7 +81,7 @@ def search(
 
     Args:
         estimator: a transformer with ``fit(X, y)``, or a pipeline of some.
-        X: samples.
+        X: samples, as an array or as a data frame, of which a pipeline may select columns by name.
         y: their classes.
         grid: values to choose from, by parameter: ``PAPER_GRIDS["lanml-"]``, or your own.
         budget: how many configurations are drawn; ``"grid"`` tries all and needs none.
@@ -91,7 +91,8 @@ def search(
             third of those on all. ``"grid"`` is the whole grid.
         folds: parts of the cross-validation; a class with fewer samples is not in every part.
         seed: draws configurations, folds and subsamples.
-        samples: search on a stratified subsample of this size where X is larger; the result is fitted on all.
+        samples: search on a stratified subsample of this size where X is larger, of each class at least one sample a
+            fold; the result is fitted on all.
         refit: whether the best configuration is fitted at the end.
         n_jobs: processes; -1 is one per core.
         progress: whether a bar is shown, on a terminal.
@@ -100,17 +101,21 @@ def search(
         raise ConfigError(unknown("strategy", str(strategy), ("random", "racing", "halving", "grid")))
     if budget < 1:
         raise ConfigError(f"a search tries at least 1 configuration, but budget = {budget} was given.")
-    table, labels = np.asarray(X), np.asarray(y)
-    if len(labels) < 2 * folds:
-        raise DataError(f"{folds} folds need at least {2 * folds} samples, but X has {len(labels)}. Lower folds.")
+    if not hasattr(estimator, "transform"):
+        raise ConfigError(
+            f"a search looks for neighbours among transformed samples, but {estimator} has no `transform`. Leave out "
+            f"the classifier at its end; the search finds its k, too."
+        )
+    labels = _labels(X, y, folds)
     configurations = _configurations(grid, budget, strategy, seed)
-    within = _subsample(labels, samples or len(labels), seed)
+    clone(estimator).set_params(**configurations[0])  # a name that it does not know is refused before processes start
+    within = _subsample(labels, samples or len(labels), folds, seed)
     shares = (_KEPT**2, _KEPT, 1) if strategy == "halving" and len(configurations) > _KEPT else (1,)
     for share in shares:
-        part = within[_subsample(labels[within], max(len(within) // share, 4 * folds), seed)]
+        part = within[_subsample(labels[within], len(within) // share, folds, seed)]
         parts = _folds(labels[part], folds, seed)
         rounds = [parts[:1], parts[1:3], parts[3:]] if strategy == "racing" and folds > 3 else [parts]
-        trials = _tried(estimator, table[part], labels[part], configurations, rounds, n_jobs, progress)
+        trials = _tried(estimator, _rows(X, part), labels[part], configurations, rounds, n_jobs, progress)
         configurations = [trial.parameters for trial in trials[: -(-len(trials) // _KEPT)]]
     best = trials[0]
     chosen = clone(estimator).set_params(**best.parameters)
@@ -118,22 +123,47 @@ def search(
     return Search(fitted, best.parameters, int(best.accuracies.argmax()) + 1, best.best, tuple(trials))
 
 
+def _labels(X: npt.ArrayLike, y: npt.ArrayLike, folds: int) -> npt.NDArray[Any]:
+    from sklearn.utils import check_consistent_length, column_or_1d
+
+    check_consistent_length(X, y)
+    labels: npt.NDArray[Any] = column_or_1d(y, warn=True)
+    names, counts = np.unique(labels, return_counts=True)
+    if counts.max() < folds:
+        raise DataError(
+            f"{folds} folds need a class with a sample for each, but the largest of the {len(names)} classes in y has "
+            f"{counts.max()}. Lower folds."
+        )
+    return labels
+
+
 def _configurations(grid: Grid, budget: int, strategy: Strategy, seed: int) -> list[dict[str, Any]]:
     from sklearn.model_selection import ParameterGrid, ParameterSampler
 
-    whole = ParameterGrid({name: list(values) for name, values in grid.items()})
+    if not isinstance(grid, Mapping):
+        raise ConfigError(
+            f"a grid names the values of each parameter, but {grid!r} was given. Use one of PAPER_GRIDS, or "
+            f'{{"gamma1": [-8.0, -1.0]}} for example.'
+        )
+    whole = ParameterGrid(dict(grid))
     if strategy == "grid" or len(whole) <= budget:
         return list(whole)
-    return list(ParameterSampler({name: list(values) for name, values in grid.items()}, budget, random_state=seed))
+    return list(ParameterSampler(dict(grid), budget, random_state=seed))
 
 
-def _subsample(labels: npt.NDArray[Any], size: int, seed: int) -> npt.NDArray[np.intp]:
-    """Positions of a subsample with each class in proportion, and at least 2 of each that has them."""
+def _rows(X: npt.ArrayLike, positions: npt.NDArray[np.intp]) -> Any:
+    from sklearn.utils import _safe_indexing
+
+    return _safe_indexing(X, positions)
+
+
+def _subsample(labels: npt.NDArray[Any], size: int, least: int, seed: int) -> npt.NDArray[np.intp]:
+    """Positions of a subsample with each class in proportion, and at least so many of each that has them."""
     if size >= len(labels):
         return np.arange(len(labels))
     rng = np.random.default_rng(seed)
     members = [rng.permutation(np.flatnonzero(labels == name)) for name in np.unique(labels)]
-    shares = [own[: max(2, round(size * len(own) / len(labels)))] for own in members]
+    shares = [own[: max(least, round(size * len(own) / len(labels)))] for own in members]
     return np.sort(np.concatenate(shares))
 
 
@@ -147,7 +177,7 @@ def _folds(labels: npt.NDArray[Any], folds: int, seed: int) -> Parts:
 
 def _tried(
     estimator: BaseEstimator,
-    X: npt.NDArray[Any],
+    X: npt.ArrayLike,
     y: npt.NDArray[Any],
     configurations: list[dict[str, Any]],
     rounds: list[Parts],
@@ -176,15 +206,15 @@ def _tried(
 def _accuracies(
     estimator: BaseEstimator,
     parameters: dict[str, Any],
-    X: npt.NDArray[Any],
+    X: npt.ArrayLike,
     y: npt.NDArray[Any],
     train: npt.NDArray[np.intp],
     test: npt.NDArray[np.intp],
 ) -> Array:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a configuration that does not converge is judged by what it reached
-        fitted = clone(estimator).set_params(**parameters).fit(X[train], y[train])
-    return neighbour_accuracies(fitted.transform(X[train]), y[train], fitted.transform(X[test]), y[test])
+        fitted = clone(estimator).set_params(**parameters).fit(_rows(X, train), y[train])
+    return neighbour_accuracies(fitted.transform(_rows(X, train)), y[train], fitted.transform(_rows(X, test)), y[test])
 
 
 def _followed(results: Iterable[Array], total: int, progress: bool) -> Iterable[Array]:

@@ -144,6 +144,7 @@ class Loss(nn.Module, ABC):
             reference_labels: class of each reference row.
             own: where each anchor itself stands in the reference, not to be compared with itself; None: nowhere.
         """
+        _refuse_all_but_tensors(embeddings, labels)
         _refuse_mismatch(embeddings, labels, reference, reference_labels, own)
         # Here, so that a half-precision gradient is rounded once and not once for each way that it comes.
         embeddings = at_least_float32(embeddings)
@@ -200,6 +201,12 @@ def distances(
     if normalize:
         anchors, others = unit_rows(anchors), None if others is None else unit_rows(others)
     return pairwise_distances(anchors, others, squared=squared)
+
+
+def _refuse_all_but_tensors(*values: object) -> None:
+    for value in values:
+        if not isinstance(value, Tensor):
+            raise DataError(f"a loss takes tensors, but {type(value).__name__} came. Use torch.as_tensor.")
 
 
 def _refuse_mismatch(

@@ -22,11 +22,13 @@ from vicinal.losses import (
     Loss,
     MarginLoss,
     NormalizedSoftmaxLoss,
+    ProxyAnchorLoss,
     SemiHardTripletLoss,
+    SoftTripleLoss,
     TripletLoss,
 )
 from vicinal.losses import neighborhood_variants as anml_variants
-from vicinal.losses.neighborhood_variants import Neighborhoods
+from vicinal.losses.neighborhood_variants import Neighborhoods, Renumbered
 from vicinal.methods.ala_variants import TripletVariant, Variant, build_triplet_variant, build_variant
 from vicinal.methods.hdml import HDML
 from vicinal.methods.hierarchy import Hierarchy
@@ -78,6 +80,8 @@ LossName = Literal[
     "improved_n_pair",
     "proxy_nca",
     "improved_proxy_nca",
+    "proxy_anchor",
+    "soft_triple",
 ]
 Batches = Literal["classes", "pairs", "triplets", "episodes"]
 ALA_NAMES = ("ala", "constant", "random", "mlp", "hdml_ala")
@@ -199,6 +203,7 @@ class Contender:
         return loss
 
     def _any_loss(self, labels: np.ndarray, embedder: Embedder, settings: Settings) -> nn.Module:
+        known = tuple(np.unique(labels).tolist())
         match self.loss, self.batches:
             case "triplet", "triplets":
                 return published_triplet(
@@ -230,10 +235,13 @@ class Contender:
             case "margin", _:
                 return MarginLoss(margin=self.margin, beta=self.boundary)
             case "normalized_softmax", _:
-                known = tuple(np.unique(labels).tolist())
                 return NormalizedSoftmaxLoss(
                     len(known), _dim(embedder), temperature=self.temperature, known=known, seed=settings.seed
                 )
+            case "proxy_anchor", _:
+                return Renumbered(ProxyAnchorLoss(len(known), _dim(embedder), seed=settings.seed), known)
+            case "soft_triple", _:
+                return Renumbered(SoftTripleLoss(len(known), _dim(embedder), seed=settings.seed), known)
         known_variant = cast(anml_variants.Variant, self.loss)  # all others have been named
         return settings.anml.loss(known_variant, labels.tolist(), _dim(embedder), settings.seed)
 

@@ -66,6 +66,10 @@ class RegeneratedScoring(Scoring):
         self.scale = 2.0 if over == "mean" else 1.0  # the mean over 2 T tuples is half of the two means
         self.pull, self.share = torch.zeros(()), torch.ones(())
 
+    def rows(self, count: int) -> Integer[Tensor, "t m"]:
+        """Of the real triplets, which come first; regenerated ones show no record."""
+        return self.inner.rows(count)
+
     @property
     def real(self) -> Scoring:
         return self.inner

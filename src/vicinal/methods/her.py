@@ -5,17 +5,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from vicinal.data.crops import sent
 from vicinal.data.draws import uniform
-from vicinal.data.records import GALLERY, QUERY, Batch
+from vicinal.data.records import GALLERY, QUERY, Batch, Records
 from vicinal.data.rotation import rotate
-from vicinal.errors import ConfigError, unknown
+from vicinal.errors import ConfigError, DataError, unknown
 from vicinal.exhibits import Exhibit
 from vicinal.losses.hard_exemplar import HardExemplarLoss, orientation_errors
 from vicinal.methods.exemplars import HardestPairs
@@ -242,6 +243,16 @@ class HER:
             "triplets_share/hard": ((gaps <= 0) & apart).sum() / count,
             "triplets_share/easy": ((gaps >= self.loss.scaled_margin) & apart).sum() / count,
         }
+
+
+def roles_of(train: Records) -> Int[np.ndarray, "n"]:
+    """Which records are queries and which the gallery; two streams without it would train, and then not be measured."""
+    if "role" not in train.columns:
+        raise DataError(
+            f"two views were to be trained on, but {train.name} does not say which images are queries and which the "
+            f"gallery. Name a table with the columns query_path and gallery_path."
+        )
+    return train.columns["role"]
 
 
 def _fits(batch: Batch) -> Bool[Tensor, "pairs"]:

@@ -98,8 +98,8 @@ def tree_shown(tree: ClassTree, records: Records) -> Dendrogram | None:
     return Dendrogram(
         f"The tree of {len(tree.classes)} classes",
         f"Training classes as the network saw them in the last epoch. The farther to the left two branches meet, the "
-        f"farther apart are their classes: from squared distance 0 at the names to {heights[-1]:.2f}. Classes that "
-        f"meet below {float(tree.thresholds[0]):.2f}, the mean within a class, it cannot tell apart.{some}",
+        f"farther apart are their classes: from squared distance 0 at the names to {merges[-1].height:.2f}. Classes "
+        f"that meet below {float(tree.thresholds[0]):.2f}, the mean within a class, it cannot tell apart.{some}",
         tuple(leaves),
         tuple(merges),
     )

@@ -15,10 +15,11 @@ from vicinal.data.resident import Resident
 from vicinal.data.transforms import Transform
 from vicinal.evaluation.encoder import Embedded, Encoder
 from vicinal.exhibits import Exhibit
+from vicinal.losses.activity import active_among
 from vicinal.losses.hierarchical_triplet import HierarchicalTripletLoss
 from vicinal.methods.hierarchy import Hierarchy, MarginTable, describe_margins, tree_shown
 from vicinal.methods.optimisation import Optimisation, fuse
-from vicinal.methods.plain import SHARED_READINGS, Sampler, collapsed_loss, describe_batch
+from vicinal.methods.plain import SHARED_READINGS, Sampler, describe_batch
 from vicinal.models.embedder import Embedder
 from vicinal.parallel import average_gradients, gather
 from vicinal.sampling.anchor_neighbours import AnchorNeighbourSampler
@@ -35,8 +36,8 @@ READINGS = {
     ),
     "tree": (
         "d_0 is the mean squared distance within classes, the threshold below which classes merge first; nearest is "
-        "the mean squared distance of a class to its nearest other one. d_0 should fall faster than nearest; while "
-        "nearest is below d_0, most classes have a neighbour that the network cannot tell from them."
+        "the mean squared distance of a class to its nearest other one, which should rise above d_0 and stay there; "
+        "while it is below, most classes have a neighbour that the network cannot tell from them."
     ),
 }
 
@@ -163,6 +164,7 @@ class HTL:
         with one_batch(batch.largest_class):
             loss = self.loss.with_margins(embeddings, labels, margins)
             described = describe_batch(embeddings.detach(), labels, self.loss)
+            described["active"] = self._active(embeddings.detach(), labels, margins)
         self.optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
         average_gradients([p for group in self.optimizer.param_groups for p in group["params"]])
@@ -175,7 +177,10 @@ class HTL:
         return {"loss": loss.detach(), **described}
 
     def collapsed_loss(self, batch: Batch) -> float:
-        return collapsed_loss(self.loss, batch.labels, self.embedder.dim or self.embedder.width)
+        """Half of the mean margin of its triplets, those of negative margin aside."""
+        same = torch.ones(len(batch.labels), self.embedder.dim or self.embedder.width, device=batch.labels.device)
+        with torch.no_grad():
+            return float(self.loss.with_margins(same, batch.labels, self._margins(batch.labels)))
 
     def exhibits(self) -> Sequence[Exhibit]:
         """The last tree, one record of each class."""
@@ -199,6 +204,13 @@ class HTL:
 
     def _plant(self, tree: ClassTree | None) -> None:
         self.tree, self._table = tree, None if tree is None else MarginTable.of(tree, self._device)
+
+    def _active(
+        self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"], margins: Float[Tensor, "n n"]
+    ) -> Float[Tensor, ""]:
+        """The share of triplets that cost something, each with its own margin."""
+        nearer = self.loss.compare(embeddings) - margins.masked_fill(~other_class(labels), 0)
+        return active_among(nearer, labels, 0.0)
 
     def _margins(self, labels: Integer[Tensor, "n"]) -> Float[Tensor, "n n"]:
         """α_z of each anchor and negative of the batch."""

@@ -20,13 +20,15 @@ from vicinal.losses.loss import Comparisons, Loss, distances
 from vicinal.losses.reduction import Terms
 from vicinal.losses.triplet import TripletLoss
 from vicinal.methods.hdml import HDML
-from vicinal.methods.hierarchy import Hierarchy
+from vicinal.methods.hierarchy import Hierarchy, tree_shown
 from vicinal.methods.htl import TrainingEmbeddings
 from vicinal.methods.optimisation import Optimisation
 from vicinal.models.embedder import Embedder
 from vicinal.sampling.anchor_neighbours import AnchorNeighbourSampler
 from vicinal.sampling.class_tree import ClassTree
 from vicinal.synthesis.hardness import Hardness
+
+ROWS = 512  # classes whose margins are looked up at a time: levels that index take eight times their bytes
 
 
 class TreeTripletLoss(Loss):
@@ -81,8 +83,11 @@ class TreeTripletLoss(Loss):
 
     def fill(self, tree: ClassTree) -> None:
         """Take the margins of a tree of all training classes."""
-        found = tree.thresholds[tree.levels().long()] - tree.spreads[:, None]
-        self.margins.copy_(self.hierarchy.beta + found)
+        levels = tree.levels()
+        for start in range(0, len(levels), ROWS):
+            rows = slice(start, start + ROWS)
+            found = tree.thresholds[levels[rows].long()] - tree.spreads[rows, None]
+            self.margins[rows].copy_(self.hierarchy.beta + found)
 
 
 class TreeBatches:
@@ -95,12 +100,16 @@ class TreeBatches:
         embed: the training records through the network.
         embedder: the network.
         loss: is given the margins, unless ``loss.hierarchy.margins`` is ``"fixed"``.
+
+    Attributes:
+        tree: of the last epoch that was asked for; None before.
     """
 
     def __init__(
         self, sampler: AnchorNeighbourSampler, embed: TrainingEmbeddings, embedder: Embedder, loss: TreeTripletLoss
     ) -> None:
         self.sampler, self.embed, self.embedder, self.loss = sampler, embed, embedder, loss
+        self.tree: ClassTree | None = None
 
     @property
     def note(self) -> str | None:
@@ -109,13 +118,24 @@ class TreeBatches:
     def __len__(self) -> int:
         return len(self.sampler)
 
+    def read_by(
+        self, resident: Resident | None, *, workers: int, progress: Callable[[int], None] | None = None
+    ) -> None:
+        self.embed = replace(self.embed, resident=resident, workers=workers, progress=progress)
+
     def epoch(self, number: int) -> Sequence[Sequence[int]]:
         hierarchy = self.loss.hierarchy
         embedded = self.embed(self.embedder, self.loss.margins.device)
         tree = ClassTree.build(embedded.vectors, embedded.labels, levels=hierarchy.levels, linkage=hierarchy.linkage)
+        self.tree = tree
         if number and hierarchy.margins == "dynamic":
             self.loss.fill(tree)
         return self.sampler.epoch(number, tree)
+
+    def exhibits(self) -> Sequence[Exhibit]:
+        """The last tree; none where none was built, as in a run that went on at its very end."""
+        shown = None if self.tree is None else tree_shown(self.tree, self.embed.records)
+        return () if shown is None else (shown,)
 
 
 @dataclass
@@ -164,8 +184,7 @@ class HTLHDML:
     def read_by(
         self, resident: Resident | None, *, workers: int, progress: Callable[[int], None] | None = None
     ) -> None:
-        batches = self.tree_batches
-        batches.embed = replace(batches.embed, resident=resident, workers=workers, progress=progress)
+        self.tree_batches.read_by(resident, workers=workers, progress=progress)
 
     def batches(self, epoch: int) -> Sequence[Sequence[int]]:
         return self.hdml.batches(epoch)
@@ -177,7 +196,7 @@ class HTLHDML:
         return self.hdml.collapsed_loss(batch)
 
     def exhibits(self) -> Sequence[Exhibit]:
-        return self.hdml.exhibits()
+        return (*self.hdml.exhibits(), *self.tree_batches.exhibits())
 
     def state_dict(self) -> dict[str, Any]:
         return self.hdml.state_dict()

@@ -10,7 +10,8 @@ from torch.nn import functional
 
 from vicinal.errors import ConfigError
 
-Pooling = Literal["average", "max", "both"]
+Pooling = Literal["average", "max", "both", "generalized"]
+POWER, LEAST = 3.0, 1e-6  # of the generalised mean, as its authors start and clamp it
 Role = Literal["query", "gallery"]
 
 
@@ -25,7 +26,8 @@ class Embedder(nn.Module):
         dim: size of the embedding; None leaves the head out, so z = y.
         normalize: whether ``forward`` puts z on the unit sphere. Losses that work on the sphere normalise for
             themselves, so this decides only what is deployed and measured.
-        pooling: how a map becomes a vector; ``"both"`` is the sum of average and maximum.
+        pooling: how a map becomes a vector; ``"both"`` is the sum of average and maximum, ``"generalized"`` what
+            lies between them, (mean of x³)^(1/3) (GeM: Radenović et al., TPAMI 2019).
     """
 
     def __init__(
@@ -78,6 +80,8 @@ class Embedder(nn.Module):
             return maps.mean(dim=(2, 3))
         if self.pooling == "max":
             return maps.amax(dim=(2, 3))
+        if self.pooling == "generalized":
+            return maps.clamp(min=LEAST).pow(POWER).mean(dim=(2, 3)).pow(1 / POWER)
         return maps.mean(dim=(2, 3)) + maps.amax(dim=(2, 3))
 
     def embed(self, features: Float[Tensor, "n c"]) -> Float[Tensor, "n d"]:

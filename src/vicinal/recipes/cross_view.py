@@ -2,7 +2,8 @@
 
     vicinal train cross_view data=pairs.csv                                  # query_path,gallery_path[,angle][,split]
     vicinal train cross_view data=pairs.csv weights=resnet18-f37072fd.pth    # from torchvision's file
-    vicinal embed RUN aerial/ --role gallery                                 # each view by its own network
+    vicinal index RUN aerial/                                                # by the network of the gallery
+    vicinal search RUN photograph.jpg                                        # asked by the network of the queries
 
 Cost: minutes to hours on a GPU, by the number of pairs.
 Expected: depends on the data; the report shows the untrained networks beside it.
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from vicinal.data.records import Dataset, Records
 from vicinal.data.transforms import ImageTransform, Transform
 from vicinal.losses import HardExemplarLoss
-from vicinal.methods.her import HER, Orientation
+from vicinal.methods.her import HER, Orientation, roles_of
 from vicinal.methods.optimisation import Optimisation
 from vicinal.models import Attention, Embedder, OrientationHead, ResNet, TwoStreamEmbedder, load_weights
 from vicinal.sampling import CrossViewSampler
@@ -47,7 +48,7 @@ class CrossViewPairs(Recipe):
         return HER.optimised(
             TwoStreamEmbedder(query, copy.deepcopy(query)),
             HardExemplarLoss(self.margin, scale=self.scale),
-            CrossViewSampler(train.labels, classes=self.pairs, seed=self.seed, roles=train.columns.get("role")),
+            CrossViewSampler(train.labels, classes=self.pairs, seed=self.seed, roles=roles_of(train)),
             self.optimisation,
             self.orientation,
             head=OrientationHead(self.dim),

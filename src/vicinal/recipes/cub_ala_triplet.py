@@ -3,7 +3,7 @@
     vicinal train cub_ala_triplet
     vicinal train cub_ala_triplet variant=plain    # its twin; also constant, random, mlp, hdml, hdml_ala
 
-Cost: a GPU; 2.6 times a plain step (docs/ala.md).
+Cost: a GPU; about 3 times a plain step (docs/ala.md).
 Expected: R@1 60.1 ± 0.4, its twin 60.1 ± 1.2 on unseen classes (docs/ala.md).
 """
 

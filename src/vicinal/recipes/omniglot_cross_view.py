@@ -18,7 +18,7 @@ from vicinal.data.omniglot_pairs import OmniglotPairs
 from vicinal.data.records import Dataset, Records
 from vicinal.data.transforms import ImageTransform, Transform
 from vicinal.losses import HardExemplarLoss
-from vicinal.methods.her import HER, Orientation
+from vicinal.methods.her import HER, Orientation, roles_of
 from vicinal.methods.optimisation import Optimisation
 from vicinal.models import Attention, Embedder, OrientationHead, SmallResNet, TwoStreamEmbedder
 from vicinal.sampling import CrossViewSampler
@@ -55,9 +55,8 @@ class OmniglotCrossView(Recipe):
         query = Embedder(SmallResNet(1, self.widths, stride=2, attention=self.attention), self.dim)
         embedder = query if self.streams == "one" else TwoStreamEmbedder(query, copy.deepcopy(query))
         loss = HardExemplarLoss(self.margin, scale=self.scale, weighted=self.weighting == "on")
-        sampler = CrossViewSampler(
-            train.labels, classes=self.pairs, seed=self.seed, roles=train.columns.get("role"), batches=self.batches
-        )
+        roles = train.columns.get("role") if self.streams == "one" else roles_of(train)
+        sampler = CrossViewSampler(train.labels, classes=self.pairs, seed=self.seed, roles=roles, batches=self.batches)
         return HER.optimised(
             embedder,
             loss,

@@ -65,11 +65,12 @@ def changes(results: Mapping[str, Any]) -> list[tuple[float, float] | None]:
 def metric_title(name: str) -> str:
     """A metric's name as a person writes it.
 
-    >>> metric_title("recall@10"), metric_title("map@r"), metric_title("tar@far=0.001")
-    ('Recall@10', 'MAP@R', 'Tar@far=0.001')
+    >>> metric_title("recall@10"), metric_title("map@r"), metric_title("map@r 128-d"), metric_title("tar@far=0.001")
+    ('Recall@10', 'MAP@R', 'MAP@R 128-d', 'Tar@far=0.001')
     """
-    title = _TITLES.get(name, name.replace("_", " "))
-    return title if name in _TITLES else title[:1].upper() + title[1:]
+    metric, *of_what = name.split(" ")
+    title = _TITLES.get(metric, metric[:1].upper() + metric[1:].replace("_", " "))
+    return " ".join([title, *of_what])
 
 
 def per_cent(fraction: float | None) -> str:

@@ -49,9 +49,16 @@ class AnchorNeighbourSampler:
             if value < 1:
                 raise ConfigError(f"AnchorNeighbourSampler needs {name} of at least 1, but {value} came.")
         self.anchors, self.neighbourhood, self.per_class, self.seed = anchors, neighbourhood, per_class, seed
-        self._rows = PKSampler(labels, classes=anchors * neighbourhood, per_class=per_class, seed=seed, batches=batches)
-        found, sizes = np.unique(self._rows.labels, return_counts=True)
+        found, sizes = np.unique(np.asarray(labels), return_counts=True)
         self._classes = found[sizes >= per_class]  # as the decks number them
+        wanted = anchors * neighbourhood
+        if len(self._classes) < wanted:
+            raise ConfigError(
+                f"{anchors} anchors in neighbourhoods of {neighbourhood} need {wanted} classes with at least "
+                f"{per_class} samples each, but only {len(self._classes)} of the {len(found)} classes here have that "
+                f"many. Ask for fewer anchors, smaller neighbourhoods or fewer samples of each, or add data."
+            )
+        self._rows = PKSampler(labels, classes=wanted, per_class=per_class, seed=seed, batches=batches)
 
     @property
     def note(self) -> str | None:

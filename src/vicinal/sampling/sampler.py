@@ -14,8 +14,8 @@ from vicinal.sampling.decks import Members, generator
 class BatchSampler(Sampler[list[int]], ABC):
     """Index lists, each a batch; a resumed run sees the very batches that the interrupted one would have seen.
 
-    For a method: ``epoch(number)``. For torch: ``DataLoader(data, batch_sampler=sampler)`` with ``set_epoch(number)``
-    before each epoch.
+    For a method: ``epoch(number)``. For torch: ``DataLoader(data, batch_sampler=sampler)``, where each pass is the next
+    epoch; a loop that resumes says which one comes with ``set_epoch(number)``.
 
     Attributes:
         members: the rows of the classes that are used.
@@ -55,11 +55,13 @@ class BatchSampler(Sampler[list[int]], ABC):
         return plan
 
     def set_epoch(self, number: int) -> None:
-        """Which epoch the next iteration gives."""
+        """Which epoch the next pass gives."""
         self._epoch = number
 
     def __iter__(self) -> Iterator[list[int]]:
-        return iter(self.epoch(self._epoch))
+        plan = self.epoch(self._epoch)
+        self._epoch += 1  # or a loop that never calls ``set_epoch`` would see the same batches for ever
+        return iter(plan)
 
     def __len__(self) -> int:
         """Batches in an epoch: as many as were asked for, or as the rows of the classes in use fill once."""

@@ -1,5 +1,6 @@
 """What vectors depend on, as a short text: vectors of two models are never compared."""
 
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,5 +19,5 @@ def require_same_model(run: RunDirectory, about: Mapping[str, Any]) -> None:
     if "model" in about and about["model"] != model_fingerprint(run):
         raise RunError(
             f"the collection was indexed with another model than {run.path} has now. "
-            f"Bring it up to date with `vicinal index {run.path}`, or name another with --collection."
+            f"Bring it up to date with `vicinal index {shlex.quote(str(run.path))}`, or name another with --collection."
         )

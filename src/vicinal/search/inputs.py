@@ -11,7 +11,7 @@ from jaxtyping import Float32
 from PIL import Image
 from torch import Tensor
 
-from vicinal.data.records import read_image
+from vicinal.data.images import read_image, upright
 from vicinal.errors import DataError
 from vicinal.index.exact import require_finite
 
@@ -71,12 +71,13 @@ def _image(value: Any, name: str) -> tuple[str, Image.Image]:
 
 
 def _eight_bit(image: Image.Image, name: str) -> Image.Image:
-    """As files are read: transparency is dropped; what has more than 8 bits is its owner's to bring to 8."""
+    """As files are read: upright, transparency dropped; what has more than 8 bits is its owner's to bring to 8."""
     if image.mode in ("I", "F") or image.mode.startswith("I;16"):
         raise DataError(
             f"{name} is a PIL image of mode {image.mode}, whose range nobody knows here. Bring it to 8 bits (mode L or "
             f"RGB), or give the path of its file."
         )
+    image = upright(image)
     if "transparency" in image.info:  # Pillow warns when a palette loses it at once
         image = image.convert("RGBA")
     return image if image.mode in ("L", "RGB") else image.convert("RGB")

@@ -15,7 +15,7 @@ from vicinal.data.columns import Columns, read_columns
 from vicinal.data.folder import ENDINGS
 from vicinal.data.location import existing, expanded
 from vicinal.data.packed import PackedImages
-from vicinal.data.records import SPLITS, FeatureArray, ImageFiles, Records, Source
+from vicinal.data.records import QUERY, SPLITS, FeatureArray, ImageFiles, Records, Source
 from vicinal.description import describe
 from vicinal.errors import ConfigError, DataError, unknown
 from vicinal.search.archives import is_archive, unpack
@@ -105,7 +105,7 @@ def place_path(data: Dataset) -> str:
 def list_data_set(
     data: Dataset, *, split: str = "all", images: str | None = None, records: Records | None = None
 ) -> Listing:
-    """The records of a data set, or one split of them.
+    """The records of a data set, or one split of them, without those that are queries only.
 
     Args:
         records: where they are already loaded, with splits of the caller's own.
@@ -117,6 +117,8 @@ def list_data_set(
         loaded = loaded.part(split)
         if not len(loaded):
             raise ConfigError(f"{loaded.name} has no {split} records. Choose another --split, or `all`.")
+    if "role" in loaded.columns:  # a collection is a gallery: what only asks is not to be found
+        loaded = loaded.take(np.flatnonzero(loaded.columns["role"] != QUERY))
     source, positions = loaded.source.origin(np.arange(len(loaded)))
     names = [loaded.source.name(row) for row in range(len(loaded))]
     labels = [loaded.classes[label] for label in loaded.labels]

@@ -9,7 +9,8 @@ from typing import Any, Literal
 from PIL import Image
 
 from vicinal.data import DATASETS
-from vicinal.data.records import Records, Source, read_image
+from vicinal.data.images import read_image
+from vicinal.data.records import Records, Source
 from vicinal.description import build
 from vicinal.errors import DataError
 

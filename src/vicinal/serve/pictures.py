@@ -8,6 +8,7 @@ from threading import Lock
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from vicinal.data.images import upright
 from vicinal.serve.limits import FORMATS, Limits
 from vicinal.serve.refusals import Refusal
 
@@ -15,7 +16,7 @@ _SMALL = 64  # pixels; below, PNG is as small as JPEG and shows no artefacts
 
 
 def decoded(data: bytes, limits: Limits) -> Image.Image:
-    """The picture that was uploaded, decoded. Its type is told by its content, its size by its header."""
+    """The picture that was uploaded, decoded and upright. Its type is told by its content, its size by its header."""
     if not data:
         raise Refusal(422, "a picture as the body.", "an empty body.", "Send the bytes of an image file.")
     try:
@@ -46,7 +47,7 @@ def decoded(data: bytes, limits: Limits) -> Image.Image:
             image.load()
         except Exception as error:  # likewise
             raise _damaged(error) from error
-        return _eight_bit(image)
+        return _eight_bit(upright(image))
 
 
 def encoded(image: Image.Image, side: int) -> tuple[bytes, str]:

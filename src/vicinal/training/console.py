@@ -35,7 +35,9 @@ class Console:
             TextColumn("{task.fields[facts]}"),
             TimeRemainingColumn(compact=True),
         )
-        with Progress(*columns, console=self._rich, transient=True, expand=True) as progress:
+        # The speed over an hour: jobs may take longer than the half minute that rich looks back.
+        progress = Progress(*columns, console=self._rich, transient=True, expand=True, speed_estimate_period=3600)
+        with progress:
             task = progress.add_task(escape(title), total=total, completed=done, facts="")
             yield Follower(self, total, done, title, progress, task)
 
@@ -65,5 +67,8 @@ class Follower:
         now = time.monotonic()
         if now - self._last >= PLAIN_SECONDS or (done == self._total and now - self._start >= PLAIN_SECONDS):
             self._last = now
-            left = (now - self._start) / max(1, done - self._first) * (self._total - done)
-            self._console.line(f"{self._title} {done}/{self._total}  {facts}  {left:.0f} s left")
+            words = [f"{self._title} {done}/{self._total}", facts]
+            if done > self._first:
+                left = (now - self._start) / (done - self._first) * (self._total - done)
+                words.append(f"{left:.0f} s left")
+            self._console.line("  ".join(words))

@@ -220,12 +220,23 @@ def _refuse_unmeasurable(records: Records, split: Split) -> None:
 def build_method(recipe: Recipe, train: Records, device: torch.device) -> Method:
     torch.manual_seed(recipe.seed)
     method = recipe.build(train)
+    _refuse_incomplete(method)
     method.to(device)
     if device.type == "cuda":
         method.embedder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if device.type == "cuda" and parallel.processes() > 1 and not _frozen(method):
         parallel.share_norms(method.embedder)
     return method
+
+
+def _refuse_incomplete(method: Method) -> None:
+    """Some of what a method brings is asked for only when training has ended: too late to learn that it is missing."""
+    missing = [name for name in vars(Method) if not name.startswith("_") and not hasattr(method, name)]
+    if missing:
+        raise ConfigError(
+            f"{type(method).__name__} was to train, but a method also has {', '.join(missing)}. "
+            f"docs/adding_a_method.md says what for."
+        )
 
 
 def _frozen(method: Method) -> bool:

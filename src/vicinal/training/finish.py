@@ -8,11 +8,11 @@ import torch
 
 from vicinal import parallel
 from vicinal.data import DATASETS, open_path
-from vicinal.data.records import Records, Split
+from vicinal.data.records import SPLITS, Records, Split
 from vicinal.data.splits import hold_out
 from vicinal.data.transforms import ImageTransform
 from vicinal.description import build
-from vicinal.errors import ConfigError
+from vicinal.errors import ConfigError, unknown
 from vicinal.evaluation.artefacts import diagnosis, write_artefacts
 from vicinal.evaluation.encoder import Embedded, Encoder
 from vicinal.evaluation.measure import measure
@@ -93,15 +93,21 @@ def measure_run(
     skip_corrupt: bool,
     console: Console,
 ) -> dict[str, Any]:
-    """Measure the selected model of a run on its own data or on other data, in the form of ``results.json``."""
+    """Measure the selected model of a run on its own data or on other data, in the form of ``results.json``.
+
+    Of its own data a run that was trained with ``skip_corrupt`` is measured so, whatever ``skip_corrupt`` says here.
+    """
     encoder = Encoder.load(run, device)
     settings = run.info["recipe"]["settings"]
     if data is not None:
         records = open_path(data).load()
     else:
+        skip_corrupt = skip_corrupt or settings["skip_corrupt"]
         records = build(run.info["data"]["description"], DATASETS).load()
         if settings["validation"] > 0:
             records = hold_out(records, settings["validation"], settings["seed"])
+    if split not in ("all", *SPLITS):
+        raise ConfigError(unknown("split", split, ("all", *SPLITS)))
     part = records if split == "all" else records.part(cast(Split, split))
     if not len(part):
         raise ConfigError(f"{records.name} has no {split} records. Choose another --split, or `all`.")

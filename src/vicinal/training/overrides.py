@@ -4,7 +4,7 @@ import dataclasses
 import types
 import typing
 from collections.abc import Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from vicinal.data import open_path
 from vicinal.data.records import Dataset
@@ -14,22 +14,35 @@ from vicinal.training.recipe import Recipe
 R = TypeVar("R", bound=Recipe)
 
 
+class _Part(NamedTuple):
+    """``key=text``, of which ``path`` is left from the group on that is looked at."""
+
+    path: list[str]
+    text: str
+    key: str
+
+
 def apply(kind: type[R], overrides: Sequence[str]) -> R:
-    """A recipe with some settings changed; ``a.b=c`` reaches into a setting that has settings of its own."""
+    """A recipe with some settings changed; ``a.b=c`` reaches into a setting that has settings of its own.
+
+    Settings of one group change together, so that their order does not matter where only some combinations are allowed.
+    """
     changes: dict[str, Any] = {}
+    within: dict[str, list[_Part]] = {}
+    fields = {field.name: field for field in dataclasses.fields(kind)}
     for override in overrides:
         key, equals, text = override.partition("=")
         if not equals:
             raise ConfigError(f"an override is written key=value, but {override!r} came.")
         first, *rest = key.split(".")
-        fields = {field.name: field for field in dataclasses.fields(kind)}
         if first not in fields:
             raise ConfigError(unknown("setting", first, fields))
         if rest:
-            now = changes[first] if first in changes else _default(fields[first])
-            changes[first] = _replace(now, rest, text, key)
+            within.setdefault(first, []).append(_Part(rest, text, key))
         else:
             changes[first] = parse(text, typing.get_type_hints(kind)[first], key)
+    for first, parts in within.items():
+        changes[first] = _replace(changes[first] if first in changes else _default(fields[first]), parts)
     missing = [f.name for f in dataclasses.fields(kind) if f.name not in changes and not _has_default(f)]
     if missing:
         raise ConfigError(f"{kind.__name__} has no default for {', '.join(missing)}. Give {missing[0]}=...")
@@ -83,18 +96,24 @@ def _has_default(field: "dataclasses.Field[Any]") -> bool:
 
 def _default(field: "dataclasses.Field[Any]") -> Any:
     if not _has_default(field):
-        raise ConfigError(f"{field.name} has no default; give {field.name}=... before its parts.")
+        raise ConfigError(f"{field.name} has no default; give {field.name}=..., too.")
     return field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
 
 
-def _replace(value: Any, path: list[str], text: str, key: str) -> Any:
-    if not dataclasses.is_dataclass(value) or isinstance(value, type):
-        raise ConfigError(f"{key}: {type(value).__name__} has no settings of its own.")
-    fields = [field.name for field in dataclasses.fields(value)]
-    if path[0] not in fields:
-        raise ConfigError(f"for {key}: " + unknown("setting", path[0], fields))
-    if len(path) > 1:
-        inner = _replace(getattr(value, path[0]), path[1:], text, key)
-    else:
-        inner = parse(text, typing.get_type_hints(type(value))[path[0]], key)
-    return dataclasses.replace(value, **{path[0]: inner})
+def _replace(value: Any, parts: Sequence[_Part]) -> Any:
+    """A group with some of its settings changed, all at once."""
+    changes: dict[str, Any] = {}
+    within: dict[str, list[_Part]] = {}
+    for (first, *rest), text, key in parts:
+        if not dataclasses.is_dataclass(value) or isinstance(value, type):
+            raise ConfigError(f"{key}: {type(value).__name__} has no settings of its own.")
+        fields = [field.name for field in dataclasses.fields(value)]
+        if first not in fields:
+            raise ConfigError(f"for {key}: " + unknown("setting", first, fields))
+        if rest:
+            within.setdefault(first, []).append(_Part(rest, text, key))
+        else:
+            changes[first] = parse(text, typing.get_type_hints(type(value))[first], key)
+    for first, inner in within.items():
+        changes[first] = _replace(changes.get(first, getattr(value, first)), inner)
+    return dataclasses.replace(value, **changes)

@@ -75,8 +75,7 @@ def _opened(path: Path, recipe: str | None) -> tuple[RunDirectory, dict[str, Any
     saved = run.info["recipe"]
     if saved["name"].endswith(".py") and recipe is None:
         raise RunError(
-            f"{run.path} was trained with the recipe file {saved['name']}. Name it to go on: "
-            f"`vicinal train {saved['name']} --resume {run.path}`."
+            f"{run.path} was trained with the recipe file {saved['name']}. Name it to go on: `{run.resume_command()}`."
         )
     return run, run.info
 

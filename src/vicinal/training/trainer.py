@@ -99,7 +99,7 @@ class Trainer:
             write_results(self.experiment, self.run, asdict(self.position), self.console)
         except KeyboardInterrupt:
             self._say("interrupted", "stopped on request")
-            self.console.line(f"stopped. Go on with: vicinal train --resume {self.run.path}")
+            self.console.line(f"stopped. Go on with: {self.run.resume_command()}")
             raise
         except ContactError:
             raise  # what ended the other process is not known here

@@ -1,0 +1,41 @@
+"""What one would type: the examples below the help of each command."""
+
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    "vicinal": (
+        "vicinal train",
+        "vicinal train --data pictures/ --run runs/birds",
+        "vicinal index runs/birds pictures/",
+        "vicinal serve runs/birds",
+    ),
+    "data": ("vicinal data check pictures/",),
+    "train": (
+        "vicinal train --data pictures/",
+        "vicinal train glyphs_triplet margin=0.3 epochs=5 --run runs/triplet",
+        "vicinal train --resume runs/triplet",
+    ),
+    "evaluate": ("vicinal evaluate runs/birds", "vicinal evaluate runs/birds --data pictures/ --split all"),
+    "embed": ("vicinal embed runs/birds pictures/ --out vectors.npz",),
+    "report": ("vicinal report runs/birds",),
+    "recipes": ("vicinal recipes", "vicinal recipes images"),
+    "bench": ("vicinal bench", "vicinal bench --quick"),
+    "compare": ("vicinal compare runs/plain runs/mine", "vicinal compare runs/plain runs/mine --metric map@r"),
+    "tune": ("vicinal tune cub_features optimisation.learning_rate=1e-5..1e-3:log --trials 10",),
+    "index": ("vicinal index runs/birds pictures/", "vicinal index runs/birds --split test"),
+    "search": (
+        "vicinal search runs/birds wren.jpg",
+        "vicinal search runs/birds --id 12 --k 5 --format sheet --out near.png",
+    ),
+    "cluster": ("vicinal cluster runs/birds", "vicinal cluster runs/birds --groups 20"),
+    "dedupe": ("vicinal dedupe runs/birds",),
+    "export": ("vicinal export runs/birds --to deployed/",),
+    "serve": ("vicinal serve runs/birds",),
+    "check": ("vicinal data check pictures/", "vicinal data check pictures.csv --json"),
+    "pack": ("vicinal data pack pictures/ packed/ --resize 256",),
+    "unpack": ("vicinal data unpack packed/ pictures/",),
+}
+
+
+def epilog(command: str) -> str:
+    """The examples of a command as typer prints them below its options."""
+    lines = EXAMPLES[command]
+    return "\n".join(["Example:" if len(lines) == 1 else "Examples:", *(f"  {line}" for line in lines)])

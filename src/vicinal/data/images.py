@@ -1,0 +1,61 @@
+"""Image files as training, search and export see them: decoded, upright, RGB or 8-bit grey."""
+
+from pathlib import Path
+
+import numpy as np
+from PIL import ExifTags, Image
+
+from vicinal.errors import DataError
+
+_TURNS = {  # what brings a picture upright, by its EXIF orientation; 1 is upright
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
+def read_image(path: Path) -> Image.Image:
+    """The decoded image at ``path``, upright, RGB or 8-bit grey, or a DataError that names it."""
+    try:
+        with Image.open(path) as image:
+            image.load()
+            return _eight_bit(upright(image))
+    except FileNotFoundError as error:
+        raise DataError(f"image {path} is missing.") from error
+    except Exception as error:  # decoders raise whatever their parsing of a damaged file runs into
+        raise DataError(
+            f"image {path} cannot be read: {error}. `vicinal data check` lists all such files; mend or remove them, or "
+            f"leave them out: `skip_corrupt=true` in training, --skip-corrupt elsewhere."
+        ) from error
+
+
+def upright(image: Image.Image) -> Image.Image:
+    """A decoded image turned as its EXIF orientation says: a telephone only notes how it was held.
+
+    What was turned loses the note, so that whoever comes next does not turn it again.
+    """
+    try:
+        turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+    except Exception:  # a picture whose notes are damaged is still a picture
+        turn = None
+    if turn is None:
+        return image
+    turned = image.transpose(turn)
+    turned.info = {name: value for name, value in image.info.items() if name == "transparency"}
+    return turned
+
+
+def _eight_bit(image: Image.Image) -> Image.Image:
+    if image.mode in ("L", "RGB"):
+        return image
+    if image.mode == "F":
+        raise DataError("its pixels are decimal numbers of unknown range; save it with 8 or 16 bits")
+    if image.mode == "I" or image.mode.startswith("I;16"):  # Pillow would clip 16 bits to 255, to white
+        return Image.fromarray((np.clip(np.asarray(image), 0, 65535) // 256).astype(np.uint8))
+    if "transparency" in image.info:  # Pillow warns when a palette loses it at once
+        image = image.convert("RGBA")
+    return image.convert("RGB")

@@ -1,0 +1,33 @@
+"""Tables in the terminal, in a narrow one, and in a file."""
+
+import re
+
+import pytest
+
+from vicinal.cli import tables
+from vicinal.cli.tables import print_table
+
+RESULTS = {
+    "records": 5924,
+    "classes": 100,
+    "split": "test",
+    "skipped": 3,
+    "rows": [{"name": "trained", "metrics": {"recall@1": 0.5}}],
+    "notes": [f"could not be read: my pictures/{'long name ' * 12}.jpg"],
+}
+
+
+def test_a_file_gets_every_line_whole(capsys):
+    print_table(RESULTS)
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert "5924 records of 100 test classes, 3 unreadable left out" in lines  # not as narrow as the table below it
+    assert f"note: {RESULTS['notes'][0]}" in lines and "\x1b" not in "".join(lines)
+
+
+@pytest.mark.parametrize("columns", [60, 100])
+def test_a_terminal_gets_lines_that_fit(columns, capsys, monkeypatch):
+    monkeypatch.setattr(tables.sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    print_table(RESULTS)
+    shown = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)  # without what makes heads bold
+    assert max(len(line.rstrip()) for line in shown.splitlines()) <= columns

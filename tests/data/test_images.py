@@ -1,0 +1,110 @@
+"""Reading images of every kind."""
+
+import io
+
+import numpy as np
+import pytest
+from PIL import ExifTags, Image, ImageOps
+
+from vicinal.data.folder import Folder
+from vicinal.data.images import read_image, upright
+from vicinal.data.packed import Packed
+from vicinal.data.packing import pack
+from vicinal.errors import DataError
+
+
+def save(path, image, **options):
+    image.save(path, **options)
+    return path
+
+
+def held(orientation):
+    """The notes of a camera that was held so."""
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = orientation
+    return exif
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P", "1", "CMYK", "YCbCr"])
+def test_other_modes_become_rgb(mode, tmp_path):
+    ending = "jpg" if mode in ("CMYK", "YCbCr") else "png"
+    path = save(tmp_path / f"x.{ending}", Image.new("RGB", (6, 4), (255, 0, 0)).convert(mode))
+    assert read_image(path).mode == "RGB" and read_image(path).size == (6, 4)
+
+
+def test_sixteen_bits_are_scaled_not_clipped(tmp_path):
+    ramp = (np.arange(256, dtype=np.uint16) * 257).reshape(16, 16)
+    image = read_image(save(tmp_path / "x.png", Image.fromarray(ramp)))
+    assert image.mode == "L" and np.asarray(image).ravel().tolist() == list(range(256))
+
+
+def test_a_palette_with_transparency_reads_without_a_warning(tmp_path):
+    palette = Image.new("P", (4, 4))
+    palette.putpalette([10, 20, 30, 40, 50, 60])
+    path = save(tmp_path / "x.png", palette, transparency=bytes([0, 128]))
+    assert read_image(path).getpixel((0, 0)) == (10, 20, 30)
+
+
+def test_decimal_pixels_are_refused(tmp_path):
+    path = save(tmp_path / "x.tiff", Image.fromarray(np.zeros((4, 4), np.float32)))
+    with pytest.raises(DataError, match=r"x.tiff cannot be read: its pixels are decimal numbers"):
+        read_image(path)
+
+
+@pytest.mark.parametrize("ending", ["JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP"])
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.95])
+def test_truncated_files_are_refused_by_name(ending, share, tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 40, 3), dtype=np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, ending)
+    path = tmp_path / f"cut.{ending.lower()}"
+    path.write_bytes(file.getvalue()[: int(share * len(file.getvalue()))])
+    with pytest.raises(DataError, match=r"cut\..* cannot be read"):
+        read_image(path)
+
+
+def test_a_folder_is_no_image_and_refused_by_name(tmp_path):
+    with pytest.raises(DataError, match="cannot be read"):
+        read_image(tmp_path)
+
+
+def test_a_refusal_says_how_to_go_on_without_the_file(tmp_path):
+    (tmp_path / "x.png").write_bytes(b"no image")
+    with pytest.raises(DataError, match=r"skip_corrupt=true` in training, --skip-corrupt elsewhere"):
+        read_image(tmp_path / "x.png")
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("ending", ["png", "webp", "tiff"])
+def test_a_photograph_is_read_upright_however_the_camera_was_held(orientation, ending, tmp_path):
+    pixels = np.random.default_rng(orientation).integers(0, 256, (4, 6, 3), dtype=np.uint8)
+    options = {"lossless": True} if ending == "webp" else {}
+    path = save(tmp_path / f"x.{ending}", Image.fromarray(pixels), exif=held(orientation), **options)
+    with Image.open(path) as image:
+        expected = np.asarray(ImageOps.exif_transpose(image))
+    found = read_image(path)
+    np.testing.assert_array_equal(np.asarray(found), expected)
+    np.testing.assert_array_equal(np.asarray(upright(found)), expected)  # and is not turned again
+
+
+def test_sixteen_bits_and_palettes_are_turned_too(tmp_path):
+    ramp = (np.arange(6, dtype=np.uint16) * 256).reshape(2, 3)
+    turned = read_image(save(tmp_path / "x.png", Image.fromarray(ramp), exif=held(6)))
+    assert np.asarray(turned).tolist() == [[3, 0], [4, 1], [5, 2]]
+    palette = Image.new("P", (4, 2))
+    palette.putpalette([10, 20, 30, 40, 50, 60])
+    path = save(tmp_path / "p.png", palette, transparency=bytes([0, 128]), exif=held(8))
+    assert read_image(path).size == (2, 4) and read_image(path).getpixel((0, 0)) == (10, 20, 30)
+
+
+def test_a_picture_with_damaged_notes_is_still_a_picture(tmp_path):
+    path = save(tmp_path / "x.png", Image.new("RGB", (6, 4)), exif=b"Exif\0\0no notes at all")
+    assert read_image(path).size == (6, 4)
+
+
+def test_packed_photographs_are_upright_as_well(tmp_path):
+    for name in "ab":
+        (tmp_path / "in" / name).mkdir(parents=True)
+        save(tmp_path / "in" / name / "1.jpg", Image.new("RGB", (6, 4)), exif=held(6))
+    pack(Folder(str(tmp_path / "in")).load(), tmp_path / "out")
+    assert Packed(str(tmp_path / "out")).load().source.read(0).size == (4, 6)
