@@ -150,3 +150,9 @@ def test_a_budget_that_cannot_be_is_refused(budget, tune, performed):
     with pytest.raises(ConfigError, match="1 trial and 2 folds"):
         tune(budget)
     assert performed == []
+
+
+def test_a_trial_looks_at_the_held_out_classes_once_at_its_end(tune, performed):
+    tune()
+    recipes = [job.resolved() for job in performed]
+    assert recipes and all(recipe.evaluate_every > recipe.epochs and recipe.restarts == 1 for recipe in recipes)

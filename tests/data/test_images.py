@@ -1,6 +1,7 @@
 """Reading images of every kind."""
 
 import io
+import struct
 
 import numpy as np
 import pytest
@@ -100,6 +101,15 @@ def test_sixteen_bits_and_palettes_are_turned_too(tmp_path):
 def test_a_picture_with_damaged_notes_is_still_a_picture(tmp_path):
     path = save(tmp_path / "x.png", Image.new("RGB", (6, 4)), exif=b"Exif\0\0no notes at all")
     assert read_image(path).size == (6, 4)
+
+
+def test_a_damaged_note_beside_the_orientation_does_not_keep_a_picture_on_its_side(tmp_path):
+    """A text that is marked as a number: Pillow's own way, which writes all notes anew, fails at it."""
+    notes = [(0x0110, 12, 1, struct.pack("<I", 0)), (ExifTags.Base.Orientation, 3, 1, struct.pack("<HH", 6, 0))]
+    entries = b"".join(struct.pack("<HHI", *head) + value for *head, value in notes)
+    exif = b"Exif\0\0II*\0" + struct.pack("<IH", 8, len(notes)) + entries + bytes(12)
+    path = save(tmp_path / "a.jpg", Image.new("RGB", (12, 8)), exif=exif)
+    assert read_image(path).size == (8, 12)
 
 
 def test_packed_photographs_are_upright_as_well(tmp_path):

@@ -36,7 +36,8 @@ def read_image(path: Path) -> Image.Image:
 def upright(image: Image.Image) -> Image.Image:
     """A decoded image turned as its EXIF orientation says: a telephone only notes how it was held.
 
-    What was turned loses the note, so that whoever comes next does not turn it again.
+    What was turned loses its notes, so that whoever comes next does not turn it again. Pillow's ``exif_transpose``
+    writes the other notes anew and fails where one of them is damaged; the picture would stay on its side.
     """
     try:
         turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
