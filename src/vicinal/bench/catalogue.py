@@ -49,6 +49,7 @@ _ALL = (
     *(table(ground) for ground in grounds.HERE for table in _EVERYWHERE),
     papers.paper_regime(grounds.CUB),
     papers.headline(grounds.CUB_LITE2),
+    papers.pooled(grounds.CUB),
     hard_exemplars.parts_on_omniglot(),
     hard_exemplars.weights_on_cub_features(),
     hard_exemplars.weights_on_cub(),

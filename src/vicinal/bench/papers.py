@@ -183,6 +183,25 @@ def headline(ground: Ground) -> Table:
     return _table("headline", "Each method on its plain twin", rows)
 
 
+def pooled(ground: Ground) -> Table:
+    """Ours: the generalised mean in place of the average over a picture's places, under losses and methods of batches.
+
+    Chosen on halves of the training classes (docs/results.md); untrained rows are pooled so, too.
+    """
+    rows, generalized = Rows(ground), "pooling=generalized"
+    rows.add(SOFTMAX, f"{generalized} method.loss=normalized_softmax")
+    rows.add("multi-similarity, average", "method.loss=multi_similarity")
+    for name, words, twin in (
+        ("multi-similarity", "method.loss=multi_similarity", "multi-similarity, average"),
+        ("DANML", "method.loss=danml", "multi-similarity"),
+        ("multi-similarity + LoOp", "method.loss=multi_similarity method.name=loop", "multi-similarity"),
+        ("multi-similarity + HDML", "method.loss=multi_similarity method.name=hdml", "multi-similarity"),
+        ("DANML + LoOp", "method.loss=danml method.name=loop", "DANML"),
+    ):
+        rows.add(name, f"{generalized} {words}", twin)
+    return _table("pooled", "Pooled by the generalised mean", rows)
+
+
 def _swept(rows: Rows, full: str, twin: str) -> Readings:
     """A row for each other α than HDML's own, and the figure of all of them by the λ that they reach."""
     for alpha in ALPHAS:

@@ -41,7 +41,8 @@ class OmniglotCrossView(Recipe):
     weighting: Literal["on", "off"] = "on"
     regression: Literal["on", "off"] = "on"
     streams: Literal["two", "one"] = "two"
-    epochs: int = 10
+    epochs: int = 30
+    evaluate_every: int = 3
     recalls: tuple[int, ...] = (1, 5, 10)
     restarts: int = 1
     dim: int = 64
