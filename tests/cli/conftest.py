@@ -1,15 +1,14 @@
 """Commands run as the shell would run them, in this process."""
 
 import sys
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import pytest
 
 from vicinal.cli.main import run
 
 
-@dataclass
-class Done:
+class Done(NamedTuple):
     returncode: int
     stdout: str
     stderr: str

@@ -15,26 +15,6 @@ from vicinal.bench.quick import RECORDED, TABLES, departures, quick_tables
 from vicinal.bench.run import Outcome
 from vicinal.bench.tables import BASELINES, Row, Table
 from vicinal.cli.bench import print_fitting
-from vicinal.cli.main import run
-
-
-@pytest.fixture
-def vicinal(monkeypatch, capsys, tmp_path):
-    """Run a command in this process, as the shell would, in ``tmp_path``."""
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["vicinal", *words])
-        monkeypatch.chdir(tmp_path)
-        capsys.readouterr()
-        try:
-            run()
-            code = 0
-        except SystemExit as exit:
-            code = exit.code or 0
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
 
 
 @pytest.mark.parametrize(
@@ -95,19 +75,6 @@ def test_a_table_keeps_the_columns_that_the_terminal_has_room_for(capsys, monkey
 def test_a_reduced_table_without_recorded_values_has_none_to_leave(vicinal):
     code, _, err = vicinal("bench", "hdml-glyphs", "--quick", "--page", "--results", "results")
     assert code == 0, err
-
-
-def test_help_and_lists_load_nothing_heavy():
-    code = (
-        "import sys; sys.argv = ['vicinal', 'bench']\n"
-        "from vicinal.cli.main import app\n"
-        "try: app()\n"
-        "except SystemExit: pass\n"
-        "heavy = {'torch', 'numpy', 'scipy', 'optuna'} & set(sys.modules)\n"
-        "sys.exit('imported ' + str(heavy) if heavy else 0)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
 
 
 def test_a_row_that_leaves_its_recorded_value_is_named():

@@ -1,7 +1,8 @@
-"""HER as a method: pairs through two streams, turned views, the orientation, and each part on and off."""
+"""HER as a method: pairs through two streams, the orientation, each part on and off, and a classifier beside them."""
 
 import copy
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,12 +11,12 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from vicinal.data.records import Batch, ImageArray, Records
-from vicinal.data.rotation import rotate
 from vicinal.errors import ConfigError
 from vicinal.exhibits import from_json, to_json
-from vicinal.losses import HardExemplarLoss, orientation_errors
+from vicinal.losses import HardExemplarLoss, NormalizedSoftmaxLoss, orientation_errors
 from vicinal.methods.her import HER, Orientation
 from vicinal.methods.optimisation import Optimisation
+from vicinal.methods.paired_views import turned
 from vicinal.models import Embedder, Identity, OrientationHead, SmallResNet, TwoStreamEmbedder
 from vicinal.sampling import CrossViewSampler
 from vicinal.training.experiment import build_method
@@ -40,7 +41,7 @@ def records():
 
 @pytest.fixture
 def make(records):
-    def made(orientation=Orientation(), *, head=True, weighted=True, streams=2, rate=1e-3):  # noqa: B008 (frozen)
+    def made(orientation=Orientation(), *, head=True, weighted=True, streams=2, rate=1e-3, classified=False):  # noqa: B008 (frozen)
         torch.manual_seed(0)
         query = Embedder(SmallResNet(1, (4, 8), attention="fcam"), 5)
         return HER.optimised(
@@ -50,6 +51,7 @@ def make(records):
             Optimisation(learning_rate=rate),
             orientation,
             head=OrientationHead(5, 10) if head else None,
+            classifier=NormalizedSoftmaxLoss(CLASSES, 5) if classified else None,
             epochs=5,
             seed=7,
         )
@@ -101,50 +103,6 @@ def test_steps_bring_the_loss_down(make, records):
     assert losses[-1] < 0.7 * losses[0]
 
 
-# -- turned views ---------------------------------------------------------------------------------
-
-
-def test_gallery_images_are_turned_and_the_label_with_them(make, records):
-    method = make()
-    batch = batch_of(records, method.batches(0)[0])
-    inputs, angles = method._turned(batch)
-    assert torch.equal(inputs[0::2], batch.inputs[0::2])
-    added = torch.rad2deg(angles) - (batch.extras["angle"][1::2] - batch.extras["angle"][0::2])
-    assert ((added >= 0) & (added < 360.001)).all() and len(set(added.tolist())) == len(added)
-    torch.testing.assert_close(inputs[1::2], rotate(batch.inputs[1::2], added), rtol=0, atol=1e-4)
-
-
-def test_the_angle_of_a_record_follows_from_seed_epoch_and_record_alone(make, records):
-    method = make()
-    rows = method.batches(3)[0]
-    _, angles = method._turned(batch_of(records, rows))
-    _, reversed_pairs = method._turned(
-        batch_of(records, [row for pair in zip(rows[-2::-2], rows[::-2], strict=True) for row in pair])
-    )
-    torch.testing.assert_close(reversed_pairs.flip(0), angles)
-    method.batches(4)
-    assert not torch.allclose(method._turned(batch_of(records, rows))[1], angles)
-
-
-def test_quarters_are_quarters_and_none_is_none(make, records):
-    for turning, step in (("quarters", 90.0), ("none", None)):
-        method = make(Orientation(turning=turning))
-        batch = batch_of(records, method.batches(0)[0])
-        inputs, angles = method._turned(batch)
-        added = torch.rad2deg(angles) - (batch.extras["angle"][1::2] - batch.extras["angle"][0::2])
-        if step is None:
-            assert torch.equal(inputs, batch.inputs) and added.abs().max() < 1e-3
-        else:
-            assert ((added / step).round() - added / step).abs().max() < 1e-4
-
-
-def test_without_an_angle_views_are_taken_to_be_aligned(make, records):
-    method = make(Orientation(turning="none"))
-    batch = batch_of(records, method.batches(0)[0])
-    extras = {"role": batch.extras["role"]}
-    assert method._turned(Batch(batch.inputs, batch.labels, batch.indices, extras))[1].eq(0).all()
-
-
 # -- each part on and off -------------------------------------------------------------------------
 
 
@@ -153,8 +111,7 @@ def test_without_head_and_weights_it_is_the_soft_margin_loss_on_the_same_picture
     rows = method.batches(0)[0]
     full.batches(0)
     batch = batch_of(records, rows)
-    assert torch.equal(method._turned(batch)[0], full._turned(batch)[0])
-    inputs, _ = method._turned(batch)
+    inputs, _ = turned(batch, "any", seed=method.seed, epoch=0)
     twin = copy.deepcopy(method.embedder)
     queries, gallery = (stream(inputs[start::2]) for start, stream in ((0, twin.query), (1, twin.gallery)))
     distances = 25 * torch.cdist(queries, gallery).square()
@@ -192,6 +149,56 @@ def test_variants_of_the_recipe_start_alike_and_see_the_same(records):
     assert all(torch.equal(ours, theirs) for ours, theirs in pairs), "both streams start from one network"
 
 
+# -- a classifier in place of the triplets --------------------------------------------------------
+
+
+def test_a_classifier_sees_both_views_of_the_same_pictures(make, records):
+    method = make(Orientation(lambda1=0.7), head=False, weighted=False, classified=True)
+    twin, batch = copy.deepcopy(method), batch_of(records, method.batches(0)[0])
+    inputs, _ = turned(batch, "any", seed=method.seed, epoch=0)
+    query, gallery = twin.embedder.query, twin.embedder.gallery
+    queries, matches = query(inputs[0::2]), gallery(inputs[1::2])
+    proxies = torch.nn.functional.normalize(twin.classifier.proxies, dim=1)
+    logits = torch.cat([queries, matches]) @ proxies.T / 0.05
+    labels = torch.cat([batch.labels[0::2], batch.labels[1::2]])
+    found = method.step(batch)
+    torch.testing.assert_close(found["loss"], 0.7 * torch.nn.functional.cross_entropy(logits, labels))
+    assert found.keys() == make(head=False, weighted=False).step(batch).keys(), "what the twin reads, it reads"
+
+
+def test_a_classifier_and_its_proxies_learn_and_go_on_where_they_stopped(make, records):
+    method = make(head=False, weighted=False, rate=1e-2, classified=True)
+    before = method.classifier.proxies.detach().clone()
+    losses = [torch.stack([s["loss"] for s in epoch]).mean() for epoch in train(method, records, 8)]
+    assert losses[-1] < 0.7 * losses[0] and not torch.equal(method.classifier.proxies, before)
+    again = make(head=False, weighted=False, rate=1e-2, classified=True)
+    again.load_state_dict(copy.deepcopy(method.state_dict()))
+    batch = batch_of(records, method.batches(8)[0])
+    again.batches(8)
+    assert torch.equal(method.step(batch)["loss"], again.step(batch)["loss"])
+    assert torch.equal(method.classifier.proxies, again.classifier.proxies)
+
+
+def test_the_recipes_classifier_starts_as_the_twin_and_knows_the_training_characters(records):
+    labels = 10 * records.labels + 3  # as those of a data set of which alphabets are held out
+    small = ["pairs=4", "dim=5", "widths=4,8", "attention=none", "weighting=off", "regression=off"]
+    twin, method = (
+        build_method(
+            apply(find_recipe("omniglot_cross_view"), [*small, *more]),
+            replace(records, labels=labels, classes=tuple(map(str, range(60)))),
+            torch.device("cpu"),
+        )
+        for more in ([], ["loss=normalized_softmax", "optimisation.loss_factor=10"])
+    )
+    assert twin.classifier is None and method.classifier.known == (3, 13, 23, 33, 43, 53)
+    weights = method.embedder.state_dict()
+    assert all(torch.equal(value, weights[name]) for name, value in twin.embedder.state_dict().items())
+    assert method.batches(1) == twin.batches(1)
+    rates = [group["initial_lr"] for group in method.optimizer.param_groups]
+    assert rates[:-1] == [group["initial_lr"] for group in twin.optimizer.param_groups]
+    assert rates[-1] == pytest.approx(10 * rates[0]), "of the proxies, as in other tables"
+
+
 # -- going on, and what it says -------------------------------------------------------------------
 
 
@@ -213,6 +220,9 @@ def test_the_collapsed_loss_is_that_of_equal_embeddings_and_a_guess(make, record
     highest = math.log2(1 + math.exp(3.75 / 2))
     assert method.collapsed_loss(batch) == pytest.approx(highest * (math.log(2) + 0.5 * 2), rel=1e-5)
     assert make(head=False, weighted=False).collapsed_loss(batch) == pytest.approx(math.log(2), rel=1e-5)
+    classified = make(head=False, weighted=False, classified=True)
+    same = torch.ones(len(batch.labels), 5)
+    assert classified.collapsed_loss(batch) == pytest.approx(classified.classifier(same, batch.labels).item())
 
 
 def test_shares_are_of_the_triplets(make, records):
@@ -222,13 +232,14 @@ def test_shares_are_of_the_triplets(make, records):
         assert 0 <= scalars["orientation/degrees"] <= 180
 
 
-def test_a_stand_in_of_the_wrong_role_takes_no_part(make, records):
+@pytest.mark.parametrize("classified", [False, True])
+def test_a_stand_in_of_the_wrong_role_takes_no_part(make, records, classified):
     """A query that cannot be read may be replaced by a gallery image of its class."""
     rows = make().batches(0)[0]
     other = next(row for row in np.flatnonzero(records.labels == records.labels[rows[0]]) if row % 4 > 1)
     losses = []
     for batch in (batch_of(records, [int(other), *rows[1:]], skipped=(rows[0],)), batch_of(records, rows[2:])):
-        method = make(Orientation(turning="none"))
+        method = make(Orientation(turning="none"), classified=classified)
         method.embedder.eval()  # so that a row's embedding does not depend on the batch
         losses.append(method.step(batch)["loss"])
     torch.testing.assert_close(*losses)
@@ -249,30 +260,24 @@ def test_shows_its_hardest_exemplars(make, records):
     assert gaps == sorted(gaps)
 
 
-def test_settings_and_batches_that_cannot_work_are_refused(make, records):
+def test_settings_that_cannot_work_are_refused():
     with pytest.raises(ConfigError, match="did you mean 'quarters'"):
         Orientation(turning="quarter")
     with pytest.raises(ConfigError, match="-1 came"):
         Orientation(lambda2=-1)
-    method = make()
-    rows = method.batches(0)[0]
-    with pytest.raises(ConfigError, match="7 rows came to this process"):
-        method.step(batch_of(records, rows[:7]))
-    flat = batch_of(records, rows)
-    with pytest.raises(ConfigError, match=r"inputs are \[8, 256\]"):
-        method.step(Batch(flat.inputs.flatten(1), flat.labels, flat.indices, flat.extras))
 
 
 # -- several processes ----------------------------------------------------------------------------
 
 
-def paired_method():
+def paired_method(classified):
     """Of vectors, without batch norm, which sees only its process's rows on a CPU."""
     torch.manual_seed(0)
     embedder = TwoStreamEmbedder(Embedder(Identity(5), 3), Embedder(Identity(5), 3)).double()
-    head = OrientationHead(3, 4).double()
-    optimizer = torch.optim.SGD([*embedder.parameters(), *head.parameters()], lr=0.1)
-    return HER(embedder, HardExemplarLoss(), None, optimizer, 0, head, Orientation(turning="none"))
+    head, classifier = OrientationHead(3, 4).double(), NormalizedSoftmaxLoss(4, 3).double() if classified else None
+    parts = torch.nn.ModuleList([part for part in (embedder, head, classifier) if part is not None])
+    optimizer = torch.optim.SGD(parts.parameters(), lr=0.1)
+    return HER(embedder, HardExemplarLoss(), None, optimizer, 0, head, Orientation(turning="none"), classifier)
 
 
 def paired_batch(pairs):
@@ -284,27 +289,32 @@ def paired_batch(pairs):
     return Batch(inputs[rows], torch.arange(4).repeat_interleave(2)[rows], torch.arange(8)[rows], extras)
 
 
-def one_of_two(number, folder):
+def weights_of(method):
+    parts = {"e": method.embedder, "h": method.head, "c": method.classifier}
+    states = {name: part.state_dict() for name, part in parts.items() if part is not None}
+    return {f"{name}.{key}": value for name, state in states.items() for key, value in state.items()}
+
+
+def one_of_two(number, folder, classified):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=number, world_size=2)
     try:
-        method = paired_method()
+        method = paired_method(classified)
         scalars = method.step(paired_batch(range(2 * number, 2 * number + 2)))
         shown = [member.record for member in method.exhibits()[0].tuples[0].members]
-        weights = {**method.embedder.state_dict(), **{f"head.{k}": v for k, v in method.head.state_dict().items()}}
-        torch.save({"scalars": scalars, "weights": weights, "shown": shown}, f"{folder}/{number}.pt")
+        torch.save({"scalars": scalars, "weights": weights_of(method), "shown": shown}, f"{folder}/{number}.pt")
     finally:
         dist.destroy_process_group()
 
 
 @pytest.mark.slow
-def test_two_processes_take_the_step_of_one(tmp_path):
-    mp.start_processes(one_of_two, args=(str(tmp_path),), nprocs=2, start_method="spawn")
-    method = paired_method()
+@pytest.mark.parametrize("classified", [False, True])
+def test_two_processes_take_the_step_of_one(tmp_path, classified):
+    mp.start_processes(one_of_two, args=(str(tmp_path), classified), nprocs=2, start_method="spawn")
+    method = paired_method(classified)
     scalars = method.step(paired_batch(range(4)))
-    weights = {**method.embedder.state_dict(), **{f"head.{k}": v for k, v in method.head.state_dict().items()}}
     for number in range(2):
         found = torch.load(tmp_path / f"{number}.pt", weights_only=True)
         torch.testing.assert_close(found["scalars"], scalars)
-        torch.testing.assert_close(found["weights"], weights)
+        torch.testing.assert_close(found["weights"], weights_of(method))
         assert found["shown"] == [member.record for member in method.exhibits()[0].tuples[0].members]

@@ -51,9 +51,19 @@ def test_signs_do_not_depend_on_the_solver(features):
     assert torch.allclose(*heads, atol=1e-5)
 
 
-def test_more_components_than_there_are_is_refused_with_the_numbers():
-    with pytest.raises(ConfigError, match=r"8 principal.*4 features of 8 numbers"):
-        start_as_principal_components(Embedder(Identity(8), 8), torch.randn(4, 8))
+def test_more_components_than_a_feature_has_numbers_are_refused():
+    with pytest.raises(ConfigError, match=r"9 principal.*features of 8 numbers"):
+        start_as_principal_components(Embedder(Identity(8), 9), torch.randn(40, 8))
+
+
+@pytest.mark.parametrize("start", [start_as_principal_components, start_as_discriminants])
+def test_fewer_pictures_than_dimensions_are_completed_by_directions_at_right_angles(start, rng):
+    """A folder of few pictures trains, and whatever else they do not show can still be told apart."""
+    features, labels = torch.randn(6, 8, generator=rng), torch.arange(3).repeat(2)
+    embedder = Embedder(Identity(8), 8)
+    start(embedder, features, *([labels] if start is start_as_discriminants else []))
+    assert torch.linalg.matrix_rank(embedder.head.weight.detach()) == 8
+    assert torch.isfinite(embedder(torch.randn(5, 8, generator=rng))).all()
 
 
 def test_a_network_without_a_head_is_refused():

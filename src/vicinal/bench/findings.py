@@ -43,6 +43,10 @@ FINDINGS = {
         "weights change nothing."
     ),
     "her-cub": "HER's weights change nothing: the soft margin does their work already (docs/her.md).",
+    "her-omniglot_pairs": (
+        "Incomplete. The weights change nothing to be seen; telling the orientation costs matching, for embeddings "
+        "must then keep the angle that matching has to forget (docs/her.md)."
+    ),
     "combinations-cub": (
         "No combination is above the best single method. HDML undoes most of what HTL's margins cost (+1.2); "
         "elsewhere it changes nothing. DANML + LoOp and multi-similarity + LoOp have the highest MAP@R, 22.9 and "

@@ -2,14 +2,17 @@
 
 import time
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
 if TYPE_CHECKING:
     from vicinal.bench.run import Outcome
-    from vicinal.bench.tables import Table
+    from vicinal.bench.summary import Summary
+    from vicinal.bench.tables import Budget, Table
+    from vicinal.training.console import Console
 
 
 def bench(
@@ -58,62 +61,49 @@ def bench(
     --trials a method and its twin are tuned alike before anything is tested, as table TABLE-tuned. Exit 1 if a run
     failed, trials are missing, or a row of --quick left its recorded value.
     """
-    from vicinal.bench.catalogue import TABLES, find_table
-
     if not tables and not quick:
-        for one in TABLES:
-            typer.secho(one.name, bold=True)
-            names = [row.name for row in one.rows[:20]] + ["..."] * (len(one.rows) > 20)
-            typer.echo(f"  {one.title}: {'; '.join(names)}")
+        _list_tables()
         return
 
     from vicinal.bench.excerpt import check_markers, write_into
-    from vicinal.bench.page import write_pages
-    from vicinal.bench.quick import RECORDED, departures, quick_tables
+    from vicinal.bench.pool import slots_here
+    from vicinal.bench.quick import RECORDED, departures
     from vicinal.bench.run import adopt, check_rows, collect
-    from vicinal.bench.short_table import short_cells, short_columns
     from vicinal.bench.summary import summarise
-    from vicinal.bench.wording import best
+    from vicinal.bench.tables import Budget
     from vicinal.errors import ConfigError
+    from vicinal.training.console import Console
 
     end = None if minutes is None else time.monotonic() + 60 * minutes
-    found = [find_table(name) for name in dict.fromkeys(tables or ())]
-    wanted = [table.reduced() for table in found] or quick_tables() if quick else found
     if quick and results == Path("benchmarks/results"):
         results = runs / "quick"  # values of a reduced run do not belong among the real ones
-    wanted = [_adjusted(one, seeds, protocol) for one in wanted]
+    wanted = [_adjusted(table, seeds, protocol) for table in _named(tables or (), quick=quick)]
     if rows and page_only:
         raise ConfigError("--rows limits what is run, but --page runs nothing. Leave one of them out.")
     check_rows(wanted, rows or ())
     if into is not None:
-        check_markers(into, (one.name if trials is None else f"{one.name}-tuned" for one in wanted))
-    if trials is not None:
-        if protocol not in (None, "final"):
-            raise ConfigError(
-                f"--trials chooses settings and steps on folds, then trains on all training classes and tests once "
-                f"(protocol final), but --protocol {protocol} came. Leave one of them out."
-            )
-        end = time.monotonic() if page_only else end
-        wanted = _tuned(
-            wanted, trials, folds, results, runs, rows=rows or (), jobs=jobs, end=end, data=data, fresh=fresh
+        check_markers(into, (table.name if trials is None else f"{table.name}-tuned" for table in wanted))
+    if trials is not None and protocol not in (None, "final"):
+        raise ConfigError(
+            f"--trials chooses settings and steps on folds, then trains on all training classes and tests once "
+            f"(protocol final), but --protocol {protocol} came. Leave one of them out."
         )
-    for one in wanted:
-        for run in add or []:
-            typer.echo(f"{run}: recorded as {adopt(one, run, results)}")
-    if page_only:
-        outcomes = [collect(one, results) for one in wanted]
-    else:
-        outcomes = _run(wanted, results, runs, rows=rows or (), jobs=jobs, end=end, data=data, fresh=fresh)
+
+    slots = slots_here() if jobs is None else jobs
+    terms = _Terms(folder=results, runs=runs, rows=rows or (), slots=slots, data=data, fresh=fresh, console=Console())
+    if trials is not None:
+        wanted = _tuned(wanted, Budget(trials, folds), time.monotonic() if page_only else end, terms)
+    for table in wanted:
+        for run in add or ():
+            typer.echo(f"{run}: recorded as {adopt(table, run, results)}")
+    outcomes = [collect(table, results) for table in wanted] if page_only else _run(wanted, end, terms)
+
     summaries = [summarise(outcome) for outcome in outcomes]
     for summary in summaries:
-        text, page = write_pages(summary, results)
-        print_fitting(summary.table.title, short_columns(summary), [short_cells(summary, row) for row in summary.rows])
-        if said := best(summary):
-            typer.echo(said)
-        typer.echo(f"page: {page} and {text.name}; results: {results / summary.table.name}.jsonl")
+        _show(summary, results)
     if into is not None:
         write_into(into, summaries, results)
-        typer.echo(f"written into {into}: {', '.join(one.name for one in wanted)}")
+        typer.echo(f"written into {into}: {', '.join(table.name for table in wanted)}")
     failed = any(outcome.failures for outcome in outcomes)
     if quick and seeds is None and protocol is None and not rows:
         for sentence in (text for one in outcomes if one.table.name in RECORDED for text in departures(one)):
@@ -123,41 +113,49 @@ def bench(
         raise typer.Exit(1)
 
 
-def _tuned(
-    tables: "Sequence[Table]",
-    trials: int,
-    folds: int,
-    results: Path,
-    runs: Path,
-    *,
-    rows: Sequence[str],
-    jobs: int | None,
-    end: float | None,
-    data: str,
-    fresh: bool,
-) -> "list[Table]":
-    """The tables at the settings that their trials chose; ends here while trials are missing."""
-    from vicinal.bench.pool import slots_here
-    from vicinal.bench.table_tuning import tune_table
-    from vicinal.bench.tables import Budget
-    from vicinal.training.console import Console
+def _list_tables() -> None:
+    from vicinal.bench.catalogue import TABLES
 
-    console = Console()
+    for table in TABLES:
+        typer.secho(table.name, bold=True)
+        names = [row.name for row in table.rows[:20]] + ["..."] * (len(table.rows) > 20)
+        typer.echo(f"  {table.title}: {'; '.join(names)}")
+
+
+def _named(names: Iterable[str], *, quick: bool) -> "list[Table]":
+    """The tables of these names; those of --quick are reduced, and without a name they are its own."""
+    from vicinal.bench.catalogue import find_table
+    from vicinal.bench.quick import quick_tables
+
+    found = [find_table(name) for name in dict.fromkeys(names)]
+    return ([table.reduced() for table in found] or quick_tables()) if quick else found
+
+
+def _adjusted(table: "Table", seeds: int | None, protocol: str | None) -> "Table":
+    table = table if seeds is None else replace(table, seeds=seeds)
+    return (table if protocol is None else table.under(protocol)).check()
+
+
+class _Terms(TypedDict):
+    """Where and how runs are done, of trials and of tests alike: what ``tune_table`` and ``run_tables`` both take."""
+
+    folder: Path
+    runs: Path
+    rows: Sequence[str]
+    slots: int
+    data: str
+    fresh: bool
+    console: "Console"
+
+
+def _tuned(tables: "Sequence[Table]", budget: "Budget", end: float | None, terms: _Terms) -> "list[Table]":
+    """The tables at the settings that their trials chose; ends here while trials are missing."""
+    from vicinal.bench.table_tuning import tune_table
+
     try:
-        found = [
-            tune_table(
-                *(table, Budget(trials, folds), results, runs),
-                slots=slots_here() if jobs is None else jobs,
-                console=console,
-                rows=rows,
-                minutes=None if end is None else (end - time.monotonic()) / 60,
-                data=data,
-                fresh=fresh,
-            )
-            for table in tables
-        ]
+        found = [tune_table(table, budget, minutes=_minutes_until(end), **terms) for table in tables]
     except KeyboardInterrupt:
-        console.line("stopped in the middle of the trials; the same command goes on")
+        terms["console"].line("stopped in the middle of the trials; the same command goes on")
         raise
     whole = [table for table in found if table is not None]
     if len(whole) < len(found):
@@ -165,47 +163,37 @@ def _tuned(
     return whole
 
 
-def _adjusted(table: "Table", seeds: int | None, protocol: str | None) -> "Table":
-    from dataclasses import replace
-
-    table = table if seeds is None else replace(table, seeds=seeds)
-    return (table if protocol is None else table.under(protocol)).check()
-
-
-def _run(
-    tables: "Sequence[Table]",
-    results: Path,
-    runs: Path,
-    *,
-    rows: Sequence[str],
-    jobs: int | None,
-    end: float | None,
-    data: str,
-    fresh: bool,
-) -> "list[Outcome]":
+def _run(tables: "Sequence[Table]", end: float | None, terms: _Terms) -> "list[Outcome]":
     """What the tables have after the run; a stop leaves pages of what is there."""
     from vicinal.bench.page import write_pages
-    from vicinal.bench.pool import slots_here
     from vicinal.bench.run import collect, run_tables
     from vicinal.bench.summary import summarise
-    from vicinal.training.console import Console
 
-    console = Console()
+    results = terms["folder"]
     try:
-        found = run_tables(
-            *(tables, results, runs),
-            rows=rows,
-            slots=slots_here() if jobs is None else jobs,
-            minutes=None if end is None else (end - time.monotonic()) / 60,
-            data=data,
-            fresh=fresh,
-            console=console,
-        )
+        found = run_tables(tables, minutes=_minutes_until(end), **terms)
     except KeyboardInterrupt:
         pages = [write_pages(summarise(collect(table, results)), results)[0] for table in tables]
-        console.line(f"stopped. The same command goes on; what is there: {', '.join(map(str, pages))}")
+        terms["console"].line(f"stopped. The same command goes on; what is there: {', '.join(map(str, pages))}")
         raise
     return list(found.values())
+
+
+def _minutes_until(end: float | None) -> float | None:
+    return None if end is None else (end - time.monotonic()) / 60
+
+
+def _show(summary: "Summary", results: Path) -> None:
+    """Write a table's pages, and print it in short."""
+    from vicinal.bench.page import write_pages
+    from vicinal.bench.short_table import short_cells, short_columns
+    from vicinal.bench.wording import best
+
+    text, page = write_pages(summary, results)
+    print_fitting(summary.table.title, short_columns(summary), [short_cells(summary, row) for row in summary.rows])
+    if said := best(summary):
+        typer.echo(said)
+    typer.echo(f"page: {page} and {text.name}; results: {results / summary.table.name}.jsonl")
 
 
 def print_fitting(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

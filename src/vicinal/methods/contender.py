@@ -11,24 +11,7 @@ from vicinal.assessment.scoring import TripletScoring
 from vicinal.data.records import Records
 from vicinal.data.transforms import Transform
 from vicinal.errors import ConfigError
-from vicinal.losses import (
-    BatchAllTripletLoss,
-    BatchHardTripletLoss,
-    ContrastiveLoss,
-    HardExemplarLoss,
-    HierarchicalTripletLoss,
-    HPHNLoss,
-    LiftedStructureLoss,
-    Loss,
-    MarginLoss,
-    NormalizedSoftmaxLoss,
-    ProxyAnchorLoss,
-    SemiHardTripletLoss,
-    SoftTripleLoss,
-    TripletLoss,
-)
-from vicinal.losses import neighborhood_variants as anml_variants
-from vicinal.losses.neighborhood_variants import Neighborhoods, Renumbered
+from vicinal.losses import HierarchicalTripletLoss, Loss, TripletLoss
 from vicinal.methods.ala_variants import TripletVariant, Variant, build_triplet_variant, build_variant
 from vicinal.methods.hdml import HDML
 from vicinal.methods.hierarchy import Hierarchy
@@ -36,63 +19,23 @@ from vicinal.methods.htl import HTL, TrainingEmbeddings
 from vicinal.methods.htl_hdml import HTLHDML
 from vicinal.methods.loop import LoOp
 from vicinal.methods.method import Method
+from vicinal.methods.named_loss import Batches, LossName, LossSettings, build_loss
 from vicinal.methods.optimisation import Optimisation
 from vicinal.methods.plain import Plain, Sampler
 from vicinal.models.embedder import Embedder
 from vicinal.sampling import AnchorNeighbourSampler, EpisodeSampler, FittedSampler, NPairSampler, TripletSampler
-from vicinal.synthesis import EmbeddingExpansion, Hardness, OptimalNegatives, published_n_pair, published_triplet
+from vicinal.synthesis import EmbeddingExpansion, OptimalNegatives
 
-Name = Literal[
-    "plain",
-    "hdml",
-    "ala",
-    "constant",
-    "random",
-    "mlp",
-    "hdml_ala",
-    "loop",
-    "expansion",
-    "htl",
-    "htl_sampling",
-    "htl_margin",
-    "htl_hdml",
-]
-LossName = Literal[
-    "triplet",
-    "n_pair",
-    "contrastive",
-    "margin",
-    "batch_all",
-    "semi_hard",
-    "batch_hard",
-    "hphn",
-    "lifted_min",
-    "hierarchical",
-    "soft_margin",
-    "hard_exemplar",
-    "normalized_softmax",
-    "danml",
-    "original",
-    "multi_similarity",
-    "circle",
-    "lifted",
-    "improved_lifted",
-    "improved_n_pair",
-    "proxy_nca",
-    "improved_proxy_nca",
-    "proxy_anchor",
-    "soft_triple",
-]
-Batches = Literal["classes", "pairs", "triplets", "episodes"]
-ALA_NAMES = ("ala", "constant", "random", "mlp", "hdml_ala")
-HTL_NAMES = ("htl", "htl_sampling", "htl_margin", "htl_hdml")
+AlaName = Literal["ala", "constant", "random", "mlp", "hdml_ala"]
+HtlName = Literal["htl", "htl_sampling", "htl_margin", "htl_hdml"]
+Name = Literal["plain", "hdml", AlaName, "loop", "expansion", HtlName]
+ALA_NAMES, HTL_NAMES = get_args(AlaName), get_args(HtlName)
+_ON_EPISODES = {"triplet": get_args(TripletVariant), "contrastive": get_args(Variant), "margin": get_args(Variant)}
 
 
-class Settings(Protocol):
+class Settings(LossSettings, Protocol):
     """What a contender reads of a recipe besides its own settings; a group that it does not use, it does not read."""
 
-    @property
-    def seed(self) -> int: ...
     @property
     def epochs(self) -> int: ...
     @property
@@ -104,11 +47,7 @@ class Settings(Protocol):
     @property
     def optimisation(self) -> Optimisation: ...
     @property
-    def hdml(self) -> Hardness: ...
-    @property
     def assessing(self) -> Assessing: ...
-    @property
-    def anml(self) -> Neighborhoods: ...
     @property
     def tree(self) -> Hierarchy: ...
 
@@ -177,9 +116,9 @@ class Contender:
         sampler = self._sampler(train.labels, settings.seed)
         optimisation, epochs = settings.optimisation, settings.epochs
         if self.name == "plain":
-            loss = self._any_loss(train.labels, embedder, settings)
+            loss = self._loss(embedder, train, settings)
             return Plain.optimised(embedder, loss, sampler, optimisation, epochs=epochs)
-        core = self._tuple_loss(train.labels, embedder, settings)
+        core = self._tuple_loss(embedder, train, settings)
         if self.name == "hdml":
             return HDML.optimised(
                 embedder, core, sampler, optimisation, settings.hdml, labels=train.labels, epochs=epochs
@@ -195,95 +134,50 @@ class Contender:
                 return TripletSampler(labels, triplets=self.triplets, seed=seed)
         return FittedSampler(labels, classes=self.classes, per_class=self.per_class, seed=seed)
 
-    def _tuple_loss(self, labels: np.ndarray, embedder: Embedder, settings: Settings) -> Loss:
+    def _loss(self, embedder: Embedder, train: Records, settings: Settings) -> nn.Module:
+        return build_loss(self, train.labels, embedder.dim or embedder.width, settings)
+
+    def _tuple_loss(self, embedder: Embedder, train: Records, settings: Settings) -> Loss:
         """The loss of a method that works on its tuples."""
-        loss = self._any_loss(labels, embedder, settings)
+        loss = self._loss(embedder, train, settings)
         if not isinstance(loss, Loss):
             raise ConfigError(f"{self.name} works on tuples, but {self.loss} compares with proxies and has none.")
         return loss
 
-    def _any_loss(self, labels: np.ndarray, embedder: Embedder, settings: Settings) -> nn.Module:
-        known = tuple(np.unique(labels).tolist())
-        match self.loss, self.batches:
-            case "triplet", "triplets":
-                return published_triplet(
-                    settings.hdml.scale, margin=self.margin if settings.hdml.scale == "relative" else None
-                )
-            case "n_pair", "pairs":
-                return published_n_pair(settings.hdml.scale, l2=settings.anml.l2, normalize=settings.anml.normalize)
-            case _, "pairs" | "triplets":
-                kept = "n_pair" if self.batches == "pairs" else "triplet"
-                raise ConfigError(f"batches={self.batches} carry loss={kept}, but {self.loss} came.")
-            case "triplet", _:
-                return TripletLoss(self.margin, squared=False)
-            case "batch_all", _:
-                return BatchAllTripletLoss(self.margin, normalize=True)
-            case "batch_hard", _:
-                return BatchHardTripletLoss(self.margin, normalize=True)
-            case "semi_hard", _:
-                return SemiHardTripletLoss(self.margin)
-            case "hphn", _:
-                return HPHNLoss(self.margin)
-            case "lifted_min", _:
-                return LiftedStructureLoss(self.margin, form="min")
-            case "hierarchical", _:
-                return HierarchicalTripletLoss(self.margin)
-            case "soft_margin" | "hard_exemplar", _:
-                return HardExemplarLoss(weighted=self.loss == "hard_exemplar")
-            case "contrastive", _:
-                return ContrastiveLoss(self.contrastive_margin, normalize=True)
-            case "margin", _:
-                return MarginLoss(margin=self.margin, beta=self.boundary)
-            case "normalized_softmax", _:
-                return NormalizedSoftmaxLoss(
-                    len(known), _dim(embedder), temperature=self.temperature, known=known, seed=settings.seed
-                )
-            case "proxy_anchor", _:
-                return Renumbered(ProxyAnchorLoss(len(known), _dim(embedder), seed=settings.seed), known)
-            case "soft_triple", _:
-                return Renumbered(SoftTripleLoss(len(known), _dim(embedder), seed=settings.seed), known)
-        known_variant = cast(anml_variants.Variant, self.loss)  # all others have been named
-        return settings.anml.loss(known_variant, labels.tolist(), _dim(embedder), settings.seed)
-
     def _on_episodes(self, embedder: Embedder, train: Records, settings: Settings) -> Method:
         sampler = EpisodeSampler(train.labels, disjoint=self.disjoint, seed=settings.seed)
-        optimisation, assessing, epochs, seed = (
-            settings.optimisation,
-            settings.assessing,
-            settings.epochs,
-            settings.seed,
-        )
-        if self.loss == "triplet":
-            return build_triplet_variant(
-                cast(TripletVariant, self.name),
-                embedder,
-                TripletLoss(self.margin, blocks=True),
-                sampler,
-                optimisation,
-                assessing,
-                settings.hdml,
-                labels=train.labels,
-                epochs=epochs,
-                mean=self.weight,
-                spread=self.spread,
-                seed=seed,
-            )
-        if self.loss not in ("contrastive", "margin") or self.name not in get_args(Variant):
+        if self.name not in _ON_EPISODES.get(self.loss, ()):
             raise ConfigError(
                 f"episodes carry triplet, contrastive and margin loss, and HDML over triplet alone, but {self.name} "
                 f"over {self.loss} came."
             )
+        loss = self._tuple_loss(embedder, train, settings)
+        if isinstance(loss, TripletLoss):
+            return build_triplet_variant(
+                cast(TripletVariant, self.name),
+                embedder,
+                loss,
+                sampler,
+                settings.optimisation,
+                settings.assessing,
+                settings.hdml,
+                labels=train.labels,
+                epochs=settings.epochs,
+                mean=self.weight,
+                spread=self.spread,
+                seed=settings.seed,
+            )
         return build_variant(
             cast(Variant, self.name),
             embedder,
-            TripletScoring(self._tuple_loss(train.labels, embedder, settings)),
+            TripletScoring(loss),
             sampler,
-            optimisation,
-            assessing,
-            epochs=epochs,
+            settings.optimisation,
+            settings.assessing,
+            epochs=settings.epochs,
             mean=self.weight,
             spread=self.spread,
-            seed=seed,
+            seed=settings.seed,
         )
 
     def _hierarchical(self, embedder: Embedder, train: Records, settings: Settings) -> Method:
@@ -318,7 +212,3 @@ class Contender:
             replace(settings.tree, margins="fixed") if self.name == "htl_sampling" else settings.tree,
             epochs=settings.epochs,
         )
-
-
-def _dim(embedder: Embedder) -> int:
-    return embedder.dim or embedder.width

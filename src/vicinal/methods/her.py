@@ -2,33 +2,31 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from dataclasses import dataclass, field, replace
+from typing import Any, get_args
 
-import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from vicinal.data.crops import sent
-from vicinal.data.draws import uniform
-from vicinal.data.records import GALLERY, QUERY, Batch, Records
-from vicinal.data.rotation import rotate
-from vicinal.errors import ConfigError, DataError, unknown
+from vicinal.data.records import Batch
+from vicinal.errors import ConfigError, unknown
 from vicinal.exhibits import Exhibit
 from vicinal.losses.hard_exemplar import HardExemplarLoss, orientation_errors
+from vicinal.losses.normalized_softmax import NormalizedSoftmaxLoss
+from vicinal.losses.reduction import reduce
 from vicinal.methods.exemplars import HardestPairs
 from vicinal.methods.optimisation import Optimisation, fuse
-from vicinal.methods.plain import SHARED_READINGS, Sampler, describe_batch
+from vicinal.methods.paired_views import Turning, fitting, turned
+from vicinal.methods.plain import SHARED_READINGS, Sampler, collapsed_loss, describe_batch
 from vicinal.models.embedder import Embedder
 from vicinal.models.orientation import OrientationHead
 from vicinal.parallel import all_rows, average_gradients, gather
 from vicinal.tuples import one_batch, other_class
 
-Turning = Literal["any", "quarters", "none"]
-_STEPS = {"any": 0.0, "quarters": 90.0}
 READINGS = {
     "triplets_share": (
         "Of each query with its match and every other gallery image of the batch: hard, where the other image is "
@@ -52,7 +50,7 @@ class Orientation:
     """Settings of the turned views and of their regression.
 
     Attributes:
-        lambda1: λ1, of the weighted triplets.
+        lambda1: λ1, of the weighted triplets, or of the classifier in their place.
         lambda2: λ2, of the orientation; the authors recommend half of λ1.
         turning: how gallery images are turned at random in training, on top of how they are: by ``"any"`` angle, by
             ``"quarters"`` of a full turn as in the authors' code, or not at all.
@@ -77,7 +75,8 @@ class HER:
 
     Batches are pairs ``[q, g, q, g, ...]`` of different classes. Queries take the one stream of the embedder and
     gallery images the other; an embedder with a single stream serves both. Gallery images are turned in every variant,
-    so that a twin without the regression sees the same pictures.
+    so that a twin without the regression sees the same pictures, and so does ``classifier``, which in place of the
+    triplets tells the class of every query and gallery image: what any loss of pairs should beat.
 
     Differs: AdamW with one schedule instead of SGD whose momentum starts anew each epoch. The authors raise λ1 and λ2
     together from (1, 0.5) to (5, 2.5) half-way, which under AdamW changes nothing. Angles are any, not quarters. The
@@ -85,12 +84,13 @@ class HER:
 
     Attributes:
         embedder: of both streams.
-        loss: with its weights.
+        loss: with its weights; of a classifier's batches it tells hard triplets from easy ones.
         sampler: pairs, ``CrossViewSampler``.
-        optimizer: of the embedder and the head.
+        optimizer: of the embedder, the head and the classifier.
         seed: of the turning; with the epoch and the record it determines every angle.
         head: tells the orientation; None leaves the regression out.
         orientation: settings.
+        classifier: over both views; None is HER and its twin.
         schedule: of ``optimizer``.
         epoch: the epoch that the batches are of.
     """
@@ -102,6 +102,7 @@ class HER:
     seed: int
     head: OrientationHead | None = None
     orientation: Orientation = Orientation()
+    classifier: NormalizedSoftmaxLoss | None = None
     schedule: LRScheduler | None = None
     epoch: int = field(default=0, init=False)
     _hardest: HardestPairs = field(default_factory=HardestPairs, init=False, repr=False)
@@ -116,13 +117,14 @@ class HER:
         orientation: Orientation,
         *,
         head: OrientationHead | None,
+        classifier: NormalizedSoftmaxLoss | None = None,
         epochs: int,
         seed: int,
     ) -> "HER":
-        """With the optimiser and schedule that ``optimisation`` makes for ``epochs``; the head learns at its rate."""
-        others = [] if head is None else head.parameters()
+        """With optimiser and schedule for ``epochs``; head and classifier learn at ``loss_factor`` times the rate."""
+        others = [p for part in (head, classifier) if part is not None for p in part.parameters()]
         optimizer, schedule = optimisation.build(embedder, steps=epochs * len(sampler), others=others)
-        return cls(embedder, loss, sampler, optimizer, seed, head, orientation, schedule)
+        return cls(embedder, loss, sampler, optimizer, seed, head, orientation, classifier, schedule)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -134,7 +136,7 @@ class HER:
         return mine | SHARED_READINGS
 
     def to(self, device: torch.device) -> None:
-        for part in (self.embedder, self.loss, self.head):
+        for part in (self.embedder, self.loss, self.head, self.classifier):
             if part is not None:
                 part.to(device)
         fuse(self.optimizer, device)
@@ -146,15 +148,16 @@ class HER:
 
     def step(self, batch: Batch) -> dict[str, Tensor]:
         """Take one optimisation step; return what the step was worth."""
-        inputs, angles = self._turned(batch)
+        inputs, angles = turned(batch, self.orientation.turning, seed=self.seed, epoch=self.epoch)
         query, gallery = self.embedder.stream("query"), self.embedder.stream("gallery")
         views = query.embed(query.features(inputs[0::2])), gallery.embed(gallery.features(inputs[1::2]))
         rows, labels = gather(torch.stack(views, dim=1).flatten(0, 1), batch.labels)
         queries, matches, labels_of_pairs = rows[0::2], rows[1::2], labels[0::2]
         errors, described = self._orientation(queries, matches, all_rows(angles))
-        fits = all_rows(_fits(batch).long()).bool()
+        fits = all_rows(fitting(batch).long()).bool()
         pairs = self.loss.with_orientation(queries, matches, labels_of_pairs, errors, fits)
-        loss = self.orientation.lambda1 * pairs.match + self.orientation.lambda2 * pairs.orientation
+        match = pairs.match if self.classifier is None else _classified(self.classifier, rows, labels, fits)
+        loss = self.orientation.lambda1 * match + self.orientation.lambda2 * pairs.orientation
         self.optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
         average_gradients([p for group in self.optimizer.param_groups for p in group["params"]])
@@ -169,12 +172,13 @@ class HER:
 
     def collapsed_loss(self, batch: Batch) -> float:
         """All gaps 0, and a head that, seeing one point, is off by a right angle in the mean."""
-        labels = batch.labels[0::2]
-        same = torch.ones(len(labels), self.embedder.dim or self.embedder.width, device=labels.device)
+        labels, dim = batch.labels[0::2], self.embedder.dim or self.embedder.width
+        same = torch.ones(len(labels), dim, device=labels.device)
         off = torch.full((len(labels),), 0.0 if self.head is None else 2.0, device=labels.device)
         with torch.no_grad():
             pairs = self.loss.with_orientation(same, same, labels, off)
-            return float(self.orientation.lambda1 * pairs.match + self.orientation.lambda2 * pairs.orientation)
+        match = float(pairs.match) if self.classifier is None else collapsed_loss(self.classifier, labels, dim)
+        return self.orientation.lambda1 * match + self.orientation.lambda2 * float(pairs.orientation)
 
     def exhibits(self) -> Sequence[Exhibit]:
         """The queries of the last epoch that were nearest to be matched wrongly."""
@@ -193,33 +197,11 @@ class HER:
             "embedder": self.embedder,
             "loss": self.loss,
             "head": self.head,
+            "classifier": self.classifier,
             "optimizer": self.optimizer,
             "schedule": self.schedule,
         }
         return {name: part for name, part in parts.items() if part is not None}
-
-    def _turned(self, batch: Batch) -> tuple[Tensor, Float[Tensor, "pairs"]]:
-        """The batch with its gallery images turned, and how far each is turned against its query, in radians."""
-        if len(batch.inputs) % 2:
-            raise ConfigError(
-                f"HER takes pairs [q, g, q, g, ...], but {len(batch.inputs)} rows came to this process. Choose a "
-                f"number of pairs that the number of processes divides."
-            )
-        inputs, device = batch.inputs, batch.labels.device
-        angles = batch.extras.get("angle", torch.zeros(len(inputs), device=device))
-        turned = angles[1::2] - angles[0::2]
-        if self.orientation.turning == "none":
-            return inputs, torch.deg2rad(turned)
-        if inputs.ndim != 4:
-            raise ConfigError(
-                f"gallery images were to be turned, but inputs are {list(inputs.shape)}. Set orientation.turning=none."
-            )
-        # Negative epochs, for the numbers of the others have gone into the augmentation of the same records.
-        drawn = 360 * uniform(self.seed, -1 - self.epoch, batch.indices[1::2].numpy(), 1)[:, 0]
-        step = _STEPS[self.orientation.turning]
-        by = sent(torch.from_numpy(drawn // step * step if step else drawn).float(), device)
-        views = torch.stack([inputs[0::2], rotate(inputs[1::2], by)], dim=1).flatten(0, 1)
-        return views, torch.deg2rad(turned + by)
 
     def _orientation(
         self, queries: Float[Tensor, "n d"], matches: Float[Tensor, "n d"], angles: Float[Tensor, "n"]
@@ -245,18 +227,13 @@ class HER:
         }
 
 
-def roles_of(train: Records) -> Int[np.ndarray, "n"]:
-    """Which records are queries and which the gallery; two streams without it would train, and then not be measured."""
-    if "role" not in train.columns:
-        raise DataError(
-            f"two views were to be trained on, but {train.name} does not say which images are queries and which the "
-            f"gallery. Name a table with the columns query_path and gallery_path."
-        )
-    return train.columns["role"]
-
-
-def _fits(batch: Batch) -> Bool[Tensor, "pairs"]:
-    """Which pairs are a query and its match: a stand-in for an unreadable image may be of the other role."""
-    same = batch.labels[0::2] == batch.labels[1::2]
-    roles = batch.extras.get("role")
-    return same if roles is None else same & (roles[0::2] == QUERY) & (roles[1::2] == GALLERY)
+def _classified(
+    classifier: NormalizedSoftmaxLoss,
+    rows: Float[Tensor, "rows d"],
+    labels: Integer[Tensor, "rows"],
+    fits: Bool[Tensor, "pairs"],
+) -> Float[Tensor, ""]:
+    """What telling the class of both views costs; a pair that does not fit takes no part."""
+    compared = classifier.comparisons(rows, labels)
+    there = compared.keep_positive & fits.repeat_interleave(2)[:, None]
+    return reduce(classifier.core(replace(compared, keep_positive=there)), "mean")

@@ -72,15 +72,17 @@ def _set(embedder: Embedder, features: Float[Tensor, "n c"], evening: Float[Tens
     head, dim = embedder.head, embedder.dim
     if dim is None or not isinstance(head, nn.Linear):
         raise ConfigError("a head was to start as principal components, but this network has none. Set `dim`.")
-    if dim > min(features.shape):
+    if dim > features.shape[1]:
         raise ConfigError(
-            f"{dim} principal components were asked for, but {features.shape[0]} features of {features.shape[1]} "
-            f"numbers have at most {min(features.shape)}. Lower `dim`, or use start.head=random."
+            f"{dim} principal components were asked for, but features of {features.shape[1]} numbers have no more than "
+            f"so many. Lower `dim`, or use start.head=random."
         )
     mean = features.mean(dim=0)
     centred = (features - mean) @ evening
     _, vectors = torch.linalg.eigh(centred.T @ centred)
-    components = vectors[:, -dim:].T.flip(0)  # the largest first
+    # The largest first. Of fewer pictures than dimensions the last ones are any at right angles: other pictures have
+    # something there, too.
+    components = vectors[:, -dim:].T.flip(0)
     largest = components.abs().argmax(dim=1, keepdim=True)
     components = components * components.gather(1, largest).sign()  # an eigenvector has no sign of its own
     scale = length / (centred @ components.T).norm(dim=1).mean().clamp(min=torch.finfo(torch.float64).tiny)

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from vicinal.data.records import Dataset, Records
 from vicinal.data.transforms import ImageTransform, Transform
 from vicinal.losses import HardExemplarLoss
-from vicinal.methods.her import HER, Orientation, roles_of
+from vicinal.methods.her import HER, Orientation
 from vicinal.methods.optimisation import Optimisation
+from vicinal.methods.paired_views import roles_of
 from vicinal.models import Attention, Embedder, OrientationHead, ResNet, TwoStreamEmbedder, load_weights
 from vicinal.sampling import CrossViewSampler
 from vicinal.training.recipe import Recipe
