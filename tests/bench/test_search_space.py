@@ -1,5 +1,7 @@
 """Search spaces: what is written is what is drawn from, and what cannot be drawn from is refused."""
 
+from math import log10
+
 import pytest
 
 from vicinal.bench.search_space import Choice, Range, parse, random_trial
@@ -17,8 +19,24 @@ def test_draws_stay_inside_and_fill_their_scale():
         assert min(counts) > 0.8 * len(trials) / len(values) and sum(counts) == len(trials)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_few_trials_are_spread_over_each_range(seed):
+    """Independent draws once put four of five rates into the upper fifth of their range."""
+    space, _ = parse(["a=0..1.0", "b=1e-4..1:log", "c=1,2,3,4"])
+    drawn = [random_trial(space, seed, number) for number in range(1, 17)]
+    for count in (2, 4, 8, 16):
+        parts = {
+            "a": [int(count * float(trial["a"])) for trial in drawn[:count]],
+            "b": [int(count * (4 + log10(float(trial["b"]))) / 4) for trial in drawn[:count]],
+        }
+        assert all(sorted(found) == list(range(count)) for found in parts.values())
+    assert sorted(trial["c"] for trial in drawn[:4]) == ["1", "2", "3", "4"]
+    pairs = {(float(trial["a"]) < 0.5, float(trial["b"]) < 1e-2) for trial in drawn}
+    assert len(pairs) == 4, "two settings do not move together"
+
+
 def test_a_trial_is_a_function_of_seed_and_number():
-    space, _ = parse(["a=0..1", "b=p,q"])
+    space, _ = parse(["a=0..1.0", "b=p,q"])
     assert random_trial(space, 0, 3) == random_trial(dict(reversed(space.items())), 0, 3)
     assert random_trial(space, 0, 3) != random_trial(space, 0, 4) != random_trial(space, 1, 4)
 

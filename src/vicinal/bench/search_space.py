@@ -44,6 +44,7 @@ class Choice:
 
 
 Space = Mapping[str, Range | Choice]
+_DIGITS = 16  # of a share that are spread; more trials than 2^16 would not be
 
 
 def parse(words: Sequence[str]) -> tuple[dict[str, Range | Choice], list[str]]:
@@ -71,16 +72,30 @@ def parse(words: Sequence[str]) -> tuple[dict[str, Range | Choice], list[str]]:
 
 
 def random_trial(space: Space, seed: int, number: int) -> dict[str, str]:
-    """The values of trial ``number``, each a function of seed, number and its key alone.
+    """The values of trial ``number`` (1, 2, ...), each a function of seed, number and its key alone.
 
     So a search goes on after a stop, and two spaces that share a range try the same values of it, trial by trial:
-    a method and its plain twin, whatever the method has besides.
+    a method and its plain twin, whatever the method has besides. Values are random, and spread: the
+    first 2^k trials have one in each 2^k-th part of a range. Independent draws would leave a third of these parts
+    untried, and the twin's best rate may lie there.
     """
-    return {key: part.draw(_share(key, seed, number)) for key, part in sorted(space.items())}
+    return {key: part.draw(_share(key, seed, number - 1)) for key, part in sorted(space.items())}
 
 
-def _share(key: str, seed: int, number: int) -> float:
-    return float(np.random.default_rng([seed, number, crc32(key.encode())]).random())
+def _share(key: str, seed: int, place: int) -> float:
+    """The van der Corput sequence, each digit flipped at random by the digits before it (Owen 1995).
+
+    Each doubling of the trials comes in an order of the key's own, or all settings would move together.
+    """
+    name = crc32(key.encode())
+    if place > 1:
+        doubling = 1 << (place.bit_length() - 1)
+        place = doubling + int(np.random.default_rng([seed, name, doubling]).permutation(doubling)[place - doubling])
+    share = float(np.random.default_rng([seed, name, _DIGITS, place]).random()) / (1 << _DIGITS)
+    for digit in range(_DIGITS):
+        flipped = int(np.random.default_rng([seed, name, digit, place % (1 << digit)]).integers(2))
+        share += ((place >> digit) % 2 ^ flipped) / (2 << digit)
+    return share
 
 
 def _range(key: str, text: str) -> Range:
