@@ -80,7 +80,7 @@ def contestant(method: str, smallest_class: int):
     if method == "lmnn":
         from metric_learn import LMNN
 
-        most = max(1, smallest_class - 1)
+        most = max(1, smallest_class * (FOLDS - 1) // FOLDS - 1)  # also within a fold
         neighbours = sorted({min(k, most) for k in range(4, 11)})
         grid = {"regularization": [round(0.1 * step, 1) for step in range(1, 10)], "n_neighbors": neighbours}
         return LMNN(random_state=0), grid
