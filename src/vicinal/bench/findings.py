@@ -13,8 +13,8 @@ FINDINGS = {
         "to the untrained features: more than any method. Methods over it equal it; LoOp has 0.3 more of MAP@R."
     ),
     "headline-cub_lite2": (
-        "Two seeds of three. The larger network is no better here (62.6 against 62.8), for pictures are cropped to "
-        "224 where it was trained with 260, and what methods do to their twins is the same."
+        "Two seeds of three. The larger network is no better here (62.6 against 62.8), perhaps for pictures are "
+        "cropped to 224 where it was trained with 260; what methods do to their twins is the same."
     ),
     "hdml-cub": (
         "HDML equals its twins, triplets within 0.4, N-pair within 0.9 (R@1), and does not earn its cost: the N-pair "
@@ -30,7 +30,7 @@ FINDINGS = {
     ),
     "ala-cub": (
         "ALA equals its twins, a constant weight, random weights and an assessor without memory, over disjoint and "
-        "over random episodes; no row is told from another by more than the spread of 3 seeds."
+        "over random episodes: no weighting is told from its twin."
     ),
     "anml-cub": (
         "At one rate for all, the improved lifted and Proxy-NCA losses are far above their originals, as in the "
@@ -54,7 +54,7 @@ FINDINGS = {
     ),
     "headline-glyphs": (
         "HTL is surely above its twin (+2.4), the one method that is by 5 seeds; LoOp leans so (+0.5). HDML and ALA "
-        "are surely below theirs: training is short here, and both learn more slowly from the same batches."
+        "are surely below theirs, perhaps because training is short here and both learn more slowly."
     ),
     "hdml-glyphs": (
         "From scratch and in 5 epochs HDML as published is below its twins, with real members level or a little above "
@@ -82,13 +82,13 @@ FINDINGS = {
         "over N-pair is below its twin, HTL and ALA level with theirs."
     ),
     "combinations-omniglot": (
-        "LoOp over DANML gains 1.7 (MAP@R 1.9), which no correction for the table's size leaves sure; HDML costs "
+        "LoOp over DANML gains 1.7 (MAP@R 1.9), not sure after Holm's correction; HDML costs "
         "every loss that sees all tuples of its batch 2 to 5 points."
     ),
     "when_does_hardness_help": (
         "Soft weighting of mined pairs helps nearly everywhere: multi-similarity and DANML gain 3 to 8 points, DANML "
-        "as sure as it where classes are inseparable, until 40 % of the labels are wrong. Whoever looks for the "
-        "hardest loses, the more so the more faults there are; synthesis (HDML, LoOp) and ALA gain nowhere."
+        "as sure as it where classes are inseparable, until 40 % of the labels are wrong. The hardest "
+        "triplets alone collapse; semi-hard mining and LoOp lose more with every fault; HDML and ALA gain nowhere."
     ),
     "headline-cub_features": (
         "All trained rows lie above the features, margin loss by 0.2, the others by 1 to 2 points; no method is told "
@@ -106,7 +106,7 @@ FINDINGS = {
     "hdml-omniglot": (
         "From scratch, HDML with real members is above random triplets in all three seeds (+2.3, +4.0, +4.3); as "
         "published it is not, and over N-pair loss it is below. Half as many steps more are worth as much (+4.1, "
-        "+5.5; HDML took a tenth more time), and every loss that sees all triplets of its batch is 15 points above."
+        "+5.5; HDML took a tenth more time), and contrastive, semi-hard and batch-all loss are 16 points above."
     ),
     "real_members-omniglot": (
         "The gain follows the hardness: none where nothing is drawn, +2.5 at λ = 0.4, +3.5 to +3.8 from λ = 0.15 "

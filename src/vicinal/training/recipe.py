@@ -30,7 +30,8 @@ class Start:
     Attributes:
         head: drawn at ``"random"``; or as the ``"principal"`` components of the training features, which over a
             pre-trained backbone begins where the backbone is; or as those of features in which images of one class
-            differ alike in all directions, ``"discriminant"`` (``models/principal.py``).
+            differ alike in all directions, ``"discriminant"`` (``models/principal.py``). Fewer pictures than dimensions
+            leave the last directions to chance.
         length: mean length of the embeddings then; a loss over inner products sees it as a temperature.
     """
 
