@@ -11,12 +11,13 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from vicinal.data.records import Batch, ImageArray, Records
+from vicinal.data.rotation import rotate
 from vicinal.errors import ConfigError
 from vicinal.exhibits import from_json, to_json
 from vicinal.losses import HardExemplarLoss, NormalizedSoftmaxLoss, orientation_errors
 from vicinal.methods.her import HER, Orientation
 from vicinal.methods.optimisation import Optimisation
-from vicinal.methods.paired_views import turned
+from vicinal.methods.paired_views import turns
 from vicinal.models import Embedder, Identity, OrientationHead, SmallResNet, TwoStreamEmbedder
 from vicinal.sampling import CrossViewSampler
 from vicinal.training.experiment import build_method
@@ -111,9 +112,9 @@ def test_without_head_and_weights_it_is_the_soft_margin_loss_on_the_same_picture
     rows = method.batches(0)[0]
     full.batches(0)
     batch = batch_of(records, rows)
-    inputs, _ = turned(batch, "any", seed=method.seed, epoch=0)
+    by, _ = turns(batch, "any", seed=method.seed, epoch=0)
     twin = copy.deepcopy(method.embedder)
-    queries, gallery = (stream(inputs[start::2]) for start, stream in ((0, twin.query), (1, twin.gallery)))
+    queries, gallery = twin.query(batch.inputs[0::2]), twin.gallery(rotate(batch.inputs[1::2], by))
     distances = 25 * torch.cdist(queries, gallery).square()
     gaps = distances - distances.diagonal()[:, None]
     expected = torch.log1p(torch.exp(-gaps[~torch.eye(4, dtype=torch.bool)])).mean()
@@ -155,9 +156,9 @@ def test_variants_of_the_recipe_start_alike_and_see_the_same(records):
 def test_a_classifier_sees_both_views_of_the_same_pictures(make, records):
     method = make(Orientation(lambda1=0.7), head=False, weighted=False, classified=True)
     twin, batch = copy.deepcopy(method), batch_of(records, method.batches(0)[0])
-    inputs, _ = turned(batch, "any", seed=method.seed, epoch=0)
+    by, _ = turns(batch, "any", seed=method.seed, epoch=0)
     query, gallery = twin.embedder.query, twin.embedder.gallery
-    queries, matches = query(inputs[0::2]), gallery(inputs[1::2])
+    queries, matches = query(batch.inputs[0::2]), gallery(rotate(batch.inputs[1::2], by))
     proxies = torch.nn.functional.normalize(twin.classifier.proxies, dim=1)
     logits = torch.cat([queries, matches]) @ proxies.T / 0.05
     labels = torch.cat([batch.labels[0::2], batch.labels[1::2]])

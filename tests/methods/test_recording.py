@@ -12,17 +12,19 @@ from vicinal.data.records import Batch
 from vicinal.losses import (
     AdaptiveNeighborhoodLoss,
     CrossBatchMemory,
+    HardExemplarLoss,
     MultiSimilarityLoss,
     NormalizedSoftmaxLoss,
     NPairLoss,
 )
 from vicinal.methods import recording
 from vicinal.methods.hdml import HDML
+from vicinal.methods.her import HER, Orientation
 from vicinal.methods.loop import LoOp
 from vicinal.methods.optimisation import Optimisation
 from vicinal.methods.plain import Plain
 from vicinal.methods.recording import Recorder, Work, differentiate, learnt
-from vicinal.models import Embedder, SmallConvNet
+from vicinal.models import Embedder, OrientationHead, SmallConvNet, TwoStreamEmbedder
 from vicinal.sampling import PKSampler
 from vicinal.synthesis import Hardness, OptimalNegatives
 
@@ -50,6 +52,13 @@ def built(kind, loss=None):
     if kind == "hdml":
         settings, labels = Hardness(window=4), LABELS.numpy()
         return HDML.optimised(embedder, NPairLoss(), sampler, optimisation, settings, labels=labels, epochs=30)
+    if kind.startswith("her"):
+        two, classes = TwoStreamEmbedder(embedder, copy.deepcopy(embedder)), NormalizedSoftmaxLoss(8, 8)
+        parts = {"classifier": classes} if kind == "her, classes" else {}
+        loss, turns = HardExemplarLoss(), Orientation()
+        return HER.optimised(
+            two, loss, sampler, optimisation, turns, head=OrientationHead(8), epochs=30, seed=0, **parts
+        )
     own = {"danml": AdaptiveNeighborhoodLoss(), "softmax": NormalizedSoftmaxLoss(8, 8, known=tuple(range(8)))}
     loss = loss or own.get(kind, MultiSimilarityLoss())
     return Plain.optimised(embedder, loss, sampler, optimisation, epochs=30)
@@ -71,7 +80,7 @@ def trained(method, device, *, recorded):
     return [{name: float(value) for name, value in method.step(batch).items()} for batch in batches(device)]
 
 
-@pytest.mark.parametrize("kind", ["plain", "loop", "hdml"])
+@pytest.mark.parametrize("kind", ["plain", "loop", "hdml", "her"])
 def test_on_a_cpu_nothing_is_recorded(kind):
     plain, asked = (trained(built(kind), torch.device("cpu"), recorded=recorded) for recorded in (False, True))
     assert plain == asked
@@ -80,9 +89,9 @@ def test_on_a_cpu_nothing_is_recorded(kind):
 def test_no_more_than_two_shapes_are_recorded(monkeypatch):
     """What is asked of the device is told by a stand-in: which shapes are recorded is decided before."""
     done, recorded = [], []
-    monkeypatch.setattr(recording, "_done", lambda work, inputs, labels, largest: done.append(inputs.shape))
-    monkeypatch.setattr(Recorder, "_aside", lambda self, work, batch: None)
-    monkeypatch.setattr(Recorder, "_recorded", lambda self, work, batch: recorded.append(batch.inputs.shape))
+    monkeypatch.setattr(recording, "_done", lambda work, given, largest: done.append(given[0].shape))
+    monkeypatch.setattr(Recorder, "_aside", lambda self, work, given, largest: None)
+    monkeypatch.setattr(Recorder, "_recorded", lambda self, work, given, largest: recorded.append(given[0].shape))
     embedder = Embedder(SmallConvNet(1, (4,)), 4)
     embedder.accelerate(None, recorded=True)
     recorder = Recorder(embedder, [], pure=True)
@@ -95,7 +104,7 @@ def test_no_more_than_two_shapes_are_recorded(monkeypatch):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("kind", ["plain", "loop", "hdml", "danml", "softmax"])
+@pytest.mark.parametrize("kind", ["plain", "loop", "hdml", "danml", "softmax", "her", "her, classes"])
 def test_replayed_steps_give_what_steps_give(kind):
     device, methods = torch.device("cuda"), (built(kind), built(kind))
     done, replayed = (trained(method, device, recorded=how) for method, how in zip(methods, (False, True), strict=True))

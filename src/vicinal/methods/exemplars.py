@@ -21,16 +21,17 @@ class HardestPairs:
         """Forget all: the triplets of an epoch long past were hard for another network."""
         self._records, self._gaps = [], []
 
-    def add(self, indices: Int[Tensor, "rows"], gaps: Float[Tensor, "pairs pairs"]) -> None:
-        """Take in a batch: the records of this process's rows ``[q, g, q, g, ...]``, and all gaps, infinite where none.
+    def add(self, indices: Int[Tensor, "rows"], gap: Float[Tensor, ""], place: Int[Tensor, ""]) -> None:
+        """Take in a batch: the records of this process's rows ``[q, g, q, g, ...]``, the least of all gaps and where.
 
-        Row i, column k of the gaps is query i with its own match and the match of query k.
+        Place n·i + k of n pairs is query i with its own match and the match of query k. What comes is copied: a
+        recorded step overwrites it.
         """
         records = all_rows(indices)
-        least, place = gaps.flatten().min(dim=0)
-        query, other = place // len(gaps), place % len(gaps)
+        pairs = len(records) // 2
+        query, other = place // pairs, place % pairs
         self._records.append(records[torch.stack([2 * query, 2 * query + 1, 2 * other + 1])])
-        self._gaps.append(least)
+        self._gaps.append(gap.clone())
 
     def exhibits(self) -> tuple[Exhibit, ...]:
         """The hardest of them, each once; none where nothing was collected."""

@@ -13,6 +13,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from vicinal.data.crops import sent
 from vicinal.data.records import Batch
+from vicinal.data.rotation import rotate
 from vicinal.errors import ConfigError, unknown
 from vicinal.exhibits import Exhibit
 from vicinal.losses.hard_exemplar import HardExemplarLoss, orientation_errors
@@ -20,12 +21,13 @@ from vicinal.losses.normalized_softmax import NormalizedSoftmaxLoss
 from vicinal.losses.reduction import reduce
 from vicinal.methods.exemplars import HardestPairs
 from vicinal.methods.optimisation import Optimisation, fuse
-from vicinal.methods.paired_views import Turning, fitting, turned
+from vicinal.methods.paired_views import Turning, fitting, turns
 from vicinal.methods.plain import SHARED_READINGS, Sampler, collapsed_loss, describe_batch
+from vicinal.methods.recording import Recorder, Work, differentiate, learnt
 from vicinal.models.embedder import Embedder
 from vicinal.models.orientation import OrientationHead
 from vicinal.parallel import all_rows, average_gradients, gather
-from vicinal.tuples import one_batch, other_class
+from vicinal.tuples import other_class
 
 READINGS = {
     "triplets_share": (
@@ -106,6 +108,11 @@ class HER:
     schedule: LRScheduler | None = None
     epoch: int = field(default=0, init=False)
     _hardest: HardestPairs = field(default_factory=HardestPairs, init=False, repr=False)
+    _recorder: Recorder = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        pure = self.loss.replayable and (self.classifier is None or self.classifier.replayable)
+        self._recorder = Recorder(self.embedder, learnt(self.optimizer), pure=pure)
 
     @classmethod
     def optimised(
@@ -148,27 +155,40 @@ class HER:
 
     def step(self, batch: Batch) -> dict[str, Tensor]:
         """Take one optimisation step; return what the step was worth."""
-        inputs, angles = turned(batch, self.orientation.turning, seed=self.seed, epoch=self.epoch)
-        query, gallery = self.embedder.stream("query"), self.embedder.stream("gallery")
-        views = query.embed(query.features(inputs[0::2])), gallery.embed(gallery.features(inputs[1::2]))
-        rows, labels = gather(torch.stack(views, dim=1).flatten(0, 1), batch.labels)
-        queries, matches, labels_of_pairs = rows[0::2], rows[1::2], labels[0::2]
-        errors, described = self._orientation(queries, matches, all_rows(angles))
-        fits = all_rows(fitting(batch).long()).bool()
-        pairs = self.loss.with_orientation(queries, matches, labels_of_pairs, errors, fits)
-        match = pairs.match if self.classifier is None else _classified(self.classifier, rows, labels, fits)
-        loss = self.orientation.lambda1 * match + self.orientation.lambda2 * pairs.orientation
-        self.optimizer.zero_grad(set_to_none=True)
-        torch.autograd.backward(loss)
-        average_gradients([p for group in self.optimizer.param_groups for p in group["params"]])
+        by, angles = turns(batch, self.orientation.turning, seed=self.seed, epoch=self.epoch)
+        done = self._recorder(self._work, batch, by, angles, fitting(batch))
+        average_gradients(self._recorder.parameters)
         self.optimizer.step()
         if self.schedule is not None:
             self.schedule.step()
-        apart = other_class(labels_of_pairs) & fits & fits[:, None]
-        described |= self._describe(queries.detach(), matches.detach(), apart, batch)
-        with one_batch(batch.largest_class):
-            described |= describe_batch(rows.detach(), labels, self.loss)
-        return {"loss": loss.detach(), "weight/mean": pairs.weight, **described}
+        self._hardest.add(sent(batch.indices, by.device), *done.seen)
+        return dict(done.scalars)
+
+    def _work(
+        self,
+        inputs: Tensor,
+        labels: Integer[Tensor, "rows"],
+        by: Float[Tensor, "pairs"],
+        angles: Float[Tensor, "pairs"],
+        fits: Bool[Tensor, "pairs"],
+    ) -> Work:
+        """Turn and embed both views, score, differentiate."""
+        query, gallery = self.embedder.stream("query"), self.embedder.stream("gallery")
+        aerial = inputs[1::2] if self.orientation.turning == "none" else rotate(inputs[1::2], by)
+        views = query.embed(query.features(inputs[0::2])), gallery.embed(gallery.features(aerial))
+        rows, labels = gather(torch.stack(views, dim=1).flatten(0, 1), labels)
+        queries, matches, labels_of_pairs = rows[0::2], rows[1::2], labels[0::2]
+        errors, described = self._orientation(queries, matches, all_rows(angles))
+        fits = all_rows(fits.long()).bool()
+        pairs = self.loss.with_orientation(queries, matches, labels_of_pairs, errors, fits)
+        match = pairs.match if self.classifier is None else _classified(self.classifier, rows, labels, fits)
+        loss = self.orientation.lambda1 * match + self.orientation.lambda2 * pairs.orientation
+        gaps = self._gaps(queries.detach(), matches.detach(), other_class(labels_of_pairs) & fits & fits[:, None])
+        described |= self._shares(gaps) | describe_batch(rows.detach(), labels, self.loss)
+        differentiate(loss, self._recorder.parameters)
+        hardest = gaps.flatten().min(dim=0)
+        scalars = {"loss": loss.detach(), "weight/mean": pairs.weight, **described}
+        return Work(scalars, (hardest.values, hardest.indices))
 
     def collapsed_loss(self, batch: Batch) -> float:
         """All gaps 0, and a head that, seeing one point, is off by a right angle in the mean."""
@@ -213,17 +233,20 @@ class HER:
         cosine = (1 - errors.detach() / 2).clamp(-1, 1)  # 2 - 2 cos of the difference
         return errors, {"orientation/degrees": cosine.acos().mean() * (180 / math.pi)}
 
-    def _describe(
-        self, queries: Float[Tensor, "n d"], matches: Float[Tensor, "n d"], apart: Bool[Tensor, "n n"], batch: Batch
-    ) -> dict[str, Tensor]:
-        """Shares of hard and easy triplets; the hardest triplet of the batch is remembered."""
+    def _gaps(
+        self, queries: Float[Tensor, "n d"], matches: Float[Tensor, "n d"], apart: Bool[Tensor, "n n"]
+    ) -> Float[Tensor, "n n"]:
+        """How much farther each match of another query is than a query's own; infinite where it is not another's."""
         compared = self.loss.compare(queries, matches)
-        gaps = compared - compared.diagonal()[:, None]
-        self._hardest.add(sent(batch.indices, queries.device), gaps.masked_fill(~apart, torch.inf))
-        count = apart.sum().clamp(min=1)
+        return (compared - compared.diagonal()[:, None]).masked_fill(~apart, torch.inf)
+
+    def _shares(self, gaps: Float[Tensor, "n n"]) -> dict[str, Tensor]:
+        """Of hard and easy triplets."""
+        there = gaps.isfinite()
+        count = there.sum().clamp(min=1)
         return {
-            "triplets_share/hard": ((gaps <= 0) & apart).sum() / count,
-            "triplets_share/easy": ((gaps >= self.loss.scaled_margin) & apart).sum() / count,
+            "triplets_share/hard": (gaps <= 0).sum() / count,
+            "triplets_share/easy": ((gaps >= self.loss.scaled_margin) & there).sum() / count,
         }
 
 

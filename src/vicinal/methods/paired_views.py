@@ -10,7 +10,6 @@ from torch import Tensor
 from vicinal.data.crops import sent
 from vicinal.data.draws import uniform
 from vicinal.data.records import GALLERY, QUERY, Batch, Records
-from vicinal.data.rotation import rotate
 from vicinal.errors import ConfigError, DataError
 
 Turning = Literal["any", "quarters", "none"]
@@ -34,8 +33,10 @@ def fitting(batch: Batch) -> Bool[Tensor, "pairs"]:
     return same if roles is None else same & (roles[0::2] == QUERY) & (roles[1::2] == GALLERY)
 
 
-def turned(batch: Batch, turning: Turning, *, seed: int, epoch: int) -> tuple[Tensor, Float[Tensor, "pairs"]]:
-    """The batch with its gallery images turned, and how far each is turned against its query, in radians.
+def turns(
+    batch: Batch, turning: Turning, *, seed: int, epoch: int
+) -> tuple[Float[Tensor, "pairs"], Float[Tensor, "pairs"]]:
+    """By how many degrees each gallery image is to be turned, and how far it is then from its query, in radians.
 
     Seed, epoch and record determine an angle, whatever batch or process the record is in.
     """
@@ -44,18 +45,18 @@ def turned(batch: Batch, turning: Turning, *, seed: int, epoch: int) -> tuple[Te
             f"HER takes pairs [q, g, q, g, ...], but {len(batch.inputs)} rows came to this process. Choose a "
             f"number of pairs that the number of processes divides."
         )
-    inputs, device = batch.inputs, batch.labels.device
-    angles = batch.extras.get("angle", torch.zeros(len(inputs), device=device))
+    device = batch.labels.device
+    angles = batch.extras.get("angle", torch.zeros(len(batch.inputs), device=device))
     apart = angles[1::2] - angles[0::2]
     if turning == "none":
-        return inputs, torch.deg2rad(apart)
-    if inputs.ndim != 4:
+        return torch.zeros_like(apart), torch.deg2rad(apart)
+    if batch.inputs.ndim != 4:
         raise ConfigError(
-            f"gallery images were to be turned, but inputs are {list(inputs.shape)}. Set orientation.turning=none."
+            f"gallery images were to be turned, but inputs are {list(batch.inputs.shape)}. "
+            f"Set orientation.turning=none."
         )
     # Negative epochs, for the numbers of the others have gone into the augmentation of the same records.
     drawn = 360 * uniform(seed, -1 - epoch, batch.indices[1::2].numpy(), 1)[:, 0]
     step = _STEPS[turning]
     by = sent(torch.from_numpy(drawn // step * step if step else drawn).float(), device)
-    views = torch.stack([inputs[0::2], rotate(inputs[1::2], by)], dim=1).flatten(0, 1)
-    return views, torch.deg2rad(apart + by)
+    return by, torch.deg2rad(apart + by)

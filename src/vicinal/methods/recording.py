@@ -39,16 +39,15 @@ class Work(NamedTuple):
 @dataclass
 class _Recording:
     graph: "torch.cuda.CUDAGraph"
-    inputs: Tensor
-    labels: Tensor
+    given: tuple[Tensor, ...]
     names: tuple[str, ...]
     values: Tensor
     seen: tuple[Tensor, ...]
     gradients: list[Tensor | None]
 
-    def replay(self, batch: Batch, parameters: Sequence[nn.Parameter]) -> Work:
-        self.inputs.copy_(batch.inputs)
-        self.labels.copy_(batch.labels)
+    def replay(self, given: Sequence[Tensor], parameters: Sequence[nn.Parameter]) -> Work:
+        for mine, theirs in zip(self.given, given, strict=True):
+            mine.copy_(theirs)
         self.graph.replay()
         for parameter, gradient in zip(parameters, self.gradients, strict=True):
             parameter.grad = gradient  # a step of another shape may have put its own there
@@ -60,10 +59,11 @@ class Recorder:
 
     Two shapes are recorded, those that come four times first; batches of any further one are done as they come.
 
-    ``work(inputs, labels)`` puts gradients into ``parameters`` and changes tensors in place only. What it counts or
-    decides in Python would stand still in a replay, so whoever calls says whether it is ``pure``. Work that waits for
-    the device cannot be recorded: it is then done as before, with a warning. So it is, without one, with several
-    processes, whose gathering is not recorded, and wherever ``Embedder.accelerate`` did not ask for it.
+    ``work(inputs, labels, *more)`` puts gradients into ``parameters`` and changes tensors in place only. What it counts
+    or decides in Python would stand still in a replay, so whoever calls says whether it is ``pure``; what it draws for
+    each batch is among ``more``. Work that waits for the device cannot be recorded: it is then done as before, with a
+    warning. So it is, without one, with several processes, whose gathering is not recorded, and wherever
+    ``Embedder.accelerate`` did not ask for it.
     """
 
     def __init__(self, embedder: Embedder, parameters: Sequence[nn.Parameter], *, pure: bool) -> None:
@@ -71,43 +71,49 @@ class Recorder:
         self._calls: dict[object, int] = {}
         self._recordings: dict[object, _Recording | None] = {}
 
-    def __call__(self, work: Callable[[Tensor, Tensor], Work], batch: Batch) -> Work:
-        """Do ``work`` on the batch; always the same work, whose owner is not kept: a recording dies with its method."""
+    def __call__(self, work: Callable[..., Work], batch: Batch, *more: Tensor) -> Work:
+        """Do ``work`` on the batch; always the same work, whose owner is not kept: a recording dies with its method.
+
+        ``more`` are further tensors of each batch, on its device and of one shape wherever the batch is of one.
+        """
+        given = batch.inputs, batch.labels, *more
         if not (self.pure and self.embedder.recorded and batch.inputs.is_cuda and processes() == 1):
-            return _done(work, batch.inputs, batch.labels, batch.largest_class)
+            return _done(work, given, batch.largest_class)
         key = self._key(batch)
         if key not in self._recordings and len(self._recordings) < MOST_RECORDINGS:
             self._calls[key] = self._calls.get(key, 0) + 1
             if self._calls[key] <= UNRECORDED:
-                return self._aside(work, batch)
-            self._recordings[key] = self._recorded(work, batch)
+                return self._aside(work, given, batch.largest_class)
+            self._recordings[key] = self._recorded(work, given, batch.largest_class)
         recording = self._recordings.get(key)
         if recording is None:
-            return _done(work, batch.inputs, batch.labels, batch.largest_class)
-        return recording.replay(batch, self.parameters)
+            return _done(work, given, batch.largest_class)
+        return recording.replay(given, self.parameters)
 
-    def _aside(self, work: Callable[[Tensor, Tensor], Work], batch: Batch) -> Work:
+    def _aside(self, work: Callable[..., Work], given: Sequence[Tensor], largest_class: int | None) -> Work:
         """On another stream, as a recording will be: torch remembers on which one a parameter was first used."""
         here = torch.cuda.current_stream()
-        stream = _side_stream(batch.inputs.device)
+        stream = _side_stream(given[0].device)
         stream.wait_stream(here)
         with torch.cuda.stream(stream):
-            found = _done(work, batch.inputs, batch.labels, batch.largest_class)
+            found = _done(work, given, largest_class)
         here.wait_stream(stream)
         return found
 
-    def _recorded(self, work: Callable[[Tensor, Tensor], Work], batch: Batch) -> _Recording | None:
-        inputs, labels = batch.inputs.detach().clone(), batch.labels.clone()
+    def _recorded(
+        self, work: Callable[..., Work], given: Sequence[Tensor], largest_class: int | None
+    ) -> _Recording | None:
+        mine = tuple(tensor.detach().clone() for tensor in given)
         torch.cuda.empty_cache()  # what steps needed so far: a recording has memory of its own
         graph, before = torch.cuda.CUDAGraph(), [parameter.grad for parameter in self.parameters]
         for parameter in self.parameters:
             parameter.grad = None
-        side = _side_stream(batch.inputs.device)
+        side = _side_stream(given[0].device)
         try:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "The CUDA Graph is empty")  # work that fails at once; said below
                 with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
-                    found = _done(work, inputs, labels, batch.largest_class)
+                    found = _done(work, mine, largest_class)
                     values = torch.stack([value.detach().float() for value in found.scalars.values()])
         except RuntimeError as error:
             torch.cuda.synchronize()
@@ -123,7 +129,7 @@ class Recorder:
                 parameter.grad = gradient
             return None
         gradients = [parameter.grad for parameter in self.parameters]
-        return _Recording(graph, inputs, labels, tuple(found.scalars), values, found.seen, gradients)
+        return _Recording(graph, mine, tuple(found.scalars), values, found.seen, gradients)
 
     def _key(self, batch: Batch) -> object:
         embedder = self.embedder
@@ -137,9 +143,9 @@ def _side_stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
-def _done(work: Callable[[Tensor, Tensor], Work], inputs: Tensor, labels: Tensor, largest_class: int | None) -> Work:
+def _done(work: Callable[..., Work], given: Sequence[Tensor], largest_class: int | None) -> Work:
     with one_batch(largest_class):
-        return work(inputs, labels)
+        return work(*given)
 
 
 def differentiate(loss: Tensor, parameters: Sequence[nn.Parameter], *, keep: bool = False) -> None:

@@ -30,6 +30,7 @@ class TwoStreamEmbedder(Embedder):
             )
         self.query, self.gallery = query, gallery
         self.dim, self.width, self.normalize, self.pooling = query.dim, query.width, query.normalize, query.pooling
+        self.precision, self.recorded = query.precision, query.recorded
 
     @property
     def backbone(self) -> nn.ModuleList:  # type: ignore[override]

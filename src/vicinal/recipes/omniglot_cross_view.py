@@ -54,13 +54,14 @@ class OmniglotCrossView(Recipe):
     restarts: int = 1
     dim: int = 64
     widths: tuple[int, ...] = (16, 32, 64)
+    stride: int = 2
     pairs: int = 64
     batches: int | None = None
     margin: float = 0.15
     scale: float = 5.0
 
     def build(self, train: Records) -> HER:
-        query = Embedder(SmallResNet(1, self.widths, stride=2, attention=self.attention), self.dim)
+        query = Embedder(SmallResNet(1, self.widths, stride=self.stride, attention=self.attention), self.dim)
         embedder = query if self.streams == "one" else TwoStreamEmbedder(query, copy.deepcopy(query))
         loss = HardExemplarLoss(self.margin, scale=self.scale, weighted=self.weighting == "on")
         roles = train.columns.get("role") if self.streams == "one" else roles_of(train)
