@@ -44,8 +44,9 @@ FINDINGS = {
     ),
     "her-cub": "HER's weights change nothing: the soft margin does their work already (docs/her.md).",
     "her-omniglot_pairs": (
-        "Incomplete. The weights change nothing to be seen; telling the orientation costs matching, for embeddings "
-        "must then keep the angle that matching has to forget (docs/her.md)."
+        "No part helps here: weights cost 1.3 points, FCAM 3.6 in the mean, and telling the orientation 11.4, for "
+        "embeddings must then keep the angle that matching has to forget; weights make that cheaper. A classifier "
+        "fits the training characters far better and finds unseen ones as often (docs/her.md)."
     ),
     "combinations-cub": (
         "No combination is above the best single method. HDML undoes most of what HTL's margins cost (+1.2); "

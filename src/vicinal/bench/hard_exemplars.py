@@ -14,10 +14,7 @@ PARTS = {  # what a row is called by, and what switches it on and off
 
 
 def parts_on_omniglot() -> Table:
-    """All eight ways of HER's three parts on Omniglot across drawers, no part being the twin; and a classifier.
-
-    λ2 is half of λ1, as the authors advise; beside it a tenth of that, for the orientation alone and for all parts.
-    """
+    """All eight ways of HER's three parts on Omniglot across drawers, no part being the twin; and a classifier."""
     none = tuple(off for _, off in PARTS.values())
     # The factor of `omniglot_methods`; by it, too, no result from before `loss` was a setting is taken for this row's.
     classifier = ("loss=normalized_softmax", "optimisation.loss_factor=10")
@@ -27,9 +24,6 @@ def parts_on_omniglot() -> Table:
         overrides = tuple(switch[0 if there else 1] for switch, there in zip(PARTS.values(), chosen, strict=True))
         name = " + ".join(names) if names else TWIN
         rows.append(Row(name, "omniglot_cross_view", overrides, TWIN if names else None, quick=True))
-        if "orientation" in names and len(names) in (1, len(PARTS)):
-            less = (*overrides, "orientation.lambda2=0.05")
-            rows.append(Row(f"{name}, λ2 = 0.05", "omniglot_cross_view", less, TWIN))
     return Table(
         "her-omniglot_pairs",
         "HER's parts: Omniglot across drawers, turned by any angle",
@@ -44,10 +38,9 @@ def parts_on_omniglot() -> Table:
 
 def weights_on_cub_features() -> Table:
     """Weights against none on a linear head."""
-    same = "dim=128 epochs=4 classes=16 per_class=4 optimisation.learning_rate=3e-4"  # as `cub_features_her`
-    softmax = Row(SOFTMAX, "cub_features_normalized_softmax", tuple(same.split()))
+    softmax = Row(SOFTMAX, "cub_features_methods", ("method.loss=normalized_softmax",))
     return _weights(
-        "cub_features", "CUB-200-2011 features, a linear head", "cub_features_her", softmax, 128, "validation"
+        "cub_features", "CUB-200-2011 features, a linear head", "cub_features_her", softmax, 512, "validation"
     )
 
 

@@ -3,8 +3,8 @@
     vicinal train cub_features_her
     vicinal train cub_features_her variant=plain       # every weight 1: soft-margin triplets, the same batches
 
-Cost: seconds.
-Expected: see docs/her.md.
+Cost: 10 s on one core.
+Expected: 58.0 ± 0.2 R@1 either way (docs/her.md).
 """
 
 from dataclasses import dataclass
@@ -18,21 +18,24 @@ from vicinal.methods.optimisation import Optimisation
 from vicinal.methods.plain import Plain
 from vicinal.models import Embedder, Identity
 from vicinal.sampling import PKSampler
-from vicinal.training.recipe import Recipe
+from vicinal.training.recipe import Recipe, Start
 
 
 @dataclass(frozen=True, kw_only=True)
 class CubFeaturesHER(Recipe):
-    """The weights of Cai et al. 2019 on all triplets of a batch; both variants start from the same head."""
+    """The weights of Cai et al. 2019 on all triplets of a batch; both variants start from discriminants, the same head.
+
+    Rate, batches and start are those of hinge losses in the tables (``cub_features_methods``).
+    """
 
     data: Dataset = Arrays("$VICINAL_DATA/features/cub_efficientnet_lite0.npz")
     transform: Transform = FeatureTransform()
-    optimisation: Optimisation = Optimisation(learning_rate=3e-4)
+    optimisation: Optimisation = Optimisation(learning_rate=3e-5)
+    start: Start = Start(head="discriminant")
     variant: Literal["her", "plain"] = "her"
-    epochs: int = 4
-    dim: int = 128
-    classes: int = 16
-    per_class: int = 4
+    dim: int = 512
+    classes: int = 26
+    per_class: int = 5
     margin: float = 0.15
     scale: float = 5.0
 
