@@ -267,7 +267,8 @@ def both_readings(lines: list[dict]) -> str:
 def table(lines: list[dict], reading: str) -> str:
     """Mean ± standard deviation over splits, the best in bold, with all that are not significantly below it.
 
-    Two methods are compared on the splits that both have; a method with fewer splits than the rest says so.
+    Two methods are compared on the splits that both have; a method with fewer splits than the rest says so, and one
+    with a single split is shown and compared with none.
 
     Args:
         lines: units as they were kept.
@@ -281,7 +282,8 @@ def table(lines: list[dict], reading: str) -> str:
     text = [f"| set | splits | {' | '.join(methods)} |", "|---|---|" + "---|" * len(methods)]
     among_best, verdicts = [], {("pnca", "nca"): [], ("lanml-", "lmnn"): []}
     for name in SETS:
-        cells = {m: accuracies[name, m] for m in methods if len(accuracies.get((name, m), ())) > 1}
+        there = {m: accuracies[name, m] for m in methods if (name, m) in accuracies}
+        cells = {m: own for m, own in there.items() if len(own) > 1}
         if not set(OWN) <= set(cells):
             continue
         means = {m: np.mean([line[reading] for line in own.values()]) for m, own in cells.items()}
@@ -294,8 +296,9 @@ def table(lines: list[dict], reading: str) -> str:
         most = max(map(len, cells.values()))
         row = [name, str(most)]
         for method in methods:
-            own = [line[reading] for line in cells.get(method, {}).values()]
-            cell = f"{100 * np.mean(own):.1f} ± {100 * np.std(own, ddof=1):.1f}" if own else ""
+            own = [line[reading] for line in there.get(method, {}).values()]
+            cell = f"{100 * np.mean(own):.1f}" if own else ""
+            cell += f" ± {100 * np.std(own, ddof=1):.1f}" if len(own) > 1 else ""
             cell = f"**{cell}**" if method in ties else cell
             row.append(cell + f" ({len(own)})" * (0 < len(own) < most))
         text.append(f"| {' | '.join(row)} |")

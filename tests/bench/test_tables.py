@@ -44,6 +44,7 @@ def test_the_reduced_table_keeps_its_network_and_drops_twins_that_left(table):
 def test_another_protocol_is_a_table_of_its_own(table):
     other = table.under("reality_check")
     assert other.name == "tiny-reality_check" and other.metrics == REALITY_METRICS
+    assert other.dim == 4 * 128 and table.under("authors").dim == table.dim  # PCA is as wide as what it stands beside
     assert table.under("validation") is table
     with pytest.raises(ConfigError, match="did you mean 'authors'"):
         table.under("author")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,10 +12,11 @@ import numpy as np
 import pytest
 
 from vicinal.bench import catalogue
+from vicinal.bench.code import fingerprint
 from vicinal.bench.quick import RECORDED, TABLES, departures, quick_tables
-from vicinal.bench.run import Outcome
+from vicinal.bench.results import append
+from vicinal.bench.run import Outcome, jobs
 from vicinal.bench.tables import BASELINES, Row, Table
-from vicinal.cli.bench import print_fitting
 
 
 @pytest.mark.parametrize(
@@ -51,6 +53,46 @@ def test_the_page_of_what_is_there_runs_nothing(vicinal, tmp_path):
     assert "incomplete: 0 of 5 seeds" in (tmp_path / "results" / "glyphs.md").read_text()
 
 
+@pytest.fixture
+def recorded(tmp_path):
+    """``recorded(code)``: a result of the table ``glyphs`` as that code would have left it."""
+    job = next(job for job in jobs(catalogue.find_table("glyphs")) if job.row == "triplet")
+    line = {"row": job.row, **job.identity(), "created": "2026", "seconds": 1.0, "metrics": {"recall@1": 0.5}}
+
+    def write(code=None):
+        append(tmp_path / "results" / "glyphs.jsonl", line | {"code": code or fingerprint(job.recipe)})
+
+    return write
+
+
+def seeds_on_page(tmp_path):
+    """How many seeds the row has, of which ``recorded`` wrote some."""
+    (row,) = re.findall(r"^\| triplet \|.* (\d)/5 \|", (tmp_path / "results" / "glyphs.md").read_text(), re.MULTILINE)
+    return int(row)
+
+
+def test_a_fresh_page_shows_results_of_this_very_code_alone(vicinal, recorded, tmp_path):
+    words = ("bench", "glyphs", "--page", "--results", "results")
+    recorded("of another day")
+    for more, seeds in (((), 1), (("--fresh",), 0)):
+        assert vicinal(*words, *more).returncode == 0 and seeds_on_page(tmp_path) == seeds
+    recorded()
+    assert vicinal(*words, "--fresh").returncode == 0 and seeds_on_page(tmp_path) == 1
+
+
+@pytest.mark.parametrize(("more", "seeds"), [((), 1), (("--fresh",), 0)], ids=["all", "fresh"])
+def test_a_stop_leaves_the_page_that_the_command_would_have_shown(
+    more, seeds, vicinal, recorded, tmp_path, monkeypatch
+):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    recorded("of another day")
+    monkeypatch.setattr("vicinal.bench.run.run_tables", stopped)
+    code, _, err = vicinal("bench", "glyphs", "--results", "results", *more)
+    assert code == 130 and "what is there: results/glyphs.md" in err and seeds_on_page(tmp_path) == seeds
+
+
 def test_several_tables_are_written_into_a_document(vicinal, tmp_path):
     document, words = tmp_path / "results.md", ("bench", "glyphs", "hdml-glyphs", "--page", "--results", "results")
     document.write_text("<!-- bench:glyphs:start -->\n<!-- bench:glyphs:end -->\n")
@@ -61,15 +103,6 @@ def test_several_tables_are_written_into_a_document(vicinal, tmp_path):
     assert code == 0 and "written into results.md: glyphs, hdml-glyphs" in out
     assert "`vicinal bench hdml-glyphs --seeds 5`: nothing has run yet." in document.read_text()
     assert "[its page](results/glyphs.md)" in document.read_text()
-
-
-def test_a_table_keeps_the_columns_that_the_terminal_has_room_for(capsys, monkeypatch):
-    heads, row = ["row", "Recall@1", "MAP@R", "Recall@1 to twin", "published", "seeds"], ["x" * 30, *["10.0 ± 1.0"] * 5]
-    for width, expected in (("120", heads), ("76", [*heads[:2], heads[3], heads[5]])):
-        monkeypatch.setenv("COLUMNS", width)
-        print_fitting("title", heads, [row])
-        out = capsys.readouterr().out
-        assert [head for head in heads if head in out] == expected
 
 
 def test_a_reduced_table_without_recorded_values_has_none_to_leave(vicinal):

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from vicinal.bench.code import fingerprint
 from vicinal.bench.parent import stop_with_parent
 from vicinal.bench.recuts import Fold, SelectOnTest
-from vicinal.bench.tables import Protocol
+from vicinal.bench.tables import REALITY_DIM, REALITY_FOLDS, Protocol
 from vicinal.errors import ConfigError, DivergenceError, VicinalError
 from vicinal.files import read_json, write_json
 from vicinal.run_directory import RunDirectory
@@ -26,8 +26,6 @@ from vicinal.training.overrides import apply
 from vicinal.training.recipe import Recipe, find_recipe, settings
 
 Kind = Literal["trained", "baselines", "fold"]
-FOLDS = 4  # of reality_check (Musgrave et al. 2020)
-REALITY_DIM = 128  # of each of its models
 _PROTOCOL_SETTINGS: dict[Protocol, tuple[str, ...]] = {
     "validation": (),
     "final": ("validation=0",),
@@ -122,12 +120,8 @@ def perform(job: Job, folder: Path) -> list[dict[str, Any]]:
         except DivergenceError as error:  # that these settings do not train is what the trial wanted to know
             found = [measuring.diverged(str(error))]
     elif job.protocol == "reality_check":
-        parts = [
-            train(
-                job, replace(recipe, data=Fold(recipe.data, FOLDS, n, 0, test=True)), folder / f"fold-{n}", again=True
-            )
-            for n in range(FOLDS)
-        ]
+        cuts = [Fold(recipe.data, REALITY_FOLDS, fold, seed=0, test=True) for fold in range(REALITY_FOLDS)]
+        parts = [train(job, replace(recipe, data=cut), folder / f"fold-{cut.fold}", again=True) for cut in cuts]
         found = [measuring.concatenated(parts, recipe)]
     elif job.protocol == "authors":
         recut = replace(recipe, data=SelectOnTest(recipe.data))

@@ -4,11 +4,12 @@ Every table begins with a normalised-softmax classifier at the same budget. Rows
 same settings in each, so they are run once.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from vicinal.bench import published
 from vicinal.bench.grounds import Ground, Rows
-from vicinal.bench.tables import Readings, Table
+from vicinal.bench.tables import Readings, Row, Table
 
 SOFTMAX = "normalised softmax"
 _TRIPLETS, _PAIRS = "method.batches=triplets method.loss=triplet", "method.batches=pairs method.loss=n_pair"
@@ -225,5 +226,13 @@ def _table(name: str, title: str, rows: Rows) -> Table:
         network=SOFTMAX,
         dim=ground.dim,
         protocol=ground.protocol,
-        metrics=ground.metrics,
+        metrics=_columns(ground.metrics, rows.found),
     )
+
+
+def _columns(metrics: Sequence[str], rows: Iterable[Row]) -> tuple[str, ...]:
+    """The ground's metrics, and Recall@K for every other K that the paper prints of these rows."""
+    printed = {metric for row in rows for metric in row.published}
+    recalls = {metric for metric in (*metrics, *printed) if metric.startswith("recall@")}
+    others = (metric for metric in metrics if metric not in recalls)
+    return (*sorted(recalls, key=lambda metric: int(metric.partition("@")[2])), *others)

@@ -14,6 +14,7 @@ from typing import Any
 
 from vicinal.bench import results
 from vicinal.bench.code import fingerprint
+from vicinal.bench.findings import FINDINGS
 from vicinal.bench.job import Job
 from vicinal.bench.pool import Pool
 from vicinal.bench.ranges import space_of
@@ -103,7 +104,8 @@ def tune_table(
 def at(table: Table, budget: Budget, settled: Mapping[str, Chosen]) -> Table:
     """The table with its rows at what was chosen, trained on all training classes and tested once."""
     rows = tuple(_settled(row, budget, settled[row.name]) if row.name in settled else row for row in table.rows)
-    return replace(table, name=f"{table.name}-tuned", protocol="final", says="", rows=rows, tuned=budget)
+    name = f"{table.name}-tuned"
+    return replace(table, name=name, protocol="final", says=FINDINGS.get(name, ""), rows=rows, tuned=budget)
 
 
 def _settled(row: Row, budget: Budget, best: Chosen) -> Row:

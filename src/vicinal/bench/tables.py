@@ -19,6 +19,7 @@ PROTOCOLS: dict[Protocol, str] = {
     "reality_check": "4 class-disjoint folds, 128 dimensions each and their concatenation (Musgrave et al. 2020)",
     "authors": "the step is chosen on the TEST classes, as in many papers: too high, only beside published numbers",
 }
+REALITY_FOLDS, REALITY_DIM = 4, 128  # models of reality_check, and the size of each
 REALITY_METRICS = ("map@r", "map@r 128-d", "recall@1", "recall@1 128-d")  # concatenated, and the mean of each alone
 UNTRAINED, PCA, WHITENED = "untrained", "PCA", "whitened PCA"  # names of the rows without training
 BASELINES = (UNTRAINED, PCA, WHITENED)
@@ -146,8 +147,10 @@ class Table:
         if protocol == self.protocol:
             return self
         named = next(name for name in PROTOCOLS if name == protocol)
-        metrics = REALITY_METRICS if named == "reality_check" else self.metrics
-        return replace(self, name=f"{self.name}-{protocol}", protocol=named, metrics=metrics, says="")
+        other = replace(self, name=f"{self.name}-{protocol}", protocol=named, says="")
+        if named != "reality_check":
+            return other
+        return replace(other, metrics=REALITY_METRICS, dim=REALITY_FOLDS * REALITY_DIM)  # PCA as wide as the models
 
     def check(self) -> "Table":
         """Refuse what cannot be run, before anything is."""

@@ -1,7 +1,7 @@
 """``vicinal bench``: a table of rows and seeds, run by one command."""
 
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypedDict
@@ -96,7 +96,7 @@ def bench(
     for table in wanted:
         for run in add or ():
             typer.echo(f"{run}: recorded as {adopt(table, run, results)}")
-    outcomes = [collect(table, results) for table in wanted] if page_only else _run(wanted, end, terms)
+    outcomes = [collect(table, results, fresh=fresh) for table in wanted] if page_only else _run(wanted, end, terms)
 
     summaries = [summarise(outcome) for outcome in outcomes]
     for summary in summaries:
@@ -173,7 +173,8 @@ def _run(tables: "Sequence[Table]", end: float | None, terms: _Terms) -> "list[O
     try:
         found = run_tables(tables, minutes=_minutes_until(end), **terms)
     except KeyboardInterrupt:
-        pages = [write_pages(summarise(collect(table, results)), results)[0] for table in tables]
+        there = [summarise(collect(table, results, fresh=terms["fresh"])) for table in tables]
+        pages = [write_pages(summary, results)[0] for summary in there]
         terms["console"].line(f"stopped. The same command goes on; what is there: {', '.join(map(str, pages))}")
         raise
     return list(found.values())
@@ -188,45 +189,10 @@ def _show(summary: "Summary", results: Path) -> None:
     from vicinal.bench.page import write_pages
     from vicinal.bench.short_table import short_cells, short_columns
     from vicinal.bench.wording import best
+    from vicinal.cli.tables import print_fitting
 
     text, page = write_pages(summary, results)
     print_fitting(summary.table.title, short_columns(summary), [short_cells(summary, row) for row in summary.rows])
     if said := best(summary):
         typer.echo(said)
     typer.echo(f"page: {page} and {text.name}; results: {results / summary.table.name}.jsonl")
-
-
-def print_fitting(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table in the terminal without the columns that it has no room for, from the right; the page has them."""
-    from rich.console import Console
-
-    widths = [2 + max(len(row[place]) for row in (heads, *rows)) for place in range(len(heads))]
-    widths[-1] = min(widths[-1], 20)  # remarks may be broken into lines
-    kept, room = list(range(len(heads))), Console().width
-    for place in range(len(heads) - 2, 1, -1):
-        if sum(widths[other] for other in kept) > room and not heads[place].endswith("to twin"):
-            kept.remove(place)
-    print_grid(title, [heads[place] for place in kept], [[row[place] for place in kept] for row in rows])
-
-
-def print_grid(
-    title: str, heads: Sequence[str], rows: Iterable[Sequence[str]], *, unbroken: Collection[int] = (0,)
-) -> None:
-    """A table in the terminal; nothing in it is taken for markup. The columns at ``unbroken`` keep to one line."""
-    from rich import box
-    from rich.markup import escape
-    from rich.table import Table
-
-    from vicinal.cli.tables import terminal
-
-    grid = Table(box=box.SIMPLE_HEAD, title=escape(title), title_justify="left", padding=(0, 1, 0, 0))
-    for place, head in enumerate(heads):
-        grid.add_column(
-            escape(head),
-            justify="left" if place in (0, len(heads) - 1) else "right",
-            no_wrap=place in unbroken,
-            overflow="fold",
-        )
-    for row in rows:
-        grid.add_row(*map(escape, row))
-    terminal().print(grid)

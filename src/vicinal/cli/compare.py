@@ -24,7 +24,7 @@ def compare(
 
     from vicinal.bench.compare import compare as compare_runs
     from vicinal.bench.wording import interval, probability, score
-    from vicinal.cli.bench import print_grid
+    from vicinal.cli.tables import print_grid
     from vicinal.reports.tables import MISSING, metric_title
 
     lines = compare_runs(runs, metric)

@@ -1,8 +1,8 @@
 """Tables in the terminal."""
 
 import sys
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Literal
 
 from rich import box
 from rich.console import Console
@@ -19,6 +19,30 @@ def terminal() -> Console:
     return Console() if sys.stdout.isatty() else Console(width=WIDE)
 
 
+def print_fitting(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A grid without the columns that the terminal has no room for, from the right; a file gets them all."""
+    widths = [2 + max(len(row[place]) for row in (heads, *rows)) for place in range(len(heads))]
+    widths[-1] = min(widths[-1], 20)  # remarks may be broken into lines
+    kept, room = list(range(len(heads))), terminal().width
+    for place in range(len(heads) - 2, 1, -1):
+        if sum(widths[other] for other in kept) > room and not heads[place].endswith("to twin"):
+            kept.remove(place)
+    print_grid(title, [heads[place] for place in kept], [[row[place] for place in kept] for row in rows])
+
+
+def print_grid(
+    title: str, heads: Sequence[str], rows: Iterable[Sequence[str]], *, unbroken: Collection[int] = (0,)
+) -> None:
+    """Rows of texts below a title, none of it taken for markup. The columns at ``unbroken`` keep to one line."""
+    grid = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for place, head in enumerate(heads):
+        justify: Literal["left", "right"] = "left" if place in (0, len(heads) - 1) else "right"
+        grid.add_column(escape(head), justify=justify, no_wrap=place in unbroken, overflow="fold")
+    for row in rows:
+        grid.add_row(*map(escape, row))
+    _print_below(title, grid)
+
+
 def print_table(results: Mapping[str, Any]) -> None:
     """The result table of a run, per cent, with what it was measured on above it."""
     content = table(results)
@@ -27,11 +51,15 @@ def print_table(results: Mapping[str, Any]) -> None:
         grid.add_column(escape(column), justify="left" if place == 0 else "right")
     for row in content.rows:
         grid.add_row(*map(escape, row))
-    console = terminal()
-    console.print(escape(_title(results)), highlight=False)  # as the table's own title it would be as narrow as that
-    console.print(grid)
+    _print_below(_title(results), grid)
     for note in results.get("notes", []):
-        console.print(f"note: {escape(note)}", highlight=False)
+        terminal().print(f"note: {escape(note)}", highlight=False)
+
+
+def _print_below(title: str, grid: Table) -> None:
+    console = terminal()
+    console.print(escape(title), highlight=False)  # as the table's own title it would be as narrow as that
+    console.print(grid)
 
 
 def _title(results: Mapping[str, Any]) -> str:

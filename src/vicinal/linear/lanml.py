@@ -91,7 +91,8 @@ class LANML(MahalanobisTransformer):
         self._check_settings(samples.shape[1])
         directions = span(samples)
         with threads(self.n_jobs) as count:
-            solution = self._solved(samples @ directions, labels, count)
+            found = self._solved(samples @ directions, labels, count)
+        solution = replace(found, factor=found.factor * np.sqrt(self.margin), value=found.value * self.margin)
         self._keep(solution, directions, self.max_iter)
         if not self.components_.any():
             warnings.warn(
@@ -102,10 +103,12 @@ class LANML(MahalanobisTransformer):
         return self
 
     def _solved(self, samples: Array, labels: npt.NDArray[Any], count: int) -> Solution:
+        """The optimum M / m of the problem in margins: ``tol`` then means the same for all of them."""
         if self.gamma1 <= 0 and self.n_components is None:
             return self._convex(samples, labels, count)
         size, width = samples.shape
         start = np.eye(min(self.n_components or width, width), width) / size**0.25  # principal directions first
+        start /= np.sqrt(self.margin)
         problem, to, back = self._problem(samples, labels, count).levelled()
         found = lbfgs(problem, start @ back, tol=self.tol, max_iter=self.max_iter)
         return replace(found, factor=found.factor @ to.T)
@@ -113,8 +116,9 @@ class LANML(MahalanobisTransformer):
     def _problem(self, samples: Array, labels: npt.NDArray[Any], count: int) -> Problem:
         nearest = (_AUTO if self.gamma1 <= 0 else None) if self.n_similar == "auto" else self.n_similar
         sets = Neighbourhoods.among(samples, labels, nearest)
-        outer = Hinge(self.margin, self.smoothing * self.margin)
-        objective = Objective(sets, self.gamma1, self.gamma2, outer, threads=count)
+        # (γ1, γ2, m, M) costs m times what (m γ1, m γ2, 1, M / m) costs.
+        gammas = self.margin * self.gamma1, self.margin * self.gamma2
+        objective = Objective(sets, *gammas, Hinge(1.0, self.smoothing), threads=count)
         share = self.regularization / (sets.queries if self.reduction == "sum" else 1)
         return Problem(objective, share * sets.similar_scatter())
 
@@ -127,7 +131,7 @@ class LANML(MahalanobisTransformer):
         problem, to, back = self._problem(samples, labels, count).levelled()
         if metric is None:
             # In these coordinates similar samples lie tr M apart in the mean: a part of the margin, for a good metric.
-            start = _scaled(problem, np.eye(len(to)) * np.sqrt(self.margin / (4 * len(to))))
+            start = _scaled(problem, np.eye(len(to)) / np.sqrt(4 * len(to)))
         else:
             metric = back.T @ metric @ back
             weight = max(np.trace(metric), np.finfo(float).tiny) / len(metric)

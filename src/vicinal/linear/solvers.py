@@ -110,7 +110,8 @@ def projected_gradient(
         M_{k+1} = P(Y_k - s ∇F(Y_k)),   Y_{k+1} = M_{k+1} + (θ_k - 1)/θ_{k+1} (M_{k+1} - M_k)     Beck & Teboulle 2009
 
     with P the projection onto M ⪰ 0. The step s is halved until the quadratic model bounds F, and grown again after.
-    Momentum starts anew where it points uphill (O'Donoghue & Candès 2015).
+    Momentum starts anew where it points uphill, and a step that it took uphill is taken back (O'Donoghue & Candès 2015):
+    F never rises.
 
     Args:
         problem: what to minimise.
@@ -124,26 +125,30 @@ def projected_gradient(
     current, factor = project(start)
     ahead, momentum, idle = current, 1.0, 0
     base, gradient = problem.at(factor)
-    previous = base
+    value = base
     for iteration in range(1, max_iter + 1):
         while True:
-            reached, factor = project(ahead - step * gradient)
+            reached, reached_factor = project(ahead - step * gradient)
             move = reached - ahead
-            value = problem.at(factor, gradient=False)[0]
+            there = problem.at(reached_factor, gradient=False)[0]
             bound = base + float(np.vdot(gradient, move)) + float(np.vdot(move, move)) / (2 * step)
-            nothing = base - bound <= tol * max(abs(base), 1) and value <= base  # a shorter step would not pay either
-            if value <= bound + 1e-14 * abs(base) or nothing:
+            nothing = base - bound <= tol * max(abs(base), 1) and there <= base  # a shorter step would not pay either
+            if there <= bound + 1e-14 * abs(base) or nothing:
                 break
             step /= 2
-        if float(np.vdot(ahead - reached, reached - current)) > 0 or value > previous:
+        if there > value and ahead is not current:
+            ahead, momentum = current, 1.0
+            base, gradient = problem.at(factor)
+            continue
+        if float(np.vdot(ahead - reached, reached - current)) > 0:
             momentum = 1.0
         following = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
         leap = reached + (momentum - 1) / following * (reached - current)
-        current, momentum, step = reached, following, step * _GROWTH
-        idle = idle + 1 if abs(previous - value) <= tol * max(abs(value), 1) else 0
+        gain, momentum, step = value - there, following, step * _GROWTH
+        current, factor, value = reached, reached_factor, there
+        idle = idle + 1 if gain <= tol * max(abs(value), 1) else 0
         if idle == patience:
             return Solution(factor, value, iteration, True, f"{patience} steps gained less than {tol:g}", step)
-        previous = value
         ahead, ahead_factor = project(leap)
         base, gradient = problem.at(ahead_factor)
     return Solution(factor, value, max_iter, False, f"{max_iter} steps were taken", step)
