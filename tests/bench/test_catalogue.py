@@ -14,6 +14,7 @@ from vicinal.training.recipe import find_recipe, settings
 
 ELSEWHERE = ("cars", "sop", "inshop")
 HERE = [table for table in TABLES if not table.name.endswith(ELSEWHERE)]
+THERE = [table for table in TABLES if table.name.endswith(ELSEWHERE)]
 # What a row and its twin may differ in; the last four are HER's.
 TWO_WAYS = {"method", "epochs", "hdml", "anml", "pooling", "variant", "weighting", "attention", "regression"}
 
@@ -56,6 +57,21 @@ def test_a_row_of_two_tables_is_one_run():
     one, other = find_table("hdml-glyphs"), find_table("hdml_ablations-glyphs")
     assert settings_of(one, one.row("N-pair")) == settings_of(other, other.row("N-pair"))
     assert settings_of(one, one.row("HDML (N-pair)")) == settings_of(other, other.row("HDML"))
+
+
+@pytest.mark.parametrize("table", THERE, ids=lambda table: table.name)
+def test_rows_for_data_that_is_not_here_are_ready_all_the_same(table):
+    def but_for_the_data(row):
+        return settings(
+            apply(find_recipe(row.recipe), [word for word in row.overrides if not word.startswith("data=")])
+        )
+
+    found = {row.name: but_for_the_data(row) for row in table.rows}
+    for row in table.rows:
+        assert sum(word.startswith("data=$VICINAL_DATA/") for word in row.overrides) == 1
+        if row.twin:
+            differing = {key for key in found[row.name] if found[row.name][key] != found[row.twin].get(key)}
+            assert differing and differing <= TWO_WAYS, (row.name, differing)
 
 
 @pytest.mark.parametrize("name", ELSEWHERE)

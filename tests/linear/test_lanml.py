@@ -43,6 +43,21 @@ def test_the_coordinates_of_the_solver_do_not_change_the_optimum(draw):
     np.testing.assert_allclose(metric, factor.get_mahalanobis_matrix(), atol=0.02 * np.abs(metric).max())
 
 
+@pytest.mark.parametrize("gamma1", [-1.0, 1.0])
+@pytest.mark.parametrize("margin", [1e-4, 1e4])
+def test_a_tolerance_is_in_margins_so_that_a_small_one_is_not_taken_for_convergence(draw, gamma1, margin):
+    """(γ1, γ2, m, M) is the problem (γ1 m, γ2 m, 1, M / m) times m, and is solved as well."""
+    labels = np.repeat([0, 1], 40)
+    samples = draw.standard_normal((80, 3)) + labels[:, None]
+    plain = LANML(gamma1, 8.0).fit(samples, labels)
+    scaled = LANML(gamma1 / margin, 8.0 / margin, margin=margin).fit(samples, labels)
+    # LANML⁺ starts from I/√N, whatever the margin: elsewhere, so that it ends elsewhere, too.
+    assert scaled.objective_ / margin == pytest.approx(plain.objective_, rel=1e-9 if gamma1 < 0 else 0.1)
+    if gamma1 < 0:
+        metric = plain.get_mahalanobis_matrix()
+        np.testing.assert_allclose(scaled.get_mahalanobis_matrix() / margin, metric, rtol=1e-6, atol=1e-9)
+
+
 def two_clusters(draw, apart):
     """Class 0 in two clusters at ±apart on the first axis, class 1 between them; the second axis is noise."""
     centres = np.array([[-apart, 0], [apart, 0], [0, 0], [0, 0]])

@@ -77,6 +77,23 @@ def test_gradient_matches_finite_differences(data, draw, outer, nearest, gamma1)
     np.testing.assert_allclose(at.gradient, at.gradient.T, atol=1e-12)
 
 
+@pytest.mark.parametrize("gamma1", [-1.0, 2.0])
+def test_gradient_is_autograds_and_comes_from_queries_within_their_margin_alone(data, draw, gamma1):
+    samples, labels = data
+    factor = draw.standard_normal((4, 4)) / 2
+    found = Objective(Neighbourhoods.among(samples, labels, None), gamma1, 3.0, HINGE).at(factor)
+    metric = torch.from_numpy(factor.T @ factor).requires_grad_()
+    offsets = torch.from_numpy(samples[:, None] - samples[None])
+    distances = torch.einsum("ijk,kl,ijl->ij", offsets, metric, offsets)
+    same = torch.from_numpy(labels[:, None] == labels[None])
+    pull = log_exp_mean(distances, same & ~torch.eye(25, dtype=torch.bool), gamma1)
+    excess = pull - log_exp_mean(distances, ~same, 3.0)
+    active = excess > -1
+    assert 0 < active.sum() < 25
+    (expected,) = torch.autograd.grad((excess[active] + 1).sum() / 25, metric)
+    np.testing.assert_allclose(found.gradient, expected, rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize("gamma2", [0.5, 60.0])
 def test_blocks_threads_and_sparse_weights_change_nothing(draw, gamma2, monkeypatch):
     samples, labels = draw.standard_normal((400, 5)), draw.integers(0, 4, 400)

@@ -32,6 +32,22 @@ def test_accuracies_are_those_of_scikit_learns_classifier(iris):
     assert len(neighbour_accuracies(X[:3], y[[0, 60, 120]], X, y)) == 40
 
 
+def test_the_papers_values_are_plain_numbers_that_read_well():
+    assert {type(value) for grid in PAPER_GRIDS.values() for values in grid.values() for value in values} == {float}
+
+
+def test_a_bar_is_shown_on_a_terminal_and_nowhere_else(iris, monkeypatch, capsys):
+    options = {"folds": 3, "n_jobs": 1}
+    search(RVML(), *iris, {"regularization": [0.1, 1.0]}, **options)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes stderr for a terminal
+    search(RVML(), *iris, {"regularization": [0.1, 1.0]}, **options)
+    shown = capsys.readouterr()
+    assert "search" in shown.err and "100%" in shown.err and shown.out == ""
+    search(RVML(), *iris, {"regularization": [0.1, 1.0]}, progress=False, **options)
+    assert capsys.readouterr().err == ""
+
+
 def test_a_random_search_stays_within_its_budget_and_is_repeatable(iris):
     options = {"budget": 4, "folds": 3, "n_jobs": 1, "progress": False}
     grid = {"regularization": [10.0**power for power in range(-4, 3)]}
@@ -102,6 +118,8 @@ def test_refusals(iris):
         search(GMML(), *iris, PAPER_GRIDS["gmml"], strategy="randon")
     with pytest.raises(ConfigError, match="at least 1 configuration, but budget = 0"):
         search(GMML(), *iris, PAPER_GRIDS["gmml"], budget=0)
+    with pytest.raises(ConfigError, match=r"at least 1 sample, but samples = 0 was given; None is all"):
+        search(GMML(), *iris, PAPER_GRIDS["gmml"], samples=0)
     with pytest.raises(DataError, match=r"5 folds need a class .* largest of the 3 classes in y has 4"):
         search(GMML(), iris[0][::15], iris[1][::15], PAPER_GRIDS["gmml"])
     with pytest.raises(ValueError, match=r"inconsistent numbers of samples: \[150, 149\]"):

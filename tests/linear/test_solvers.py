@@ -64,8 +64,9 @@ def test_levelled_coordinates_change_neither_value_nor_what_is_similar(problem, 
     np.testing.assert_allclose(scatter, np.eye(3), atol=0.02)
 
 
-def test_more_steps_never_end_higher(problem):
-    values = [projected_gradient(problem, np.eye(3), tol=1e-12, max_iter=steps).value for steps in (1, 3, 10, 30, 100)]
+def test_no_step_ends_higher_than_the_one_before(problem):
+    """From here the fifth step would: momentum takes it uphill, so it is taken back."""
+    values = [projected_gradient(problem, np.eye(3), tol=1e-12, max_iter=steps).value for steps in range(1, 21)]
     assert all(after <= before + 1e-12 for before, after in pairwise(values))
 
 

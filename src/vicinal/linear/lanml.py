@@ -131,7 +131,7 @@ class LANML(MahalanobisTransformer):
         problem, to, back = self._problem(samples, labels, count).levelled()
         if metric is None:
             # In these coordinates similar samples lie tr M apart in the mean: a part of the margin, for a good metric.
-            start = _scaled(problem, np.eye(len(to)) / np.sqrt(4 * len(to)))
+            start = _scaled(problem, np.eye(len(to)) * np.sqrt(1 / (4 * len(to))))
         else:
             metric = back.T @ metric @ back
             weight = max(np.trace(metric), np.finfo(float).tiny) / len(metric)

@@ -17,7 +17,7 @@ Grid = Mapping[str, Sequence[Any]]
 Strategy = Literal["random", "racing", "halving", "grid"]
 Parts = list[tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]]
 
-_HALF_STEPS = [2.0**power for power in np.arange(-5, 5.5, 0.5)]  # 2^-5, 2^-4.5, ..., 2^5
+_HALF_STEPS = [2.0 ** (step / 2) for step in range(-10, 11)]  # 2^-5, 2^-4.5, ..., 2^5
 _LAMBDAS = [round(0.1 + 0.2 * step, 1) for step in range(8)]  # 0.1, 0.3, ..., 1.5
 _KEPT = 3  # one in so many survives a round; one of halving has so many times the samples of the one before
 
@@ -88,7 +88,8 @@ def search(
         strategy: ``"random"`` tries every drawn configuration on all samples and folds. ``"racing"`` tries all on one
             fold, the best third on three, and the best third of those on all: 58 fits for 30 configurations and 5 folds
             instead of 150. ``"halving"`` tries all on a ninth of the samples, the best third on a third, and the best
-            third of those on all. ``"grid"`` is the whole grid.
+            third of those on all. With 3 folds there is nothing to race for, with 3 configurations nothing to halve:
+            both are ``"random"`` then. ``"grid"`` is the whole grid.
         folds: parts of the cross-validation; a class with fewer samples is not in every part.
         seed: draws configurations, folds and subsamples.
         samples: search on a stratified subsample of this size where X is larger, of each class at least one sample a
@@ -101,6 +102,8 @@ def search(
         raise ConfigError(unknown("strategy", str(strategy), ("random", "racing", "halving", "grid")))
     if budget < 1:
         raise ConfigError(f"a search tries at least 1 configuration, but budget = {budget} was given.")
+    if samples is not None and samples < 1:
+        raise ConfigError(f"a subsample holds at least 1 sample, but samples = {samples} was given; None is all.")
     if not hasattr(estimator, "transform"):
         raise ConfigError(
             f"a search looks for neighbours among transformed samples, but {estimator} has no `transform`. Leave out "
@@ -109,7 +112,7 @@ def search(
     labels = _labels(X, y, folds)
     configurations = _configurations(grid, budget, strategy, seed)
     clone(estimator).set_params(**configurations[0])  # a name that it does not know is refused before processes start
-    within = _subsample(labels, samples or len(labels), folds, seed)
+    within = _subsample(labels, len(labels) if samples is None else samples, folds, seed)
     shares = (_KEPT**2, _KEPT, 1) if strategy == "halving" and len(configurations) > _KEPT else (1,)
     for share in shares:
         part = within[_subsample(labels[within], len(within) // share, folds, seed)]
