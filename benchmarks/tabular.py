@@ -133,6 +133,7 @@ def measure(name: str, number: int, method: str, options: argparse.Namespace) ->
     train, train_y, test, test_y = split(*load(name, options.data / "tabular"), number)
     estimator, grid = contestant(method, int(np.bincount(train_y)[np.unique(train_y)].min()))
     own_steps = estimator.get_params().get("max_iter")
+    limit = max(own_steps or 0, FIT_STEPS)
     if own_steps is not None:
         estimator.set_params(max_iter=options.search_steps)
     strategy, budget = ("racing", options.race_budget) if len(train) > RACED else ("random", options.budget)
@@ -144,8 +145,9 @@ def measure(name: str, number: int, method: str, options: argparse.Namespace) ->
         warnings.simplefilter("always")
         fitted = found.estimator
         if own_steps is not None:
-            fitted.set_params(max_iter=max(own_steps, FIT_STEPS))
+            fitted.set_params(max_iter=limit)
         fitted.fit(train[rows], train_y[rows])
+    steps = int(getattr(fitted, "n_iter_", 0))
     curve = neighbour_accuracies(fitted.transform(train), train_y, fitted.transform(test), test_y)
     return {
         "set": name,
@@ -159,8 +161,9 @@ def measure(name: str, number: int, method: str, options: argparse.Namespace) ->
         "validation": found.accuracy,
         "parameters": {key: value if value is None else float(value) if not isinstance(value, (str, bool)) else value
                        for key, value in found.parameters.items()},
-        "steps": int(getattr(fitted, "n_iter_", 0)),
-        "converged": not any("converge" in str(item.message) for item in caught),
+        "steps": steps,
+        # Peers run out of steps in silence; metric-learn's n_iter_ is then one less than the limit.
+        "converged": steps < limit - 1 and not any("converge" in str(item.message) for item in caught),
         "trained_on": len(train),
         "fitted_on": len(rows),
         "tested_on": len(test),
@@ -268,7 +271,8 @@ def table(lines: list[dict], reading: str) -> str:
     """Mean ± standard deviation over splits, the best in bold, with all that are not significantly below it.
 
     Two methods are compared on the splits that both have; a method with fewer splits than the rest says so, and one
-    with a single split is shown and compared with none.
+    with a single split is shown and compared with none. A mean over fewer splits is one of other splits: it alone makes
+    no method the best, but what such a method is told to be above is not in bold.
 
     Args:
         lines: units as they were kept.
@@ -287,13 +291,14 @@ def table(lines: list[dict], reading: str) -> str:
         if not set(OWN) <= set(cells):
             continue
         means = {m: np.mean([line[reading] for line in own.values()]) for m, own in cells.items()}
-        best = max(means, key=means.get)
-        ties = {m for m in cells if m == best or difference(cells[best], cells[m], reading) != "above"}
+        most = max(map(len, cells.values()))
+        best = max((m for m in cells if len(cells[m]) == most), key=means.get)
+        rivals = {best} | {m for m in cells if len(cells[m]) < most}
+        ties = {m for m in cells if all(difference(cells[r], cells[m], reading) != "above" for r in rivals - {m})}
         among_best.append(bool(ties & set(NEW)))
         for (ours, theirs), found in verdicts.items():
             if {ours, theirs} <= set(cells):
                 found.append(difference(cells[ours], cells[theirs], reading))
-        most = max(map(len, cells.values()))
         row = [name, str(most)]
         for method in methods:
             own = [line[reading] for line in there.get(method, {}).values()]

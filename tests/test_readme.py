@@ -19,7 +19,14 @@ from vicinal.training.run import start
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 # the loss of adding_a_loss.md runs in the losses' contract suite
-DOCUMENTS = ["README.md", "docs/data.md", "docs/evaluation.md", "docs/losses.md", "docs/anml_linear.md"]
+DOCUMENTS = [
+    "README.md",
+    "docs/data.md",
+    "docs/evaluation.md",
+    "docs/losses.md",
+    "docs/anml_deep.md",
+    "docs/anml_linear.md",
+]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

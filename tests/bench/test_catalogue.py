@@ -1,6 +1,7 @@
 """The tables: every row can be resolved, twins differ in what they should, and no printed number is lost."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -8,13 +9,12 @@ from vicinal.bench import grounds, papers, published
 from vicinal.bench.catalogue import TABLES, find_table
 from vicinal.bench.hardness import CONDITIONS, METHODS
 from vicinal.bench.run import jobs
-from vicinal.errors import ConfigError
+from vicinal.data import Folder
+from vicinal.errors import DataError
 from vicinal.training.overrides import apply
 from vicinal.training.recipe import find_recipe, settings
 
 ELSEWHERE = ("cars", "sop", "inshop")
-HERE = [table for table in TABLES if not table.name.endswith(ELSEWHERE)]
-THERE = [table for table in TABLES if table.name.endswith(ELSEWHERE)]
 # What a row and its twin may differ in; the last four are HER's.
 TWO_WAYS = {"method", "epochs", "hdml", "anml", "pooling", "variant", "weighting", "attention", "regression"}
 
@@ -27,7 +27,7 @@ def test_names_are_different():
     assert [name for name, count in Counter(table.name for table in TABLES).items() if count > 1] == []
 
 
-@pytest.mark.parametrize("table", HERE, ids=lambda table: table.name)
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
 def test_every_row_can_be_resolved_and_differs_from_its_twin_in_the_method_alone(table):
     found = {row.name: settings_of(table, row) for row in table.rows}
     seen = list(found.values())
@@ -59,32 +59,25 @@ def test_a_row_of_two_tables_is_one_run():
     assert settings_of(one, one.row("HDML (N-pair)")) == settings_of(other, other.row("HDML"))
 
 
-@pytest.mark.parametrize("table", THERE, ids=lambda table: table.name)
-def test_rows_for_data_that_is_not_here_are_ready_all_the_same(table):
-    def but_for_the_data(row):
-        return settings(
-            apply(find_recipe(row.recipe), [word for word in row.overrides if not word.startswith("data=")])
-        )
-
-    found = {row.name: but_for_the_data(row) for row in table.rows}
-    for row in table.rows:
-        assert sum(word.startswith("data=$VICINAL_DATA/") for word in row.overrides) == 1
-        if row.twin:
-            differing = {key for key in found[row.name] if found[row.name][key] != found[row.twin].get(key)}
-            assert differing and differing <= TWO_WAYS, (row.name, differing)
-
-
 @pytest.mark.parametrize("name", ELSEWHERE)
 def test_tables_for_data_that_is_not_here_say_so(name, tmp_path, monkeypatch):
     monkeypatch.setenv("VICINAL_DATA", str(tmp_path))
-    with pytest.raises(ConfigError.__mro__[1], match="does not exist"):
-        settings_of(None, find_table(f"anml-{name}").rows[0])
+    job = jobs(find_table(f"anml-{name}"))[0]
+    with pytest.raises(DataError, match=rf"read from \$VICINAL_DATA/.*, but {tmp_path}/.* does not exist"):
+        job.located()
+    (tmp_path / "elsewhere").mkdir()
+    assert replace(job, data=str(tmp_path / "elsewhere")).located().data == Folder(str(tmp_path / "elsewhere"))
 
 
 @pytest.mark.parametrize(
     ("printed", "table"),
-    [(published.HDML, papers.hdml), (published.ALA, papers.ala), (published.ANML, papers.anml)],
-    ids=["HDML", "ALA", "ANML"],
+    [
+        (published.HDML, papers.hdml),
+        (published.ALA, papers.ala),
+        (published.ANML, papers.anml),
+        (published.HTL, papers.survey),
+    ],
+    ids=["HDML", "ALA", "ANML", "HTL"],
 )
 def test_every_printed_number_stands_beside_a_row(printed, table):
     places = {"cub": grounds.CUB, "cars": grounds.CARS, "sop": grounds.SOP, "inshop": grounds.INSHOP}
@@ -110,6 +103,7 @@ def test_numbers_are_those_of_the_papers():
     }
     assert published.ALA["cub"]["random triplet"].get("recall@8") is None  # not printed
     assert published.ANML["inshop"]["DANML"]["recall@50"] == 0.994
+    assert published.HTL["inshop"]["HTL"]["recall@50"] == 0.978 and published.HTL["cub"]["HTL"]["recall@32"] == 0.955
     assert papers.ala(grounds.CUB).row("triplet + ALA").published["train recall@1"] == 0.665
     assert papers.ala(grounds.GLYPHS).row("triplet + ALA").published == {}
 

@@ -38,8 +38,15 @@ def test_what_computes_no_number_does_not_matter(name, copied):
     assert code.fingerprint("glyphs_triplet") == before
 
 
-@pytest.mark.parametrize("name", ["losses/triplet.py", "training/trainer.py", "tuples.py", "recipes/glyphs_triplet.py"])
+@pytest.mark.parametrize(
+    "name",
+    ["losses/triplet.py", "training/trainer.py", "tuples.py", "recipes/glyphs_triplet.py", "bench/baselines.py"],
+)
 def test_what_computes_numbers_does(name, copied):
     before = code.fingerprint("glyphs_triplet")
     changed(copied / name)
     assert code.fingerprint("glyphs_triplet") != before
+
+
+def test_every_file_of_the_bench_that_matters_is_there():
+    assert {path.name for path in (code._PACKAGE / "bench").glob("*.py")} >= code._OF_BENCH

@@ -6,11 +6,12 @@ from dataclasses import replace
 import pytest
 
 from vicinal.bench import run
+from vicinal.bench.catalogue import find_table
 from vicinal.bench.page import markdown
 from vicinal.bench.pool import Failure, Pool
 from vicinal.bench.summary import summarise
 from vicinal.bench.tables import BASELINES, Row
-from vicinal.errors import ConfigError
+from vicinal.errors import ConfigError, DataError
 
 
 class Played:
@@ -195,3 +196,14 @@ def test_a_row_that_no_table_has_is_refused_before_anything_runs(two, go, played
     with pytest.raises(ConfigError, match="in tiny, second: unknown row 'methd'; did you mean 'method'"):
         go(*two, rows=["own", "methd"])
     assert played.pools == []
+
+
+@pytest.mark.parametrize(("data", "missing"), [("", "cars196"), ("nowhere", "nowhere")], ids=["row's", "machine's"])
+def test_data_that_are_not_there_are_refused_before_anything_runs(data, missing, go, played, tmp_path, monkeypatch):
+    monkeypatch.setenv("VICINAL_DATA", str(tmp_path))
+    cars = replace(find_table("anml-cars"), seeds=1)
+    with pytest.raises(DataError, match=f"{missing} does not exist"):
+        go(cars, data=data)
+    assert played.pools == []
+    go(cars, data=str(tmp_path))  # a copy elsewhere is enough
+    assert {job.data for job in played.jobs} == {str(tmp_path)} and len(played.jobs) == len(cars.rows) + 1

@@ -112,13 +112,13 @@ def test_the_table_names_the_cap_and_takes_a_stopped_fit_for_a_bound(linear):
         {"set": "pendigits", "contestant": "lanml", "seconds": 9.0, "cpu": 9.0, **ended, **ways},
         {"set": "pendigits", "contestant": "lmnn-4", "seconds": 480.0, "cpu": 480.0, **stopped, **ways},
         {"set": "isolet1", "contestant": "lanml", "seconds": 9.0, "cpu": 9.0, **ended, **ways},
-        {"set": "isolet1", "contestant": "lmnn-4", "seconds": 40.0, "cpu": 40.0, **ended, **ways},
+        {"set": "isolet1", "contestant": "lmnn-4", "seconds": 40.0, "cpu": 40.0, **ended, **ways, "steps": 999},
         {"set": "letter-9000", "contestant": "memory", "bytes": 2**28, "seconds": 1.0, **ways},
     ]
     text = linear.table(lines)
     assert "| over 5.3x | speed unknown, LMNN's accuracy unknown |" in text
     assert "| over 53.3x | speed met, LMNN's accuracy unknown |" in text
-    assert "| 4.4x | speed **missed**, accuracy met |" in text
+    assert "| 4.4x | speed **missed**, accuracy met |" in text and "| 40.0 s | 999, its limit |" in text
     assert "| letter, 9,000 x 16 | LANML⁻ peak memory | 256 MiB of 1,024 MiB" in text
     assert "7 fits, 16 at a time, 1 thread each, stopped after 480 s on the clock (2 were)" in text
 

@@ -8,6 +8,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.datasets import load_iris
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -66,6 +67,38 @@ def test_the_table_holds_both_readings_and_says_who_is_among_the_best(tabular):
     assert "| **99.0 ± 0.0** |" in cross_validated and "| 90.0 ± 0.0 |" in cross_validated
     assert "pnca against nca, 1 sets, significantly: above 1" in cross_validated
     assert "1 of 1 sets" in cross_validated and paper.count("**99.5 ± 0.0**") == len(tabular.OWN)
+
+
+def test_a_peer_with_few_easy_splits_is_not_the_best_of_all(tabular):
+    def line(split, method, accuracy):
+        found = {"set": "iris", "split": split, "method": method, "accuracy": accuracy + 0.09 * (split < 2)}
+        return found | {"oracle": 0.995, "trained_on": 105, "tested_on": 45}
+
+    lines = [line(split, m, 0.89 + 0.01 * (m == "pnca")) for split in range(10) for m in tabular.OWN]
+    text = tabular.table(lines + [line(split, "lmnn", 0.89) for split in range(2)], "accuracy")
+    assert text.count("**") == 2 and "| **91.8 ± 3.8** |" in text and "| 98.0 ± 0.0 (2) |" in text
+
+
+class Silent(TransformerMixin, BaseEstimator):
+    """A peer that says nothing when its steps run out."""
+
+    def __init__(self, needs=10, max_iter=50):
+        self.needs, self.max_iter = needs, max_iter
+
+    def fit(self, X, y):
+        self.n_iter_ = min(self.needs, self.max_iter - 1)
+        return self
+
+    def transform(self, X):
+        return X
+
+
+@pytest.mark.parametrize(("needs", "converged"), [(10, True), (1000, False)])
+def test_a_fit_that_ran_out_of_steps_in_silence_has_not_converged(tabular, monkeypatch, needs, converged):
+    monkeypatch.setattr(tabular, "load", lambda name, folder: load_iris(return_X_y=True))
+    monkeypatch.setattr(tabular, "contestant", lambda method, smallest: (Silent(), {"needs": [needs]}))
+    options = Namespace(data=Path(), budget=1, race_budget=1, search_steps=20, fit_rows=3000, versions="0")
+    assert tabular.measure("iris", 0, "lmnn", options)["converged"] is converged
 
 
 def before_1_6(array, *, force_all_finite=True):

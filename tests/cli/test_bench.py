@@ -15,7 +15,7 @@ from vicinal.bench import catalogue
 from vicinal.bench.code import fingerprint
 from vicinal.bench.quick import RECORDED, TABLES, departures, quick_tables
 from vicinal.bench.results import append
-from vicinal.bench.run import Outcome, jobs
+from vicinal.bench.run import Outcome, jobs, rows_of
 from vicinal.bench.tables import BASELINES, Row, Table
 
 
@@ -120,6 +120,18 @@ def test_a_row_that_leaves_its_recorded_value_is_named():
     lines["PCA"] = {0: lines["PCA"][0]}
     found = departures(Outcome(table, lines))
     assert len(found) == 2 and "PCA: 1 of 2 seeds" in found[0] and "triplet: R@1" in found[1]
+
+
+def test_the_reduced_suite_asks_this_very_code(vicinal, tmp_path):
+    table = catalogue.find_table("glyphs").reduced()
+    for code, expected in (("of before the change", 1), (None, 0)):
+        for job in jobs(table):
+            for row in rows_of(job):
+                line = {**job.identity(), "row": row, "code": code or fingerprint(job.recipe), "created": "2026"}
+                line |= {"seconds": 1.0, "metrics": {"recall@1": RECORDED[table.name][row].value}}
+                append(tmp_path / "results" / "glyphs-quick.jsonl", line)
+        done = vicinal("bench", "glyphs", "--quick", "--page", "--results", "results")
+        assert done.returncode == expected and ("triplet: 0 of 2 seeds" in done.stderr) == bool(expected)
 
 
 @pytest.fixture

@@ -6,10 +6,15 @@ import pyarrow.parquet
 import pytest
 
 from vicinal.data import (
+    CUB,
     DATASETS,
     Arrays,
+    Cars196,
     Folder,
     Glyphs,
+    InShop,
+    Omniglot,
+    StanfordOnlineProducts,
     Table,
     open_path,
 )
@@ -43,6 +48,16 @@ def test_the_embedded_set_has_a_name(tmp_path, monkeypatch):
 def test_the_short_form_of_a_path_is_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("VICINAL_DATA", str(tmp_path))
     assert open_path("$VICINAL_DATA") == Folder("$VICINAL_DATA")
+
+
+@pytest.mark.parametrize("kind", [CUB, Cars196, StanfordOnlineProducts, InShop, Omniglot])
+def test_a_published_set_has_a_place_also_while_it_is_not_there(kind, tmp_path, monkeypatch):
+    monkeypatch.setenv("VICINAL_DATA", str(tmp_path))
+    assert open_path(kind().path) == kind()
+    with pytest.raises(DataError, match="does not exist"):
+        kind().load()
+    (tmp_path / kind().path.removeprefix("$VICINAL_DATA/")).mkdir()
+    assert open_path(kind().path) == Folder(kind().path)  # what lies there comes first
 
 
 def test_a_relative_path_is_known_from_any_folder(tmp_path, monkeypatch):

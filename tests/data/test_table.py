@@ -92,3 +92,10 @@ def test_a_table_of_measurements_is_told_where_it_belongs(table):
     columns = ",".join(f"feature {number}" for number in range(9))
     with pytest.raises(DataError, match=r"feature 5, \.\.\. \(10 in all\)\. .* `vicinal\.linear`"):
         table(f"{columns},label\n1,2,3,4,5,6,7,8,9,a\n").load()
+
+
+def test_a_table_of_pairs_is_told_its_columns(table):
+    with pytest.raises(
+        DataError, match=r"columns are ground, aerial\. Pairs of views are in `query_path` and `gallery_"
+    ):
+        table("ground,aerial\na.png,b.png\n").load()

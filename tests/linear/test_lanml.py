@@ -58,6 +58,15 @@ def test_a_tolerance_is_in_margins_so_that_a_small_one_is_not_taken_for_converge
         np.testing.assert_allclose(scaled.get_mahalanobis_matrix() / margin, metric, rtol=1e-6, atol=1e-9)
 
 
+def test_with_positive_gamma1_it_starts_from_the_papers_metric(draw):
+    """Where all is well from the start, it is also the end: M = I/√N."""
+    labels = np.repeat([0, 1], 8)
+    samples = draw.standard_normal((16, 3)) / 10 + 9 * labels[:, None]
+    for margin in (1.0, 0.01):
+        fitted = LANML(gamma1=1.0, regularization=0.0, margin=margin).fit(samples, labels)
+        np.testing.assert_allclose(fitted.get_mahalanobis_matrix(), np.eye(3) / 4, atol=1e-12)
+
+
 def two_clusters(draw, apart):
     """Class 0 in two clusters at ±apart on the first axis, class 1 between them; the second axis is noise."""
     centres = np.array([[-apart, 0], [apart, 0], [0, 0], [0, 0]])

@@ -2,6 +2,7 @@
 
 import warnings
 
+import numpy as np
 import pytest
 
 from vicinal.linear import PNCA
@@ -20,3 +21,4 @@ def test_samples_so_far_apart_that_only_the_nearest_counts_warn(wine):
     with pytest.warns(UserWarning, match="nothing can be learnt.*Scale features"):
         fitted = PNCA().fit(1e4 * wine[0], wine[1])
     assert fitted.objective_ > 0.01 and fitted.n_iter_ == 0
+    np.testing.assert_allclose(fitted.get_mahalanobis_matrix(), np.eye(13) / np.sqrt(178), atol=1e-12)

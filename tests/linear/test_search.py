@@ -38,6 +38,7 @@ def test_the_papers_values_are_plain_numbers_that_read_well():
 
 def test_a_bar_is_shown_on_a_terminal_and_nowhere_else(iris, monkeypatch, capsys):
     options = {"folds": 3, "n_jobs": 1}
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
     search(RVML(), *iris, {"regularization": [0.1, 1.0]}, **options)
     assert capsys.readouterr().err == ""
     monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes stderr for a terminal

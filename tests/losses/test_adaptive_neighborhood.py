@@ -301,6 +301,7 @@ def test_refusals_carry_names_and_numbers():
         ({"k1": 0}, "k1 counts the nearest"),
         ({"k2": 0}, "k2 counts the nearest"),
         ({"without_farthest": -1}, "leaves out 0 positives or more, but -1 came"),
+        ({"without_farthest": 2}, 'without_farthest=2` counts positives, but .* by α.*Set `radius="count"`'),
     ):
         with pytest.raises(ConfigError, match=match):
             build(AdaptiveNeighborhoodLoss(), **settings)

@@ -124,6 +124,15 @@ def test_without_head_and_weights_it_is_the_soft_margin_loss_on_the_same_picture
     assert "orientation" not in method.readings and "orientation" in full.readings
 
 
+def test_with_lambda2_of_0_the_head_costs_nothing_and_moves_nothing(make, records):
+    """λ2 = 0 and weights of 1 leave the plain soft-margin loss."""
+    method, twin = make(Orientation(lambda2=0.0), weighted=False), make(head=False, weighted=False)
+    batch = batch_of(records, method.batches(0)[0])
+    twin.batches(0)
+    assert torch.equal(method.step(batch)["loss"], twin.step(batch)["loss"])
+    torch.testing.assert_close(method.embedder.state_dict(), twin.embedder.state_dict(), rtol=0, atol=0)
+
+
 def test_one_stream_serves_both(make, records):
     method = make(streams=1)
     assert not isinstance(method.embedder, TwoStreamEmbedder)

@@ -292,7 +292,7 @@ def test_an_experiment_follows_the_planning_of_an_epoch(records, tmp_path, monke
     monkeypatch.setattr(experiment.console, "line", said.append)
     experiment.plan(1)
     (line,) = said
-    assert line.startswith("planning epoch 2/4: 30 training records embedded in ")
+    assert line.startswith("planning epoch 2/10: 30 training records embedded in ")
     assert experiment.method.embed.progress is None, "the bar is gone"
 
 

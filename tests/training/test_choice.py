@@ -6,6 +6,7 @@ from PIL import Image
 
 from vicinal.errors import ConfigError
 from vicinal.models import EfficientNetLite
+from vicinal.recipes.cross_view import CrossViewPairs
 from vicinal.recipes.features import Features
 from vicinal.recipes.images import Images
 from vicinal.recipes.images_from_scratch import ImagesFromScratch
@@ -60,6 +61,15 @@ def test_vectors_get_a_head(tmp_path):
     np.savez(tmp_path / "x.npz", features=features, labels=np.repeat(np.arange(20), 2))
     choice = choose(str(tmp_path / "x.npz"), ["epochs=3"])
     assert choice.name == "features" and isinstance(choice.recipe, Features) and choice.recipe.epochs == 3
+
+
+def test_pairs_of_views_get_a_network_for_each(folder, tmp_path):
+    root = folder(16, 2)
+    rows = [f"{root}/c{place}/0.png,{root}/c{place}/1.png" for place in range(16)]
+    (tmp_path / "pairs.csv").write_text("\n".join(["query_path,gallery_path", *rows]))
+    choice = choose(str(tmp_path / "pairs.csv"))
+    assert choice.name == "cross_view" and isinstance(choice.recipe, CrossViewPairs)
+    assert "each of the two views" in choice.reasons[1]
 
 
 def test_all_classes_are_trained_on_where_they_are_too_few_to_hold_some_out(folder, weights):

@@ -9,6 +9,8 @@ from vicinal.training.listing import packaged_recipes
 _PACKAGE = Path(__file__).parents[1]
 # No number of a run depends on these. Recipes count one by one, for a new one does not change the others.
 _NO_MATTER = frozenset({"bench", "cli", "compat", "linear", "recipes", "reports", "search", "serve"})
+# But for what the bench computes itself: rows without training, folds, and the protocols that put runs together.
+_OF_BENCH = frozenset({"baselines.py", "by_class.py", "job.py", "measuring.py", "recuts.py"})
 
 
 def fingerprint(recipe: str) -> str:
@@ -22,8 +24,12 @@ def fingerprint(recipe: str) -> str:
 
 @cache
 def _shared() -> str:
-    files = [path for path in sorted(_PACKAGE.rglob("*.py")) if path.relative_to(_PACKAGE).parts[0] not in _NO_MATTER]
+    files = [path for path in sorted(_PACKAGE.rglob("*.py")) if _matters(path.relative_to(_PACKAGE))]
     return "".join(f"{path.relative_to(_PACKAGE)} {_of(path)}\n" for path in files)
+
+
+def _matters(path: Path) -> bool:
+    return path.parts[0] not in _NO_MATTER or (path.parts[0] == "bench" and path.name in _OF_BENCH)
 
 
 def _of(path: Path) -> str:

@@ -19,6 +19,8 @@ from vicinal.bench.code import fingerprint
 from vicinal.bench.parent import stop_with_parent
 from vicinal.bench.recuts import Fold, SelectOnTest
 from vicinal.bench.tables import REALITY_DIM, REALITY_FOLDS, Protocol
+from vicinal.data import open_path
+from vicinal.data.location import existing
 from vicinal.errors import ConfigError, DivergenceError, VicinalError
 from vicinal.files import read_json, write_json
 from vicinal.run_directory import RunDirectory
@@ -72,6 +74,15 @@ class Job:
             )
         return recipe
 
+    def located(self) -> Recipe:
+        """The recipe with its data where this machine has them; refuses data that are not there."""
+        recipe = self.resolved()
+        if self.data:
+            return replace(recipe, data=open_path(self.data))
+        if isinstance(place := getattr(recipe.data, "path", None), str):
+            existing(place)
+        return recipe
+
     def identity(self) -> dict[str, Any]:
         """By what a result is found again."""
         return {
@@ -103,13 +114,12 @@ def read(folder: Path) -> Job:
 def perform(job: Job, folder: Path) -> list[dict[str, Any]]:
     """Do it; return the results, one for each row of the table that it fills."""
     from vicinal.bench import measuring  # torch and all that follows load only where work is done
-    from vicinal.data import open_path
 
-    began, recipe = time.monotonic(), job.resolved()
+    began, recipe = time.monotonic(), job.located()
     facts = {**job.identity(), "overrides": list(job.overrides), **measuring.provenance(recipe)}
     facts["code"] = fingerprint(job.recipe)
     if job.data:
-        recipe, facts["data_from"] = replace(recipe, data=open_path(job.data)), job.data
+        facts["data_from"] = job.data
     if job.kind == "baselines":
         found = measuring.baselines(recipe, job.dim)
     elif job.kind == "fold":

@@ -76,6 +76,12 @@ def check_rows(tables: Sequence[Table], rows: Iterable[str]) -> None:
             raise ConfigError(f"in {', '.join(table.name for table in tables)}: " + unknown("row", name, known))
 
 
+def check_data(jobs: Iterable[Job]) -> None:
+    """Refuse jobs whose data are not there, before each of them fails by itself."""
+    for job in jobs:
+        job.located()
+
+
 def chosen(table: Table, rows: Collection[str]) -> set[str]:
     """The rows that a run limited to ``rows`` fills: those with their twins, and the ones without training."""
     own = [row for row in table.rows if not rows or row.name in rows]
@@ -160,6 +166,7 @@ def run_tables(
     for note in dict.fromkeys(note for outcome in outcomes for note in outcome.notes):
         console.line(note, warning=True)
     todo = {replace(wanted.job, data=data): wanted for wanted in schedule(outcomes, rows)}
+    check_data(todo)
     _announce(outcomes, list(todo.values()), console)
     pool = Pool(runs / "jobs", slots=slots, console=console, fresh=fresh)
     title = tables[0].name if len(tables) == 1 else f"{len(tables)} tables"

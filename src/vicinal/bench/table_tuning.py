@@ -19,6 +19,7 @@ from vicinal.bench.job import Job
 from vicinal.bench.pool import Pool
 from vicinal.bench.ranges import space_of
 from vicinal.bench.results import Line
+from vicinal.bench.run import check_data
 from vicinal.bench.run import chosen as rows_to_run
 from vicinal.bench.search_space import random_trial
 from vicinal.bench.tables import Budget, Row, Table
@@ -74,6 +75,7 @@ def tune_table(
     found = {one.job: line for one in asked if (line := _find(known, one.job, fresh=fresh)) is not None}
     wanted = rows_to_run(table, rows)
     todo = {replace(one.job, data=data): one for one in asked if one.row in wanted and one.job not in found}
+    check_data(todo)
     console.line(
         f"{table.name}: {budget.trials} trials of {len(wanted & searches.keys())} rows on {budget.folds} folds of the "
         f"training classes: {len(todo)} runs to do"

@@ -77,6 +77,7 @@ def bench(
     end = None if minutes is None else time.monotonic() + 60 * minutes
     if quick and results == Path("benchmarks/results"):
         results = runs / "quick"  # values of a reduced run do not belong among the real ones
+    fresh = fresh or quick  # a guard against regressions asks this very code
     wanted = [_adjusted(table, seeds, protocol) for table in _named(tables or (), quick=quick)]
     if rows and page_only:
         raise ConfigError("--rows limits what is run, but --page runs nothing. Leave one of them out.")

@@ -46,6 +46,7 @@ DATASETS: dict[str, type] = {
     kind.__name__: kind
     for kind in (Glyphs, Folder, Table, CrossView, Arrays, Packed, Corrupted, *_PUBLISHED, OmniglotPairs)
 }
+_BY_NAME: dict[str, type[Dataset]] = {"glyphs": Glyphs, **{kind().path: kind for kind in _PUBLISHED}}
 
 
 def open_path(path: str | Path) -> Dataset:
@@ -54,12 +55,13 @@ def open_path(path: str | Path) -> Dataset:
     A folder with the lists or archives of a published set is that set, one that ``pack`` wrote is what was packed, any
     other a folder of class folders; ``.csv`` and ``.tsv`` are tables of image paths, or of pairs of them where they
     have a column ``query_path``; ``.npz`` holds feature vectors; ``.parquet`` is a table where it has such columns,
-    else vectors. The word ``glyphs`` names the embedded set. ``$VICINAL_DATA`` and ``~`` stay as they are written, any
-    other path becomes an absolute one.
+    else vectors. The word ``glyphs`` names the embedded set, and the place where a published set lies by default names
+    that set even while nothing lies there, which its ``load`` says. ``$VICINAL_DATA`` and ``~`` stay as they are
+    written, any other path becomes an absolute one.
     """
     path = str(path)
-    if path == "glyphs" and not expanded(path).exists():
-        return Glyphs()
+    if path in _BY_NAME and not expanded(path).exists():
+        return _BY_NAME[path]()
     found = existing(path)
     path = os.path.abspath(path) if found == Path(path) else path  # so that a run knows its data from any folder
     ending = found.suffix.lower()
@@ -78,11 +80,12 @@ def open_path(path: str | Path) -> Dataset:
         if "features" in columns:
             return Arrays(path)
         raise DataError(
-            f"{found} should have a column `path` (of images) or `features` (vectors), but has {', '.join(columns)}."
+            f"{found} should have a column `path` (of images), `query_path` and `gallery_path` (pairs of views) or "
+            f"`features` (vectors), but has {', '.join(columns)}."
         )
     raise DataError(
-        f"{found} is no data set we know: a folder of class folders, .csv, .tsv or .parquet with `path,label[,split]`, "
-        f".npz or .parquet with `features` and `labels`."
+        f"{found} is no data set we know: a folder of class folders, .csv, .tsv or .parquet with `path,label[,split]` "
+        f"or `query_path,gallery_path[,angle][,split]`, .npz or .parquet with `features` and `labels`."
     )
 
 

@@ -68,8 +68,8 @@ def _refuse_numbers(columns: Columns) -> None:
         named = ", ".join(names[:6]) + (f", ... ({len(names)} in all)" if len(names) > 6 else "")
         raise DataError(
             f"{columns.path} should name images in a column `path`, beside `label` and perhaps `split`, but its "
-            f"columns are {named}. Measurements in columns are for `vicinal.linear`, or are saved as .npz with "
-            f"`features` and `labels`; docs/data.md shows both."
+            f"columns are {named}. Pairs of views are in `query_path` and `gallery_path`. Measurements in columns are "
+            f"for `vicinal.linear`, or are saved as .npz with `features` and `labels`. docs/data.md shows all three."
         )
 
 

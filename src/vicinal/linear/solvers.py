@@ -110,8 +110,8 @@ def projected_gradient(
         M_{k+1} = P(Y_k - s ∇F(Y_k)),   Y_{k+1} = M_{k+1} + (θ_k - 1)/θ_{k+1} (M_{k+1} - M_k)     Beck & Teboulle 2009
 
     with P the projection onto M ⪰ 0. The step s is halved until the quadratic model bounds F, and grown again after.
-    Momentum starts anew where it points uphill, and a step that it took uphill is taken back (O'Donoghue & Candès 2015):
-    F never rises.
+    Momentum starts anew where it points uphill (O'Donoghue & Candès 2015), and a step that it took uphill is taken
+    back: F never rises.
 
     Args:
         problem: what to minimise.

@@ -64,6 +64,7 @@ class AdaptiveNeighborhoodLoss(Loss):
         k1: K of r_i: so many nearest (K > 0) or farthest (K < 0) of the positives and λ1; no number is printed.
         k2: K of R_i, likewise.
         without_farthest: in place of ``k1``, r_i is the mean of all but so many of the farthest; at least one stays.
+            Not of ``"gamma"``.
         similarity: ``"cosine"``, or ``"distance"``, the Euclidean distance.
         squared: whether the distance is squared; of no concern to ``"cosine"``.
         normalize: whether embeddings are put on the unit sphere first; of no concern to ``"cosine"``.
@@ -98,6 +99,11 @@ class AdaptiveNeighborhoodLoss(Loss):
             if name not in get_args(known):
                 raise ConfigError(unknown(kind, str(name), get_args(known)))
         _refuse_settings(alpha, beta, scale, k1, k2, without_farthest)
+        if without_farthest is not None and radius == "gamma":
+            raise ConfigError(
+                f"`without_farthest={without_farthest}` counts positives, but the radius is set by α, which counts "
+                f'none. Set `radius="count"`, or `"exact"`.'
+            )
         self.alpha, self.beta, self.lambda1, self.lambda2 = alpha, beta, lambda1, lambda2
         self.epsilon, self.outer, self.scale = epsilon, outer, scale
         self.radius, self.k1, self.k2, self.without_farthest = radius, k1, k2, without_farthest

@@ -60,4 +60,5 @@ def informative(
         return torch.zeros_like(keep_positive), torch.zeros_like(keep_negative)
     weakest = positive.masked_fill(~keep_positive, torch.inf).amin(dim=1, keepdim=True)
     strongest = negative.masked_fill(~keep_negative, -torch.inf).amax(dim=1, keepdim=True)
-    return keep_positive & (positive - epsilon < strongest), keep_negative & (negative + epsilon > weakest)
+    # What is not easier, rather than what is harder: NaN is neither, and must reach the loss instead of a loss of 0.
+    return keep_positive & ~(positive - epsilon >= strongest), keep_negative & ~(negative + epsilon <= weakest)

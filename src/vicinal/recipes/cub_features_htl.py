@@ -5,8 +5,8 @@
     vicinal train cub_features_htl variant=margin        # random classes, dynamic margins
     vicinal train cub_features_htl variant=plain         # random classes, fixed margin
 
-Cost: seconds.
-Expected: see docs/htl.md.
+Cost: under a minute of training on a busy CPU core, 8 s on an H200; measuring comes on top.
+Expected: R@1 57.9 ± 1.1, its plain twin 58.4 ± 0.2 (5 seeds): no gain is shown here, but on characters (docs/htl.md).
 """
 
 from dataclasses import dataclass, replace
@@ -23,25 +23,28 @@ from vicinal.methods.optimisation import Optimisation
 from vicinal.methods.plain import Plain
 from vicinal.models import Embedder, Identity
 from vicinal.sampling import AnchorNeighbourSampler, PKSampler
-from vicinal.training.recipe import Recipe
+from vicinal.training.recipe import Recipe, Start
 
 
 @dataclass(frozen=True, kw_only=True)
 class CubFeaturesHTL(Recipe):
-    """All variants start from the same head, with the same loss and as many classes and samples in a batch."""
+    """All variants start from the same head, with the same loss and as many classes and samples in a batch.
+
+    They are the rows of the table ``survey-cub_features``, with its rate, start and batches.
+    """
 
     data: Dataset = Arrays("$VICINAL_DATA/features/cub_efficientnet_lite0.npz")
     transform: Transform = FeatureTransform()
-    optimisation: Optimisation = Optimisation(learning_rate=3e-4)
+    optimisation: Optimisation = Optimisation(learning_rate=3e-5)
+    start: Start = Start(head="discriminant")
     variant: Literal["htl", "sampling", "margin", "plain"] = "htl"
     tree: Hierarchy = Hierarchy()
     margin: float = 0.2
     squared: bool = True
-    epochs: int = 4
-    dim: int = 128
-    anchors: int = 4
+    dim: int = 512
+    anchors: int = 6
     neighbourhood: int = 4
-    per_class: int = 4
+    per_class: int = 5
 
     def build(self, train: Records) -> Method:
         embedder = Embedder(Identity(train.source.read(0).shape[0]), self.dim)

@@ -5,8 +5,9 @@
     vicinal train cub_features_loop loss=hphn variant=plain              # the same loss on samples, the same batches
     vicinal train cub_features_loop loss=hphn variant=expansion          # a few points of each arc instead of all
 
-Cost: seconds.
-Expected: see docs/loop.md.
+Cost: 2 to 3 minutes of training on a busy CPU core, 8 s on an H200; measuring comes on top.
+Expected: over triplets R@1 57.9 ± 0.3, without LoOp 57.6 ± 0.6; over HPHN 58.8 ± 0.2 and 58.1 ± 0.4, the one sure gain
+    on features (5 seeds, docs/loop.md).
 """
 
 from dataclasses import dataclass
@@ -23,25 +24,29 @@ from vicinal.methods.plain import Plain
 from vicinal.models import Embedder, Identity
 from vicinal.sampling import PKSampler
 from vicinal.synthesis import EmbeddingExpansion, OptimalNegatives
-from vicinal.training.recipe import Recipe
+from vicinal.training.recipe import Recipe, Start
 
 
 @dataclass(frozen=True, kw_only=True)
 class CubFeaturesLoOp(Recipe):
-    """All variants start from the same head and see the same batches."""
+    """All variants start from the same head and see the same batches.
+
+    Over triplets, HPHN and lifted they are the rows of the table ``survey-cub_features``, with its rate, start and
+    batches; for multi-similarity loss it has optimisation.learning_rate=1e-4, N-pair loss wants start.length=6.
+    """
 
     data: Dataset = Arrays("$VICINAL_DATA/features/cub_efficientnet_lite0.npz")
     transform: Transform = FeatureTransform()
-    optimisation: Optimisation = Optimisation(learning_rate=3e-4)
+    optimisation: Optimisation = Optimisation(learning_rate=3e-5)
+    start: Start = Start(head="discriminant")
     variant: Literal["loop", "expansion", "plain"] = "loop"
     loss: Literal["triplet", "hphn", "lifted", "n_pair", "multi_similarity"] = "triplet"
     pairing: Literal["all", "consecutive"] = "all"
     points: int = 2
     margin: float = 0.2
-    epochs: int = 2
-    dim: int = 128
-    classes: int = 16
-    per_class: int = 4
+    dim: int = 512
+    classes: int = 26
+    per_class: int = 5
 
     def build(self, train: Records) -> Method:
         embedder = Embedder(Identity(train.source.read(0).shape[0]), self.dim)
@@ -66,4 +71,4 @@ class CubFeaturesLoOp(Recipe):
             case "n_pair":
                 return NPairLoss()
             case "multi_similarity":
-                return MultiSimilarityLoss()
+                return MultiSimilarityLoss(2.0, 30.0, 0.55)  # as in the tables: the middle of DANML's grids

@@ -39,23 +39,14 @@ class CrossViewSampler(BatchSampler):
         roles: Sequence[int] | np.ndarray | None = None,
         batches: int | None = None,
     ) -> None:
+        both = None if roles is None else _seen_from_both(np.asarray(labels), np.asarray(roles), classes)
         super().__init__(labels, classes=classes, least=2, batch_size=2 * classes, seed=seed, batches=batches)
         self.classes, self.roles = classes, roles
         self._sides: tuple[_Side, _Side] | None = None
-        if roles is None:
+        if both is None:
             return
-        given = np.asarray(roles)
-        if len(given) != len(self.labels):
-            raise ConfigError(f"each of {len(self.labels)} rows has a role, but {len(given)} roles came.")
-        both = np.intersect1d(self.labels[given == QUERY], self.labels[given == GALLERY])
         self._lacking = len(np.unique(self.labels)) - len(both)
-        if len(both) < classes:
-            raise ConfigError(
-                f"a batch of CrossViewSampler needs {classes} classes with a query and a gallery image each, but only "
-                f"{len(both)} of the {len(both) + self._lacking} classes here have both. Ask for fewer classes, or add "
-                f"data."
-            )
-        usable = np.isin(self.labels, both)
+        usable, given = np.isin(self.labels, both), np.asarray(roles)
         queries, gallery = (np.flatnonzero(usable & (given == role)) for role in (QUERY, GALLERY))
         self._sides = _Side(self.labels, queries), _Side(self.labels, gallery)
 
@@ -88,3 +79,16 @@ class _Side:
         self, rng: np.random.Generator, classes: Int[np.ndarray, "batches classes"]
     ) -> Int[np.ndarray, "batches classes"]:
         return np.asarray(self.rows[self.members.deal_rows(rng, classes, per_class=1)[..., 0]])
+
+
+def _seen_from_both(labels: Int[np.ndarray, "n"], roles: Int[np.ndarray, "n"], pairs: int) -> Int[np.ndarray, "c"]:
+    """The classes with a query and a gallery image, enough for a batch of ``pairs``."""
+    if len(roles) != len(labels):
+        raise ConfigError(f"each of {len(labels)} rows has a role, but {len(roles)} roles came.")
+    both = np.intersect1d(labels[roles == QUERY], labels[roles == GALLERY])
+    if len(both) < pairs:
+        raise ConfigError(
+            f"a batch of {pairs} pairs needs as many classes with a query and a gallery image each, but only "
+            f"{len(both)} of the {len(np.unique(labels))} classes here have both. Ask for fewer pairs, or add data."
+        )
+    return both

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from vicinal.data import Arrays, open_path
+from vicinal.data import Arrays, CrossView, open_path
 from vicinal.data.splits import hold_out
 from vicinal.errors import ConfigError, DataError
 from vicinal.models import EfficientNetLite
@@ -31,14 +31,23 @@ class Choice:
 def choose(data: str, overrides: Sequence[str] = ()) -> Choice:
     """The recipe for what lies at ``data``, with some settings changed.
 
-    Feature vectors get a head. Images are fine-tuned from ImageNet where the weights are installed, and learnt from
-    scratch where they are not. Where the classes are too few to hold some out, and nobody asked for it, all are trained
-    on.
+    Feature vectors get a head, pairs of views a network for each. Images are fine-tuned from ImageNet where the weights
+    are installed, and learnt from scratch where they are not. Where the classes are too few to hold some out, and
+    nobody asked for it, all are trained on.
     """
-    if isinstance(open_path(data), Arrays):
-        name, network = "features", "a linear head on the vectors"
-    else:
-        name, network = _for_images()
+    match open_path(data):
+        case Arrays():
+            name, network = "features", "a linear head on the vectors"
+        case CrossView():
+            name, network = (
+                "cross_view",
+                (
+                    "ResNet-18 with attention for each of the two views, from scratch; `weights=resnet18-f37072fd.pth` "
+                    "starts both from torchvision's file"
+                ),
+            )
+        case _:
+            name, network = _for_images()
     recipe = apply(find_recipe(name), [f"data={data}", *overrides])
     records = recipe.data.load()
     training = len(np.unique(records.labels[records.splits == "train"]))
