@@ -145,6 +145,12 @@ def test_reductions_follow_torch(make, embeddings):
     assert mean(embeddings, LABELS) > 0
 
 
+def test_a_row_of_nan_is_heard(loss, embeddings):
+    """Were it mined away as a row that asks nothing, a network that has diverged would look as if it had learnt all."""
+    embeddings[9] = torch.nan
+    assert loss(embeddings, LABELS).isnan()
+
+
 def test_front_equals_core(loss, embeddings):
     by_core = reduce(loss.core(loss.comparisons(embeddings, LABELS)), loss.reduction)
     assert torch.equal(loss(embeddings, LABELS), by_core)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from vicinal.errors import ConfigError
 from vicinal.geometry import pairwise_distances
 from vicinal.losses import inseparable_shares
 from vicinal.losses.separability import inseparable_among
@@ -110,6 +111,12 @@ def test_is_cheap_and_waits_for_nothing(rng):
         found = inseparable_among(apart, labels)
     assert not watch.waits and watch.count < 100 and watch.largest <= 60 * 60
     assert not found.similar.requires_grad
+
+
+@pytest.mark.parametrize("k", [(2, None), (None, 2), (0, 2), (2, 0)])
+def test_one_number_alone_or_0_is_refused(rng, k):
+    with pytest.raises(ConfigError, match=f"k1 = {k[0]} and k2 = {k[1]} came. Give both, or none"):
+        inseparable_shares(torch.randn(12, 3, generator=rng), torch.arange(12) // 3, *k)
 
 
 def test_half_precision_is_taken(rng):

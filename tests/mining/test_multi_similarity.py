@@ -35,6 +35,14 @@ def test_equals_the_peer(unit_vectors):
         assert pairs[0] == pairs[1]
 
 
+def test_pairs_that_are_not_numbers_stay(unit_vectors):
+    embeddings, labels = unit_vectors(6), torch.arange(6) // 2
+    embeddings[0] = torch.nan
+    found = multi_similarity(embeddings, labels)
+    assert (0, 1) in zip(*(part.tolist() for part in found.positive), strict=True)
+    assert (0, 5) in zip(*(part.tolist() for part in found.negative), strict=True)
+
+
 def test_is_what_the_loss_mines_for_itself(unit_vectors):
     embeddings, labels = unit_vectors(24), torch.arange(24) // 3
     loss = MultiSimilarityLoss()

@@ -174,6 +174,15 @@ def test_refusals():
         ClassTree.build(rows[:0], labels[:0])
 
 
+@pytest.mark.parametrize("how", ["single", "average", "pairwise"])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_embeddings_that_are_not_finite_are_refused(how, value, embeddings):
+    """Average linkage would follow its chain of nearest nodes without end."""
+    embeddings[LABELS == 20, 2] = value
+    with pytest.raises(DataError, match="1 of 8 classes have embeddings that are not finite, class 20 first"):
+        ClassTree.build(embeddings, LABELS, linkage=how)
+
+
 def held(field):
     """Bytes of this process now (VmRSS) or at its most (VmHWM)."""
     return next(1024 * int(line.split()[1]) for line in STATUS.read_text().splitlines() if line.startswith(field))

@@ -163,7 +163,7 @@ FINDINGS = {
     "anml-cub_features-tuned": (
         "Six trials a row: the improved lifted (+5.7) and Proxy-NCA losses (+1.6) stay above their originals after "
         "Holm's correction, also where the originals have chosen a rate seven times smaller. N-pair, its improved form "
-        "and a temperature alone are level; DANML equals multi-similarity tuned on DANML's ranges to 0.2 points, and "
+        "and a temperature alone are level; DANML equals multi-similarity, tuned over the same rates, steps and λ, to 0.2 points, and "
         "of its parts mining alone counts (0.7)."
     ),
 }

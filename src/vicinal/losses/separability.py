@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 
+from vicinal.errors import ConfigError
 from vicinal.geometry import pairwise_distances, unit_rows
 from vicinal.losses.neighborhoods import Neighbors, mean_of_k
 from vicinal.tuples import other_class, positives
@@ -59,6 +60,11 @@ def inseparable_among(
     apart: Float[Tensor, "n n"], labels: Integer[Tensor, "n"], k1: int | None = None, k2: int | None = None
 ) -> Inseparable:
     """``inseparable_shares`` of distances that are already there; the best ball sees their order alone."""
+    if (k1 is None) != (k2 is None) or 0 in (k1, k2):
+        raise ConfigError(
+            f"the printed neighbourhoods need a number other than 0 for both radii, but k1 = {k1} and k2 = {k2} came. "
+            f"Give both, or none for the ball that separates best."
+        )
     columns, keep = positives(labels)
     similar, dissimilar = Neighbors(apart.gather(1, columns), keep), Neighbors(apart, other_class(labels))
     if k1 is None or k2 is None:

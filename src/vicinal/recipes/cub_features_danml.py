@@ -9,7 +9,8 @@
     vicinal train cub_features_danml variant=improved_n_pair anml.gamma=8   # a temperature alone
 
 Cost: as `cub_features`, whose head, batches and steps all variants have.
-Expected: not measured yet.
+Expected: R@1 56.7 ± 1.2 (55.3 to 57.6), MAP@R 18.4 ± 0.7, NMI 63.4 ± 1.3 (5 seeds); the features as they are: 56.6,
+    16.4, 60.5. With a head that starts as discriminants, `cub_features_methods method.loss=danml`, 58.6 ± 0.1.
 """
 
 from dataclasses import dataclass

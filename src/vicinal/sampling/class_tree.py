@@ -78,6 +78,12 @@ class ClassTree:
         for start in range(0, len(labels), step):
             rows = slice(start, start + step)
             sums.index_add_(0, numbers[rows], unit_rows(embeddings[rows].double()).cpu())
+        broken = classes[~sums.isfinite().all(dim=1)]
+        if len(broken):  # merging would look for the nearest of them for ever
+            raise DataError(
+                f"a class tree was asked for, but {len(broken)} of {len(classes)} classes have embeddings that are not "
+                f"finite, class {int(broken[0])} first. The network has diverged, or its inputs hold such numbers."
+            )
         means, several = sums / sizes[:, None], sizes > 1
         inner = 2 * sizes * (1 - squared_lengths(means)) / (sizes - 1).clamp(min=1)
         spreads = inner.clamp(min=0).masked_fill(~several, 0)
