@@ -122,7 +122,7 @@ FINDINGS = {
     "survey-cub_features": (
         "LoOp raises HPHN by 0.7 after Holm's correction (by 1.5 at the other rate), and no other loss; Embedding "
         "Expansion's 0.7 is not sure after it; HTL's margins cost about a point, and more where an epoch after the "
-        "first was chosen, for in the first they do not act (docs/htl.md); its classes and HER's weights change nothing."
+        "first was chosen, for in the first they do not act (docs/htl.md); its classes and HER's weights do nothing."
     ),
     "combinations-cub_features": (
         "Two methods together equal each alone: no difference is told from 0 but that of DANML + LoOp (-0.4)."
