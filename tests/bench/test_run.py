@@ -80,9 +80,9 @@ def seeds_of(outcome):
 
 def test_results_are_recorded_as_they_come(table, go, played, written, tmp_path):
     small = replace(table, seeds=1)
-    outcome = go(small, data="packed", minutes=3)["tiny"]
+    outcome = go(small, data="glyphs", minutes=3)["tiny"]
     assert seeds_of(outcome) == {name: [0] for name in (*BASELINES, "plain", "method")}
-    assert all(job.data == "packed" for job in played.jobs)
+    assert all(job.data == "glyphs" for job in played.jobs)
     assert played.pools == [(tmp_path / "runs" / "jobs", "tiny", 3)]
     assert len(written("tiny")) == 5 and all(line["table"] == "tiny" for line in written("tiny"))
     go(small)

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from vicinal.geometry import log_exp_mean, log_sum_exp
+from vicinal.geometry import log_exp_mean
 
 
 class Neighbors(NamedTuple):
@@ -61,17 +61,4 @@ def soft_radius(neighbors: Neighbors, gamma: float | Float[Tensor, "n"]) -> Floa
     tensor([1.5000])
     """
     distances, keep, weights = neighbors
-    if weights is None or not distances.shape[1]:
-        return log_exp_mean(distances, keep, gamma)
-    keep = keep & (weights > 0)
-    mass = weights.masked_fill(~keep, 0)
-    total = mass.sum(dim=1)
-    total = total.masked_fill(total == 0, 1)
-    dial = torch.as_tensor(gamma, dtype=distances.dtype, device=distances.device).expand(len(distances))
-    # As in ``geometry.log_exp_mean``: about the mean, so that near γ = 0 no digits are lost.
-    mean = (mass * distances.masked_fill(~keep, 0)).sum(dim=1) / total
-    exponents = -dial[:, None] * (distances - mean[:, None]).masked_fill(~keep, 0)
-    gentle = exponents.detach().abs().amax(dim=1) < 1
-    near = torch.log1p((mass * torch.expm1(torch.where(gentle[:, None], exponents, 0))).sum(dim=1) / total)
-    far = log_sum_exp(exponents, keep, weights) - total.log()
-    return mean - torch.where(gentle, near, far) / torch.where(dial == 0, 1, dial)
+    return log_exp_mean(distances, keep, gamma, weights)
