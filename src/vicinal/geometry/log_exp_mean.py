@@ -4,6 +4,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from vicinal.geometry.log_sum_exp import log_sum_exp
+
 
 def log_exp_mean(
     values: Float[Tensor, "rows cols"],
@@ -44,7 +46,5 @@ def log_exp_mean(
     # Near γ = 0 the logarithm of a mean near 1 would lose all digits; expm1 and log1p keep them.
     near = torch.log1p(sums(torch.expm1(torch.where(gentle[:, None], exponents, 0))) / total)
     # Elsewhere exp may overflow (in float32 from 88 on), so the sum is taken in log space.
-    low = torch.finfo(values.dtype).min / 4
-    logs = exponents if mass is None else exponents + mass.masked_fill(~keep, 1).log()
-    far = logs.masked_fill(~keep, low).logsumexp(dim=1) - total.log()
+    far = log_sum_exp(exponents, keep, weights) - total.log()
     return mean - torch.where(gentle, near, far) / torch.where(dial == 0, 1, dial)

@@ -3,7 +3,7 @@
     vicinal train cub_features_her
     vicinal train cub_features_her variant=plain       # every weight 1: soft-margin triplets, the same batches
 
-Cost: 10 s on one core.
+Cost: 30 to 55 s of training on a busy CPU core; measuring comes on top.
 Expected: 58.0 ± 0.3 R@1, plain 58.2 ± 0.2 (docs/her.md).
 """
 
