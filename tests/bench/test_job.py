@@ -43,6 +43,7 @@ def test_a_trained_row_has_scores_classes_curve_and_origin(job, tmp_path):
     assert line["hardware"]["device"] and line["created"] and line["seconds"] > 0
     assert len(line["curves"]["validation recall@1"]["steps"]) == 2
     assert line["code"] == fingerprint(job.recipe) and 0 < line["metrics"]["train recall@1"] <= 1
+    assert {"train nmi", "train f1"} <= line["metrics"].keys()  # as ALA's Table 2 has them
     info = RunDirectory.open(tmp_path / "job" / "run").info
     assert info["command"].startswith("vicinal train") and "seed=1" in info["command"]
     assert line["data"] == {key: info["data"][key] for key in ("name", "fingerprint")}

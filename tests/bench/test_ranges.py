@@ -32,6 +32,12 @@ def test_a_method_has_the_ranges_of_its_twin_and_its_own(table):
                 assert shared == twins
 
 
+def test_multi_similarity_is_tuned_on_the_grid_of_danml():
+    table = find_table("anml-cub_features")
+    rival, ours = (space_of(table.row(name)) for name in ("multi-similarity", "DANML"))
+    assert {"anml.alpha", "anml.beta", "anml.lambda1"} <= rival.keys() and ours.keys() - rival.keys() == {"anml.sigma"}
+
+
 def test_what_a_row_sets_itself_is_not_searched():
     table = find_table("hdml_ablations-cub_features")
     assert "hdml.alpha" in space_of(table.row("HDML"))

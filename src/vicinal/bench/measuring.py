@@ -56,7 +56,7 @@ def finished(run: RunDirectory, device: str = "auto") -> dict[str, Any]:
         **origin(run),
         "seconds": run.status["seconds"],
         "data": {key: run.info["data"][key] for key in ("name", "fingerprint")},
-        "metrics": row_metrics(results, "trained") | _training_recall(run),
+        "metrics": row_metrics(results, "trained") | _in_training(run),
         "selected": results["selected"],
         "classes": run_class_hits(run, pick_device(device)),
         "curves": curves(run),
@@ -140,11 +140,11 @@ def readings(run: RunDirectory) -> dict[str, list[float]]:
     return {name: [float(f"{part.mean():.5g}") for part in (found[2], found[4])] for name, found in parts.items()}
 
 
-def _training_recall(run: RunDirectory) -> dict[str, float]:
-    """How well the training classes are retrieved, beside the test classes: does a method fight over-fitting?"""
+def _in_training(run: RunDirectory) -> dict[str, float]:
+    """The scores of the training classes, beside those of the test classes: does a method fight over-fitting?"""
     rows = (run.document("diagnostics") or {"rows": []})["rows"]
-    known = next((row for row in rows if row["name"] == "train"), None)
-    return {} if known is None else {"train recall@1": known["recall@1"]}
+    known: dict[str, Any] = next((row for row in rows if row["name"] == "train"), {})
+    return {f"train {name}": known[name] for name in row_metrics(_results(run), "trained") if name in known}
 
 
 def _results(run: RunDirectory) -> dict[str, Any]:

@@ -13,21 +13,24 @@ from vicinal.training.recipe import Recipe, find_recipe
 RATE, STEPS = "optimisation.learning_rate", "epochs"
 DECADES = 10.0  # the rate, up and down from the recipe's own
 
-_MARGIN = "method.margin=0.1..0.4:log"  # around the 0.2 that all of them start from
-_LAMBDA = "anml.lambda1=0.4..0.7"  # the similarity at which pairs part; 0.55 is the middle of Song et al.'s grid
+_MARGIN = ("method.margin=0.1..0.4:log",)  # around the 0.2 that all of them start from
+_LIFTED = ("anml.margin=0.5..2.0:log",)
+# Song et al.'s grids of α, β and λ1, with a little more of the last: how sharply, and at which similarity, pairs part.
+_SHARP, _LAMBDA = ("anml.alpha=1.0..3.0", "anml.beta=25.0..35.0"), "anml.lambda1=0.4..0.7"
 # Where a loss begins to let go: its margin, or what it has in place of one.
-_OF_LOSS = {
+_OF_LOSS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("triplet", "batch_all", "batch_hard", "semi_hard", "hphn", "lifted_min", "hierarchical"), _MARGIN),
     "margin": _MARGIN,
-    "contrastive": "method.contrastive_margin=0.5..1.5",
-    **dict.fromkeys(("lifted", "improved_lifted"), "anml.margin=0.5..2.0:log"),
-    **dict.fromkeys(("multi_similarity", "danml"), _LAMBDA),
-    "circle": "anml.relaxation=0.2..0.6",
-    "normalized_softmax": "method.temperature=0.025..0.1:log",
+    "contrastive": ("method.contrastive_margin=0.5..1.5",),
+    **dict.fromkeys(("lifted", "improved_lifted"), _LIFTED),
+    **dict.fromkeys(("multi_similarity", "danml"), (*_SHARP, _LAMBDA)),
+    "original": _SHARP,
+    "circle": ("anml.relaxation=0.2..0.6", "anml.circle_gamma=40.0..160.0:log"),
+    "normalized_softmax": ("method.temperature=0.025..0.1:log",),
 }
 _OWN_OF_LOSS = {  # of those that stand in a table as methods, beyond their twins
     "danml": ("anml.sigma=0.0..0.1",),
-    "improved_lifted": (_LAMBDA, "anml.sigma=0.0..0.1"),
+    "improved_lifted": (*_SHARP, _LAMBDA, "anml.sigma=0.0..0.1"),
     "improved_n_pair": ("anml.gamma=1.0..4.0:log", "anml.offset=0.0..1.0"),
     "improved_proxy_nca": ("anml.proxy_gamma=4.0..16.0:log", "anml.offset=0.0..1.0"),
 }
@@ -52,8 +55,8 @@ def space_of(row: Row) -> Space:
     recipe, words = apply(kind, row.overrides), list[str]()
     contender = getattr(recipe, "method", None)
     if isinstance(contender, Contender):
-        words += [_OF_LOSS[contender.loss]] if contender.loss in _OF_LOSS else []
-        words += [*_OWN_OF_LOSS.get(contender.loss, ()), *_OWN_OF_METHOD.get(contender.name, ())]
+        words += [*_OF_LOSS.get(contender.loss, ()), *_OWN_OF_LOSS.get(contender.loss, ())]
+        words += _OWN_OF_METHOD.get(contender.name, ())
     elif hasattr(recipe, "margin"):
         words.append(f"margin={recipe.margin / 2}..{recipe.margin * 2}:log")
     set_by_row = {word.partition("=")[0] for word in row.overrides}

@@ -1,6 +1,6 @@
 """What a report shows besides numbers: retrievals, map, confusions, diagnostics, thumbnails (docs/run_directory.md)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -72,12 +72,12 @@ class _Search:
         return ids if self.gallery is None else torch.where(ids >= 0, self.gallery[ids], -1)
 
 
-def diagnosis(name: str, embedded: Embedded, recall: float) -> dict[str, object]:
-    """One row of ``diagnostics.json``."""
+def diagnosis(name: str, embedded: Embedded, scores: Mapping[str, float]) -> dict[str, object]:
+    """One row of ``diagnostics.json``: its scores, and what shape its cloud has."""
     vectors, labels = embedded.vectors, embedded.labels
     return {
         "name": name,
-        "recall@1": recall,
+        **scores,
         "intra_inter_ratio": intra_inter_ratio(vectors, labels),
         "spectral_decay": spectral_decay(vectors),
         "spectrum": [round(float(value), 6) for value in spectrum(vectors)],

@@ -67,7 +67,11 @@ def metric_title(name: str) -> str:
 
     >>> metric_title("recall@10"), metric_title("map@r"), metric_title("map@r 128-d"), metric_title("tar@far=0.001")
     ('Recall@10', 'MAP@R', 'MAP@R 128-d', 'Tar@far=0.001')
+    >>> metric_title("train nmi")
+    'NMI in training'
     """
+    if name.startswith("train "):
+        return f"{metric_title(name.removeprefix('train '))} in training"
     metric, *of_what = name.split(" ")
     title = _TITLES.get(metric, metric[:1].upper() + metric[1:].replace("_", " "))
     return " ".join([title, *of_what])

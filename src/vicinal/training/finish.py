@@ -59,11 +59,11 @@ def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[s
     rows |= {} if untrained is None else {"untrained": scores(untrained, clustering=True)}
     rows |= {"trained": scores(trained, clustering=True)}
     diagnoses = [
-        diagnosis("train", known, scores(known, clustering=False)["recall@1"]),
-        diagnosis(split, trained, rows["trained"]["recall@1"]),
+        diagnosis("train", known, scores(known, clustering=True)),
+        diagnosis(split, trained, rows["trained"]),
     ]
     if untrained is not None:
-        diagnoses.append(diagnosis(f"untrained {split}", untrained, rows["untrained"]["recall@1"]))
+        diagnoses.append(diagnosis(f"untrained {split}", untrained, rows["untrained"]))
     run.write_document("diagnostics", {"rows": diagnoses})
     write_artefacts(run, trained, untrained, seed=recipe.seed)
     skipped = sorted({*position["skipped"], *trained.skipped})
