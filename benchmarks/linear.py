@@ -32,8 +32,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from measuring import ROOT, hardware, resident, verdict, write_between
-from tabular import PEER_VERSION, accept_old_names, end_last_line, lines_of, load, split, versions
+from measuring import ROOT, end_last_line, hardware, lines_of, resident, verdict, versions, write_between
+from vicinal.bench.linear_peers import PEER_VERSION, accept_old_names
+from vicinal.bench.linear_sets import load, split
 
 DOCUMENT, RESULTS = ROOT / "docs" / "anml_linear.md", ROOT / "benchmarks" / "results" / "linear.jsonl"
 SETS, CAP, FASTER = ("isolet1", "pendigits", "usps"), 600, 10
@@ -129,9 +130,9 @@ def kept(path: Path) -> dict[tuple[str, int, str], dict]:
 def work(options: argparse.Namespace) -> None:
     """Measure what is missing, and keep each fit as it ends."""
     there, place, packages = kept(options.results), machine(), versions()
-    if elsewhere := {line["where"] for line in there.values()} - {place}:
+    if elsewhere := {line["where"] for line in there.values() if line["set"] in options.sets} - {place}:
         sys.exit(f"{options.results} was measured on {elsewhere.pop()}, but this is {place}, and times of two machines "
-                 f"do not compare. Give another file as --results.")  # fmt: skip
+                 f"do not compare. Name other sets, or give another file as --results.")  # fmt: skip
     missing = [one for one in units(options) if one not in there or stopped_before(there[one], options.cap)]
     end_last_line(options.results)
     pool = ThreadPoolExecutor(options.together)  # each thread waits for one process
@@ -174,7 +175,8 @@ def table(lines: list[dict]) -> str:
             cells = [name, kind, f"{over[kind]}{statistics.median(line['seconds'] for line in runs[kind]):.1f} s"]
             cells.append(f"{over[kind]}{cpu[kind]:.1f} s")
             steps = [line["steps"] for line in runs[kind] if "steps" in line]
-            cells.append(", ".join(f"{n}, its limit" if kind in peers and n >= LAST else str(n) for n in steps))
+            said = (f"{n}, its limit" if kind in peers and n >= LAST else str(n) for n in steps)
+            cells.append("; ".join(dict.fromkeys(said)))
             cells.append(f"{100 * right[kind]:.1f} % ({len(runs[kind])})" if right[kind] else "")
             if kind in peers or not peers or over[kind]:
                 cells += ["", ""]

@@ -22,9 +22,9 @@ def markers(name: str) -> tuple[str, str]:
 
 def check_markers(document: Path, names: Iterable[str]) -> None:
     """Refuse a document that has no place for a table, before the tables are made."""
-    text = _read(document)
+    text = read_document(document)
     for name in names:
-        _place(text, name, document)
+        place(text, name, markers(name), document)
 
 
 def write_into(document: Path, summaries: Sequence[Summary], folder: Path) -> None:
@@ -33,11 +33,11 @@ def write_into(document: Path, summaries: Sequence[Summary], folder: Path) -> No
     Args:
         folder: where the tables' pages and figures lie; they are linked to where the document can tell the way.
     """
-    text = _read(document)
+    text = read_document(document)
     for summary in summaries:
         name = summary.table.name
         page, picture = (_link(folder / f"{name}{suffix}", document) for suffix in (".md", ".png"))
-        start, end = _place(text, name, document)
+        start, end = place(text, name, markers(name), document)
         text = f"{text[:start]}\n{excerpt(summary, page=page, picture=picture)}{text[end:]}"
     write_text(document, text)
 
@@ -67,15 +67,16 @@ def excerpt(summary: Summary, *, page: str | None = None, picture: str | None = 
     return "\n".join(lines) + "\n"
 
 
-def _read(document: Path) -> str:
+def read_document(document: Path) -> str:
+    """The document's text, with its own line endings."""
     if not document.is_file():
         raise DataError(f"tables are written into an existing document, but {document} is not a file. Make it first.")
     return document.read_bytes().decode()  # as bytes: line endings stay what they are
 
 
-def _place(text: str, name: str, document: Path) -> tuple[int, int]:
+def place(text: str, name: str, between: tuple[str, str], document: Path) -> tuple[int, int]:
     """From the end of the first marker to the beginning of the second; each stands alone on its line, once."""
-    first, last = markers(name)
+    first, last = between
     starts, ends = (
         list(re.finditer(rf"^{re.escape(line)}(?=[ \t]*\r?$)", text, re.MULTILINE)) for line in (first, last)
     )

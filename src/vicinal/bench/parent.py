@@ -4,15 +4,20 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 
 
-def stop_with_parent() -> None:
-    """Interrupt this process as Ctrl-C would, so that it saves its run, when its parent is gone."""
+def _interrupt() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def stop_with_parent(stop: Callable[[], None] = _interrupt) -> None:
+    """Call ``stop`` when this process's parent is gone; by default as Ctrl-C would, so that it saves its run."""
     parent = os.getppid()
 
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(1.0)
-        os.kill(os.getpid(), signal.SIGINT)
+        stop()
 
     threading.Thread(target=watch, daemon=True).start()

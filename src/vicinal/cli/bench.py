@@ -65,6 +65,28 @@ def bench(
         _list_tables()
         return
 
+    from vicinal.bench.linear_plan import NAME as ANML_LINEAR
+
+    if ANML_LINEAR in (tables or ()):
+        from vicinal.cli.bench_linear import bench_linear
+
+        asked = {"--protocol": protocol, "--trials": trials, "--folds": folds != 4, "--fresh": fresh, "--add": add}
+        bench_linear(
+            [name for name in tables or () if name != ANML_LINEAR],
+            [option for option, value in asked.items() if value],
+            rows=rows or (),
+            seeds=seeds,
+            jobs=jobs,
+            minutes=minutes,
+            data=data,
+            quick=quick,
+            results=results,
+            runs=runs,
+            page_only=page_only,
+            into=into,
+        )
+        return
+
     from vicinal.bench.excerpt import check_markers, write_into
     from vicinal.bench.pool import slots_here
     from vicinal.bench.quick import RECORDED, departures
@@ -116,11 +138,13 @@ def bench(
 
 def _list_tables() -> None:
     from vicinal.bench.catalogue import TABLES
+    from vicinal.bench.linear_contestants import METHODS
+    from vicinal.bench.linear_plan import NAME, TITLE
 
-    for table in TABLES:
-        typer.secho(table.name, bold=True)
-        names = [row.name for row in table.rows[:20]] + ["..."] * (len(table.rows) > 20)
-        typer.echo(f"  {table.title}: {'; '.join(names)}")
+    listed = [(table.name, table.title, [row.name for row in table.rows]) for table in TABLES]
+    for name, title, rows in (*listed, (NAME, TITLE, METHODS)):
+        typer.secho(name, bold=True)
+        typer.echo(f"  {title}: {'; '.join([*rows[:20], *['...'] * (len(rows) > 20)])}")
 
 
 def _named(names: Iterable[str], *, quick: bool) -> "list[Table]":
