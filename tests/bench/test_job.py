@@ -52,6 +52,14 @@ def test_a_trained_row_has_scores_classes_curve_and_origin(job, tmp_path):
     assert (tmp_path / "job" / "run" / "results.json").stat().st_mtime_ns == before
 
 
+def test_a_run_of_older_code_is_not_recorded_as_one_of_todays(job, tmp_path, monkeypatch):
+    for code, wanted in (("old", "old"), ("old", "old"), ("new", "old+new")):
+        monkeypatch.setattr(jobs, "fingerprint", lambda recipe, code=code: code)
+        assert perform(job, tmp_path / "job")[0]["code"] == wanted
+    shutil.rmtree(tmp_path / "job" / "run")
+    assert perform(job, tmp_path / "job")[0]["code"] == "new"  # trained again
+
+
 def test_readings_are_means_over_the_middle_and_the_last_fifth(tmp_path):
     run = RunDirectory.create(tmp_path / "run")
     with run.metrics_path.open("w") as file:

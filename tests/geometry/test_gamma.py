@@ -1,5 +1,8 @@
 """gamma_for against Theorem 3: the log-exp mean at its γ is the mean of the K smallest or largest."""
 
+import inspect
+
+import numpy as np
 import pytest
 import torch
 
@@ -61,6 +64,12 @@ def test_passes_no_gradient(values):
     assert not gamma_for(values.requires_grad_(), 3).requires_grad
 
 
-def test_0_values_are_refused(values):
-    with pytest.raises(ConfigError, match="K = 0 was given"):
-        gamma_for(values, 0)
+@pytest.mark.parametrize("K", [0, 2.5, torch.tensor(2.0)])
+def test_no_values_and_parts_of_one_are_refused(values, K):
+    unchecked = inspect.unwrap(gamma_for)  # as for users, for whom nothing checks types
+    with pytest.raises(ConfigError, match=r"a whole number, but .* came"):
+        unchecked(values, K)
+
+
+def test_any_whole_number_will_do(values):
+    assert torch.equal(inspect.unwrap(gamma_for)(values, np.int64(3)), gamma_for(values, 3))

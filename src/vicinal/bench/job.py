@@ -117,7 +117,7 @@ def perform(job: Job, folder: Path) -> list[dict[str, Any]]:
 
     began, recipe = time.monotonic(), job.located()
     facts = {**job.identity(), "overrides": list(job.overrides), **measuring.provenance(recipe)}
-    facts["code"] = fingerprint(job.recipe)
+    facts["code"] = _code(job.recipe, folder)
     if job.data:
         facts["data_from"] = job.data
     if job.kind == "baselines":
@@ -143,6 +143,15 @@ def perform(job: Job, folder: Path) -> list[dict[str, Any]]:
         {"row": job.row, **facts, "created": datetime.now(UTC).isoformat(timespec="seconds"), "wall": wall, **line}
         for line in found
     ]
+
+
+def _code(recipe: str, folder: Path) -> str:
+    """The hash of the code at hand, after those of others that have worked on the runs of this folder before it."""
+    path, mine = folder / "code.json", fingerprint(recipe)
+    known = read_json(path) if path.is_file() and any(folder.glob("*/run.json")) else []
+    known = [*(one for one in known if one != mine), mine]
+    write_json(path, known)
+    return "+".join(known)
 
 
 def train(job: Job, recipe: Recipe, path: Path, *, again: bool) -> RunDirectory:

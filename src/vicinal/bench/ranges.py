@@ -1,7 +1,8 @@
 """What tuning searches for a row of a table: rate, steps and margin in the same ranges for all, then its method's own.
 
 A row and its twin so try the same rates, steps and margins, trial by trial (``search_space.random_trial``); a method
-adds what only it has. What a row sets itself (α of a sweep, an ablation) stays as it is.
+adds what only it has. What a row sets itself (α of a sweep, an ablation) stays as it is, but for its rate and epochs,
+which are where the search for all begins.
 """
 
 from vicinal.bench.search_space import Choice, Range, Space, parse

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from vicinal.bench.findings import FINDINGS
 from vicinal.errors import ConfigError, unknown
 from vicinal.training.listing import packaged_recipes
 
@@ -147,7 +148,8 @@ class Table:
         if protocol == self.protocol:
             return self
         named = next(name for name in PROTOCOLS if name == protocol)
-        other = replace(self, name=f"{self.name}-{protocol}", protocol=named, says="")
+        name = f"{self.name}-{protocol}"
+        other = replace(self, name=name, protocol=named, says=FINDINGS.get(name, ""))
         if named != "reality_check":
             return other
         return replace(other, metrics=REALITY_METRICS, dim=REALITY_FOLDS * REALITY_DIM)  # PCA as wide as the models

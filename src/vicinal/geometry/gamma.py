@@ -36,10 +36,10 @@ def gamma_for(
     >>> log_exp_mean(a, torch.ones(1, 3, dtype=torch.bool), gamma)
     tensor([1.5000], dtype=torch.float64)
     """
-    asked = K if isinstance(K, Tensor) else torch.tensor(K)
-    if not asked.is_cuda and bool((asked == 0).any()):
-        raise ConfigError("K counts the smallest values (K > 0) or the largest (K < 0), but K = 0 was given.")
-    size = torch.full((), K, device=values.device) if isinstance(K, int) else K.to(values.device)
+    asked = K if isinstance(K, Tensor) else torch.as_tensor(K)
+    if asked.is_floating_point() or (not asked.is_cuda and bool((asked == 0).any())):
+        raise ConfigError(f"K counts the smallest values (K > 0) or the largest (K < 0), a whole number, but {K} came.")
+    size = K.to(values.device) if isinstance(K, Tensor) else torch.full((), int(K), device=values.device)
     size = size.expand(len(values))
     kept = torch.ones_like(values, dtype=torch.bool) if keep is None else keep
     if not values.numel():
