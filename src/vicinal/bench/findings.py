@@ -45,7 +45,7 @@ FINDINGS = {
     "survey-cub": (
         "HTL's margins cost 1.7 to 1.9 points; its classes alone give 0.4, and LoOp over triplets 1.1, both after "
         "Holm's correction. LoOp raises MAP@R by 0.7 over triplets and multi-similarity and costs HPHN and lifted 1 "
-        "to 2 points, as Embedding Expansion does; HER's weights change nothing."
+        "to 2 points; Embedding Expansion costs HPHN as much. HER's weights change nothing that is sure."
     ),
     "her-cub": "HER's weights change nothing: the soft margin does their work already (docs/her.md).",
     "her-omniglot_pairs": (
@@ -130,13 +130,14 @@ FINDINGS = {
         "first was chosen, for in the first they do not act (docs/htl.md); its classes and HER's weights do nothing."
     ),
     "combinations-cub_features": (
-        "Two methods together equal each alone: no difference is told from 0 but that of DANML + LoOp (-0.4)."
+        "Two methods together equal each alone: no difference is sure after Holm's correction; DANML + LoOp leans "
+        "down (-0.4)."
     ),
     "combinations-cub-tuned": (
-        "On held-out classes DANML + LoOp is the best combination and has the highest Recall@1 and MAP@R (23.0) of "
-        "this table, though not surely above DANML (+0.2) or multi-similarity; the best of the others by held-out "
-        "classes is 1.5 below it on the test classes. HDML over HTL's margins gains 1.3 after Holm's correction, "
-        "which is most of what they cost; elsewhere it changes nothing."
+        "On held-out classes DANML + LoOp is the best combination; with multi-similarity + LoOp it has the highest "
+        "Recall@1 and MAP@R (23.0) of this table, though not surely above DANML (+0.2) or multi-similarity; the best "
+        "of the others by held-out classes is 1.5 below it on the test classes. HDML over HTL's margins gains 1.3 "
+        "after Holm's correction, which is most of what they cost; elsewhere it changes nothing."
     ),
     "hdml_ablations-glyphs": (
         "What is generated costs: the less of it (no generator, α = 0) the less is lost to plain N-pair; without "
@@ -177,12 +178,12 @@ FINDINGS = {
     ),
     "survey-cub_features-tuned": (
         "Six trials a row: LoOp is above its twin over triplets (+0.5) and HPHN (+0.6), Embedding Expansion over HPHN "
-        "(+0.7), all after Holm's correction; over multi-similarity and lifted LoOp gains nothing. HTL's margins and "
-        "HER's weights cost 0.8 and 0.3."
+        "(+0.7), all after Holm's correction; over multi-similarity and lifted LoOp gains nothing. HTL's margins cost "
+        "0.8, HER's weights 0.3, the latter not surely."
     ),
     "combinations-cub_features-tuned": (
         "Six trials a row: held-out classes choose multi-similarity + HDML among the combinations and DANML among the "
-        "rest, and on the test classes the two are level (0.0, -0.4 to +0.4). HDML gives HTL back what it costs (+0.8 "
+        "rest, and on the test classes the two are level (0.0, -0.3 to +0.4). HDML gives HTL back what it costs (+0.8 "
         "after Holm's correction) and costs triplets a point; the highest score, DANML + HDML (59.2), is not surely "
         "above DANML."
     ),
