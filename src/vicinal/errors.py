@@ -31,10 +31,13 @@ def unknown(kind: str, name: str, choices: Iterable[str]) -> str:
     "unknown setting 'epoch'; did you mean 'epochs'? Known: epochs, seed."
     >>> unknown("recipe", "x", [])
     "unknown recipe 'x'; there are none."
+    >>> unknown("row", "x", ["margin", "margin, mined"])
+    "unknown row 'x'. Known: 'margin', 'margin, mined'."
     """
     known = sorted(choices)
     if not known:
         return f"unknown {kind} {name!r}; there are none."
     near = get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else "."
-    return f"unknown {kind} {name!r}{hint} Known: {', '.join(known)}."
+    shown = map(repr, known) if any("," in one for one in known) else known
+    return f"unknown {kind} {name!r}{hint} Known: {', '.join(shown)}."

@@ -105,6 +105,9 @@ def test_numbers_are_those_of_the_papers():
     assert published.ALA["cub"]["random triplet"].get("recall@8") is None  # not printed
     assert published.ANML["inshop"]["DANML"]["recall@50"] == 0.994
     assert published.HTL["inshop"]["HTL"]["recall@50"] == 0.978 and published.HTL["cub"]["HTL"]["recall@32"] == 0.955
+    assert {f"train {name}" for name in ("nmi", "f1", "recall@1", "recall@2", "recall@4")} <= set(
+        papers.ala(grounds.GLYPHS).metrics
+    )
     training = papers.ala(grounds.CUB).row("triplet + ALA").published
     assert {name: training[f"train {name}"] for name in ("nmi", "f1", "recall@1", "recall@2", "recall@4")} == {
         **{"nmi": 0.793, "f1": 0.561, "recall@1": 0.665, "recall@2": 0.743, "recall@4": 0.81}
@@ -117,6 +120,20 @@ def test_the_papers_regime_shows_both_papers_numbers_beside_their_own_tuples():
     assert table.row("HDML (triplet)").published == published.HDML["cub"]["HDML (triplet)"]
     assert table.row("margin, episodes + ALA").published == published.ALA["cub"]["margin + ALA"]
     assert table.row("triplet, episodes").published == published.ALA["cub"]["triplet"]
+
+
+def test_the_papers_regime_is_that_of_the_papers():
+    table = papers.paper_regime(grounds.CUB)
+    for row in table.rows[1:]:
+        found = settings_of(table, row)
+        rates = {key: found["optimisation"][key] for key in ("learning_rate", "head_factor", "schedule")}
+        assert rates == {"learning_rate": 1e-4, "head_factor": 10.0, "schedule": "constant"}
+        assert found["start"]["head"] == "random"
+        if row.name.endswith("ALA"):  # weights as they are, 3 updates at 4e-4
+            assert not found["assessing"]["relative"]
+            assert found["assessing"]["updates"] == 3 and found["assessing"]["rate"] == 4e-4
+        if row.name.startswith("HDML"):
+            assert found["hdml"]["scale"] == "authors"
 
 
 def test_a_combination_stands_beside_each_of_its_methods_alone():

@@ -1,5 +1,6 @@
 """The table's numbers against scipy and by hand; marks where a reader must not overlook something."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,7 @@ from scipy import stats
 from vicinal.bench.run import collect, jobs, missing
 from vicinal.bench.statistics import Estimate
 from vicinal.bench.summary import Difference, summarise
+from vicinal.bench.wording import legend, row_score
 
 PLAIN, METHOD = [0.50, 0.52, 0.51], [0.55, 0.58, 0.54]
 
@@ -39,6 +41,20 @@ def test_incomplete_rows_and_rows_below_untrained_are_marked(summary):
     assert rows["method"].marks == ("incomplete: 1 of 3 seeds", "below untrained")
     assert rows["PCA"].marks == () and rows["whitened PCA"].marks == ("incomplete: 0 of 3 seeds",)
     assert rows["method"].difference.over_seeds.low is None  # one shared seed
+
+
+def test_a_score_that_not_all_seeds_have_says_how_many_do(table, record, tmp_path):
+    record(table, {"plain": PLAIN, "method": METHOD})
+    file = tmp_path / "results" / "tiny.jsonl"
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    for line in lines:
+        if line["row"] == "method" and line["seed"] == 0:
+            del line["metrics"]["map@r"]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = summarise(collect(table, tmp_path / "results"))
+    rows = {row.name: row for row in found.rows}
+    assert row_score(rows["method"], "map@r").endswith("(2)") and not row_score(rows["plain"], "map@r").endswith(")")
+    assert "that of the seeds that have a score" in " ".join(legend(found))
 
 
 def test_a_claim_needs_five_seeds_an_interval_above_zero_and_a_small_p_after_holm():

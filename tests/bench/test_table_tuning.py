@@ -139,7 +139,7 @@ def test_some_rows_alone_are_tuned_with_their_twins_and_the_rest_is_marked(tune,
 def test_the_page_says_how_it_was_tuned(tune, performed, tmp_path):
     found = tune()
     text = markdown(summarise(collect(found, tmp_path)))
-    assert "Tuned: of each row 3 settings were tried, its own first, on 2 class-disjoint folds" in text
+    assert "Tuned: of each tuned row 3 settings were tried, its own first, on 2 class-disjoint folds" in text
     assert "| held out |" in text and "Protocol `final`" in text
     assert command(found) == "vicinal bench tiny --trials 3 --folds 2 --seeds 3"
     assert command(replace(found, tuned=Budget(8))) == "vicinal bench tiny --trials 8 --seeds 3"

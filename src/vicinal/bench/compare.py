@@ -75,7 +75,7 @@ def compare(paths: Sequence[Path], metric: str = "recall@1") -> list[Comparison]
     found = groups(paths)
     if len(found) < 2:
         raise ConfigError(
-            f"a comparison needs runs of at least two recipes or settings, but {len(paths)} runs of one came. "
+            f"a comparison needs runs of at least two recipes or settings, but {len(paths)} of one came. "
             f"Name the reference first, then the runs to hold against it."
         )
     for run in (run for group in found for run in group.runs.values()):

@@ -2,7 +2,7 @@
 
 from vicinal.bench.summary import CLAIM_SEEDS, Summary, SummaryRow
 from vicinal.bench.tables import PROTOCOLS
-from vicinal.bench.wording import difference_texts, score, tuning
+from vicinal.bench.wording import difference_texts, row_score, tuning
 from vicinal.reports.tables import MISSING, metric_title
 
 WIDEST = 9  # columns; a wider table is cut down to these and its first metric
@@ -21,7 +21,7 @@ def short_columns(summary: Summary) -> list[str]:
 
 def short_cells(summary: Summary, row: SummaryRow) -> list[str]:
     """One line of the short table, as long as ``short_columns``; what must not be overlooked stands with the seeds."""
-    texts = [row.name, *(score(row.scores.get(metric)) for metric in _short_metrics(summary))]
+    texts = [row.name, *(row_score(row, metric) for metric in _short_metrics(summary))]
     if _has_twins(summary):
         texts += [MISSING if row.difference is None else row.difference.twin, difference_texts(row.difference)[0]]
     if _has_published(summary):

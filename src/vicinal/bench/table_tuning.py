@@ -77,7 +77,7 @@ def tune_table(
     todo = {replace(one.job, data=data): one for one in asked if one.row in wanted and one.job not in found}
     check_data(todo)
     console.line(
-        f"{table.name}: {budget.trials} trials of {len(wanted & searches.keys())} rows on {budget.folds} folds of the "
+        f"{table.name}: trials {budget.trials}, rows {len(wanted & searches.keys())}, on {budget.folds} folds of the "
         f"training classes: {len(todo)} runs to do"
     )
 

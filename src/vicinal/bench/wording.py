@@ -19,6 +19,12 @@ def score(estimate: Estimate | None) -> str:
     return f"{100 * estimate.mean:.1f}" + ("" if half is None else f" ± {100 * half:.1f}")
 
 
+def row_score(row: SummaryRow, metric: str) -> str:
+    """A row's score, with the number of seeds behind it where not all of them have it."""
+    estimate = row.scores.get(metric)
+    return score(estimate) + (f" ({estimate.count})" if estimate is not None and estimate.count < row.done else "")
+
+
 def signed(value: float) -> str:
     """
     >>> signed(0.0123), signed(-0.004), signed(0.00001)
@@ -62,7 +68,7 @@ def columns(summary: Summary) -> list[str]:
 
 def cells(summary: Summary, row: SummaryRow) -> list[str]:
     """One printed line, as long as ``columns``."""
-    texts = [row.name, *(score(row.scores.get(metric)) for metric in summary.table.metrics)]
+    texts = [row.name, *(row_score(row, metric) for metric in summary.table.metrics)]
     if _has_held_out(summary):
         texts.append(MISSING if row.held_out is None else f"{100 * row.held_out:.1f}")
     if any(other.difference for other in summary.rows):
@@ -80,6 +86,8 @@ def legend(summary: Summary) -> list[str]:
         f"Protocol `{table.protocol}`: {PROTOCOLS[table.protocol]}.",
         "Per cent: mean ± half of the 95 % interval over seeds (Student's t).",
     ]
+    if any(estimate.count < row.done for row in summary.rows for estimate in row.scores.values()):
+        said.append("A number in brackets is that of the seeds that have a score, where not all do.")
     if any(row.difference for row in summary.rows):
         said.append(
             "To twin: the mean of the paired differences to the plain twin with the same seeds, its 95 % interval over "
@@ -100,10 +108,16 @@ def legend(summary: Summary) -> list[str]:
 
 def tuning(budget: Budget) -> str:
     """How the rows of a tuned table came by their settings."""
+    folds = f"on {budget.folds} class-disjoint folds of the training classes"
+    if budget.trials == 1:
+        return (
+            f"Held out: each row as it stands was scored by Recall@1 after the last step {folds}; then it was trained "
+            "on all training classes and tested once."
+        )
     return (
-        f"Tuned: of each row {budget.trials} settings were tried, its own first, on {budget.folds} class-disjoint "
-        "folds of the training classes, rate, steps and margin in the same ranges for a method and its twin; the best "
-        "by Recall@1 after the last step was trained on all training classes and tested once."
+        f"Tuned: of each tuned row {budget.trials} settings were tried, its own first, {folds}, rate, steps and margin "
+        "in the same ranges for a method and its twin; the best by Recall@1 after the last step was trained on all "
+        "training classes and tested once."
     )
 
 

@@ -4,7 +4,7 @@
     vicinal train cub_ala_triplet variant=plain    # its twin; also constant, random, mlp, hdml, hdml_ala
 
 Cost: a GPU; about 3 times a plain step (docs/ala.md).
-Expected: R@1 60.1 ± 0.4, its twin 60.0 ± 1.1 on unseen classes (docs/ala.md).
+Expected: R@1 60.1 ± 0.6, its twin 60.0 ± 1.3 on unseen classes (docs/ala.md).
 """
 
 from dataclasses import dataclass

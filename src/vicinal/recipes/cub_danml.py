@@ -4,7 +4,7 @@
     vicinal train cub_danml variant=original            # without λ1 and λ2; ablations as in `cub_features_danml`
 
 Cost: as `cub_multi_similarity`, about 5 seconds of training on an H200; hours on a CPU.
-Expected: R@1 62.6 ± 0.3, MAP@R 22.2 ± 0.1 (docs/results.md). The paper, with BN-Inception: 67.6, multi-similarity 65.7.
+Expected: R@1 62.7 ± 0.3, MAP@R 22.2 ± 0.1 (docs/results.md). The paper, with BN-Inception: 67.6, multi-similarity 65.7.
 """
 
 from dataclasses import dataclass

@@ -5,7 +5,7 @@
     vicinal train cub_hdml_n_pair variant=strongest    # the same number of images, semi-hard triplets
 
 Cost: a GPU; at most 1.25 times the plain step (benchmarks/hdml_step.py).
-Expected: R@1 60.1 ± 0.3, its twin 60.1 ± 0.2 on unseen classes (docs/hdml.md).
+Expected: R@1 60.1 ± 0.4, its twin 60.1 ± 0.4 on unseen classes (docs/hdml.md).
 """
 
 from dataclasses import dataclass

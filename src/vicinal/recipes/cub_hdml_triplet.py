@@ -5,7 +5,7 @@
     vicinal train cub_hdml_triplet variant=strongest    # the same number of images, semi-hard triplets
 
 Cost: a GPU; at most 1.15 times the plain step (benchmarks/hdml_step.py).
-Expected: R@1 60.0 ± 0.6, its twin 60.1 ± 0.5 on unseen classes (docs/hdml.md).
+Expected: R@1 60.0 ± 0.7, its twin 60.1 ± 0.6 on unseen classes (docs/hdml.md).
 """
 
 from dataclasses import dataclass

@@ -3,7 +3,7 @@
     vicinal train cub_npair
 
 Cost: about 5 seconds of training on an H200; hours on a CPU.
-Expected: R@1 60.1 ± 0.2, NMI 65.8 ± 0.5, MAP@R 20.4 on unseen classes; untrained R@1 55.4 (docs/results.md).
+Expected: R@1 60.1 ± 0.4, NMI 65.8 ± 0.5, MAP@R 20.5 on unseen classes; untrained R@1 55.4 (docs/results.md).
 """
 
 from dataclasses import dataclass

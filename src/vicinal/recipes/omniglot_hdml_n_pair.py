@@ -4,8 +4,8 @@
     vicinal train omniglot_hdml_n_pair variant=plain        # the same pairs without synthesis
     vicinal train omniglot_hdml_n_pair variant=strongest    # the same number of images, batch-all triplets
 
-Cost: not measured yet; a CPU will do.
-Expected: not measured yet.
+Cost: minutes on a CPU.
+Expected: below its twin; with epochs=2, as in table `hdml-omniglot`, R@1 55.0 ± 4.3 and 56.8 ± 3.5 (docs/hdml.md).
 """
 
 from dataclasses import dataclass
