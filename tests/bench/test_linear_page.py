@@ -30,11 +30,15 @@ def test_the_page_holds_both_readings_what_is_missing_and_how_it_was_measured(li
     text, page = write_pages(lines, PLAN, tmp_path)
     assert (text.name, page.name) == ("anml_linear.md", "anml_linear.html")
     ours, paper = text.read_text().split(FLATTERS)
+    assert "| iris | 2 |" in paper and "the paper" not in ours
+    printed = ["", "", "96.11", "97.47", "95.76", "98.87", "99.89", "99.79"]
+    assert f"|\n| *the paper* |  | {' | '.join(printed)} |\n" in paper
     assert "| iris | 2 | 90.0 ± 0.0 |" in ours and ours.count("| **99.0 ± 0.0** |") == 1
     assert paper.count("**99.5 ± 0.0**") == len(OWN) and "| wine (incomplete) | 0 of 2 |" in ours
     assert "- itml fails on 1 splits of wine: &lt;script>" in paper and "at most 30 points" in paper
     assert "`vicinal bench anml_linear`" in paper and "- 16 units: commit 12ab, numpy 2" in paper
     shown = page.read_text()
+    assert shown.count('<tr class="printed">') == 2 and "<td>98.87</td><td>99.89</td><td>99.79</td></tr>" in shown
     assert shown.count('<td class="best">99.0 ± 0.0 </td>') == 1 and "wine (incomplete)" in shown
     assert "<script" not in shown and "&lt;script&gt;alert(1)" in shown and "default-src 'none'" in shown
 

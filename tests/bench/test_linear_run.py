@@ -1,5 +1,6 @@
 """Running ANML's Table 2: what is missing, who gets which cores, and what a stop, a deadline or a death leaves."""
 
+import gzip
 import json
 import os
 from collections import deque
@@ -63,9 +64,9 @@ def fake(monkeypatch):
 
 @pytest.fixture
 def start(tmp_path, fake):
-    """``start(methods)``: measure in ``tmp_path``, where empty files stand for the sets."""
+    """``start(methods)``: measure in ``tmp_path``, where the sets have six samples each."""
     for name in PLAN.sets:
-        (tmp_path / f"{name}.csv.gz").touch()
+        (tmp_path / f"{name}.csv.gz").write_bytes(gzip.compress(b"a,class\n" + b"1,x\n2,y\n" * 3))
 
     def call(methods=("lda", "gmml"), plan=PLAN, slots=2, minutes=None):
         ways = {"data": tmp_path, "folder": tmp_path / "results", "runs": tmp_path / "runs", "slots": slots}
@@ -152,6 +153,9 @@ def test_what_cannot_work_is_refused_before_a_process_starts(start, tmp_path):
         check_data(QUICK, tmp_path)
     with pytest.raises(DataError, match="VICINAL_DATA"):
         start(plan=QUICK)
+    (tmp_path / "wine.csv.gz").write_bytes(b"")
+    with pytest.raises(DataError, match=r"wine\.csv\.gz is to hold a set"):
+        start()
     assert Fake.all == []
 
 

@@ -3,15 +3,18 @@
 import gzip
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.datasets import load_iris
 
+from vicinal import linear
 from vicinal.bench import linear_units
 from vicinal.bench.linear_plan import FULL, Unit
 from vicinal.bench.linear_units import RACED, measure, result
+from vicinal.errors import DataError
 
 
 @pytest.fixture
@@ -43,6 +46,26 @@ class Silent(TransformerMixin, BaseEstimator):
 
     def transform(self, X):
         return X
+
+
+class Stepless(TransformerMixin, BaseEstimator):
+    """Writes down with how many rows and steps it is fitted."""
+
+    max_iter = None
+
+    def fit(self, X, y):
+        self.fits = [*getattr(self, "fits", ()), (len(X), self.max_iter)]
+        return self
+
+    def transform(self, X):
+        return X
+
+
+class Recording(Stepless):
+    """The same, iterative."""
+
+    def __init__(self, max_iter=50):
+        self.max_iter = max_iter
 
 
 def test_a_unit_has_both_readings_and_the_papers_is_never_below(iris):
@@ -79,7 +102,7 @@ def test_a_method_that_cannot_serve_a_split_says_why(contest):
 
 def test_a_file_that_cannot_be_read_is_no_result(tmp_path):
     (tmp_path / "iris.csv.gz").write_bytes(gzip.compress(b"length,class\nlong,setosa\n"))
-    with pytest.raises(ValueError, match="'long'"):
+    with pytest.raises(DataError, match=r"'long' as 'length' in line 2"):
         result(Unit("iris", 0, "lda", 1, 1), tmp_path)
 
 
@@ -90,3 +113,33 @@ def test_larger_sets_race_with_fewer_configurations(contest, monkeypatch, rows, 
     monkeypatch.setattr(linear_units, "split", lambda X, y, number: parts)
     contest(Silent(), needs=[1])
     assert measure(next(FULL.units(["lda"])), Path())["budget"] == budget
+
+
+@pytest.mark.parametrize(
+    ("rows", "samples", "fitted"), [(4500, 1500, 3000), (3001, 1500, 3000), (3000, None, 3000), (90, None, 90)]
+)
+@pytest.mark.parametrize(("own", "last"), [(50, 300), (1000, 1000), (None, None)])
+def test_the_protocol_is_kept(contest, monkeypatch, rows, samples, fitted, own, last):
+    """Rows and steps of the search and of the last fit; k by the search, though another serves the test part best."""
+    estimator, asked = Recording(own) if own else Stepless(), {}
+    curve = np.array([0.5, 0.7, 0.6, 0.9])
+
+    def search(given, X, y, grid, **ways):
+        asked.update(ways, rows=len(X), steps=given.get_params().get("max_iter"))
+        return SimpleNamespace(estimator=given, neighbours=3, accuracy=0.8, parameters={})
+
+    def accuracies(train, train_y, test, test_y):
+        assert (len(train), len(train_y), len(test), len(test_y)) == (rows, rows, 40, 40)  # all are looked among
+        return curve
+
+    parts = np.zeros((rows, 2)), np.arange(rows) % 2, np.ones((40, 2)), np.arange(40) % 2
+    monkeypatch.setattr(linear_units, "split", lambda X, y, number: parts)
+    monkeypatch.setattr(linear, "search", search)
+    monkeypatch.setattr(linear, "neighbour_accuracies", accuracies)
+    contest(estimator)
+    found = measure(Unit("iris", 7, "lmnn", budget=30, raced=12), Path())
+    assert (asked["rows"], asked["samples"], asked["steps"]) == (rows, samples, 100 if own else None)
+    assert (asked["folds"], asked["seed"], asked["refit"]) == (5, 7, False)
+    assert (asked["strategy"], asked["budget"]) == (("racing", 12) if rows > 400 else ("random", 30))
+    assert estimator.fits == [(fitted, last)] and (found["trained_on"], found["fitted_on"]) == (rows, fitted)
+    assert (found["accuracy"], found["oracle"], found["neighbours"]) == (0.6, 0.9, 3)

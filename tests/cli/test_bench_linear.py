@@ -44,8 +44,11 @@ def run(monkeypatch):
         (["anml_linear", "--trials", "2"], "--trials came"),
         (["anml_linear", "--protocol", "final", "--fresh"], "--protocol, --fresh came"),
         (["anml_linear", "--add", "runs/x"], "--add came"),
-        (["anml_linear", "--folds", "3"], "--folds came"),
-        (["anml_linear", "--seeds", "0"], "needs a split"),
+        (["anml_linear", "--trials", "0", "--folds", "4"], "--trials, --folds came"),
+        (["anml_linear", "--seeds", "0"], "so 1 to 30 --seeds, but 0 came"),
+        (["anml_linear", "--seeds", "31"], "has splits 0 to 29"),
+        (["anml_linear", "--quick", "--seeds", "6"], "so 1 to 5 --seeds, but 6 came"),
+        (["anml_linear", "--seeds", "5", "--page"], "--seeds limits what is run, but --page runs nothing"),
         (["anml_linear", "--jobs", "0"], "at least 1 unit"),
         (["anml_linear", "--rows", "lanml"], "did you mean 'lanml-'"),
         (["anml_linear", "--rows", "lda", "--page"], "--page runs nothing"),
@@ -80,9 +83,34 @@ def test_options_reach_the_run(vicinal, run, tmp_path):
     assert vicinal("bench", "anml_linear", *words).returncode == 0
     assert run["plan"].splits == 3 and (run["slots"], run["minutes"]) == (7, 2)
     assert [str(run[name]) for name in ("data", "folder", "runs")] == ["here/tabular", "r", "there"]
-    assert "`vicinal bench anml_linear --seeds 3`" in (tmp_path / "r" / "anml_linear.md").read_text()
     assert vicinal("bench", "anml_linear", "--quick", "--results", "r").returncode == 0 and run["plan"] == QUICK
     assert run["slots"] == os.cpu_count() and (tmp_path / "r" / "anml_linear-quick.html").is_file()
+
+
+def test_seeds_limit_what_is_run_and_not_what_the_pages_show(vicinal, run, tmp_path):
+    pages = []
+    for place, seeds in (("all", ()), ("five", ("--seeds", "5", "--rows", "lda"))):
+        (tmp_path / place).mkdir()
+        shutil.copy(RESULTS / "tabular.jsonl", tmp_path / place)
+        document = tmp_path / place / "document.md"
+        document.write_text("<!-- tabular:start -->\n<!-- tabular:end -->\n")
+        code, out, _ = vicinal("bench", "anml_linear", *seeds, "--results", place, "--into", str(document))
+        files = [document, *(tmp_path / place / f"anml_linear.{kind}" for kind in ("md", "html"))]
+        pages.append([out.split("page:")[0], *(file.read_text() for file in files)])
+        assert code == 0
+    assert run["plan"].splits == 5 and run["methods"] == ["lda"]
+    assert pages[0] == pages[1] and "Of 30 splits" in pages[0][0] and "| iris | 30 |" in pages[0][1]
+
+
+def test_a_file_of_a_set_that_is_none_is_one_message_before_anything_runs(vicinal, tmp_path, monkeypatch):
+    monkeypatch.setattr(linear_run, "Worker", None)
+    (tmp_path / "tabular").mkdir()
+    for name in QUICK.sets:
+        (tmp_path / "tabular" / f"{name}.csv.gz").write_text("a,class\n1,x\n")
+    words = ("--quick", "--rows", "lda", "--data", ".", "--results", "r")
+    code, _, err = vicinal("bench", "anml_linear", *words)
+    assert code == 2 and "tabular/iris.csv.gz is to hold a set" in err and "Not a gzipped file" in err
+    assert "Traceback" not in err and not (tmp_path / "r").exists()
 
 
 def test_what_is_missing_is_said_and_a_failure_is_exit_1(vicinal, run):

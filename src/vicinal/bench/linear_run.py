@@ -11,7 +11,7 @@ from pathlib import Path
 
 from vicinal.bench import results
 from vicinal.bench.linear_plan import Plan, Unit
-from vicinal.bench.linear_sets import file_of
+from vicinal.bench.linear_sets import file_of, read
 from vicinal.bench.linear_worker import Worker
 from vicinal.bench.pool import alone_in
 from vicinal.bench.results import Line
@@ -41,13 +41,15 @@ def missing(plan: Plan, methods: Sequence[str], lines: Iterable[Line]) -> list[U
 
 
 def check_data(plan: Plan, data: Path) -> None:
-    """Refuse a folder that lacks sets, before any process starts."""
+    """Refuse a folder that lacks sets or has one that cannot be read, before any process starts."""
     if lacking := [file_of(name, data).name for name in plan.sets if not file_of(name, data).is_file()]:
         raise DataError(
             f"the {len(plan.sets)} sets of this table were to be read from {data}, but {len(lacking)} of their files "
             f"are not there ({', '.join(lacking[:3])}{', ...' * (len(lacking) > 3)}). Name the folder that holds "
             f"`{data.name}` by --data, or by VICINAL_DATA."
         )
+    for name in plan.sets:
+        read(file_of(name, data))
 
 
 def run(

@@ -2,12 +2,16 @@
 
 import csv
 import gzip
+import math
+import zlib
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from vicinal.errors import DataError
 
 Array = npt.NDArray[Any]
 
@@ -21,13 +25,57 @@ def file_of(name: str, folder: Path) -> Path:
 
 @cache
 def load(name: str, folder: Path) -> tuple[Array, Array]:
-    """Samples and classes of a set, without classes of fewer than 3 samples."""
-    with gzip.open(file_of(name, folder), "rt") as file:
-        rows = list(csv.reader(file))[1:]
-    X = np.array([[float(value) for value in row[:-1]] for row in rows])
-    y = np.unique([row[-1] for row in rows], return_inverse=True)[1]
-    common = np.bincount(y)[y] >= LEAST
-    return X[common], y[common]
+    """Samples and classes of a set, without classes of fewer than 3 samples; read once in a process."""
+    return read(file_of(name, folder))
+
+
+def read(path: Path) -> tuple[Array, Array]:
+    """What ``load`` keeps.
+
+    Raises:
+        DataError: with the line, where the file is not one of samples.
+    """
+    names, X, classes = list[str](), list[list[float]](), list[str]()
+    try:
+        with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
+            lines = csv.reader(file)
+            names = next(lines, [])
+            for row in lines:
+                X.append(_numbers(row, names, path, lines.line_num))
+                classes.append(row[-1])
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
+        raise _unreadable(path, f"cannot be read ({error})") from error
+    y = np.unique(classes, return_inverse=True)[1]
+    common = np.bincount(y)[y] >= LEAST if classes else np.zeros(0, bool)
+    if len(names) < 2 or len(np.unique(y[common])) < 2:
+        found = f"has {len(classes)} samples in {len(names)} columns, and not two classes of {LEAST} or more"
+        raise _unreadable(path, found)
+    return np.array(X)[common], y[common]
+
+
+def _numbers(row: list[str], names: list[str], path: Path, line: int) -> list[float]:
+    """A sample's features."""
+    if len(row) != len(names):
+        raise _unreadable(path, f"has {len(row)} columns in line {line}, and {len(names)} names in the first")
+    found = list(map(_number, row[:-1]))
+    if wrong := [column for column, number in enumerate(found) if not math.isfinite(number)]:
+        value, name = row[wrong[0]], names[wrong[0]]
+        raise _unreadable(path, f"has {value!r} as {name!r} in line {line}, which is no finite number")
+    return found
+
+
+def _number(value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        return math.nan
+
+
+def _unreadable(path: Path, found: str) -> DataError:
+    return DataError(
+        f"{path} is to hold a set as gzipped CSV: a line of names, then a line for each sample with its features and, "
+        f"last, its class; but it {found}. Put a whole file in its place."
+    )
 
 
 def split(X: Array, y: Array, number: int) -> tuple[Array, Array, Array, Array]:

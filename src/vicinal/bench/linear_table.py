@@ -9,6 +9,7 @@ import numpy as np
 
 from vicinal.bench.linear_contestants import METHODS, NEW, OWN
 from vicinal.bench.linear_plan import Plan
+from vicinal.bench.linear_published import PRINTED
 from vicinal.bench.results import Line
 from vicinal.bench.statistics import corrected_resampled_t
 
@@ -55,12 +56,14 @@ class Row:
     Attributes:
         splits: how many it has, of those wanted where these are more.
         complete: whether all of our own methods have all splits.
+        printed: what the paper prints for each method, empty where it prints none; its reading alone has them.
     """
 
     name: str
     splits: str
     cells: tuple[Cell, ...]
     complete: bool
+    printed: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
@@ -108,7 +111,9 @@ def reading(lines: Iterable[Line], plan: Plan, by: By) -> Reading:
             values = tuple(line[by] for line in there.get(method, {}).values())
             cells.append(Cell(values, method in ties, 0 < len(values) < most))
         splits = str(most) if most >= plan.splits else f"{most} of {plan.splits}"
-        rows.append(Row(name, splits, tuple(cells), all(len(there.get(m, ())) >= plan.splits for m in OWN)))
+        complete = all(len(there.get(m, ())) >= plan.splits for m in OWN)
+        printed = tuple(PRINTED[name].get(m, "") for m in methods) if by == "oracle" else ()
+        rows.append(Row(name, splits, tuple(cells), complete, printed))
     return Reading(methods, tuple(rows), tuple(_sentences(among_best, verdicts)))
 
 

@@ -44,7 +44,7 @@ def bench(
         int | None,
         typer.Option(help="Tune each row first, with so many settings on folds of the training classes."),
     ] = None,
-    folds: Annotated[int, typer.Option(help="Of --trials.")] = 4,
+    folds: Annotated[int | None, typer.Option(help="Of --trials; default 4.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Use results of this very code only.")] = False,
     add: Annotated[
         list[Path] | None, typer.Option(help="Record this finished run as a result of its row first; may come often.")
@@ -60,6 +60,9 @@ def bench(
     the same command goes on with them. A run that fails is reported with its last lines, and the rest goes on. With
     --trials a method and its twin are tuned alike before anything is tested, as table TABLE-tuned. Exit 1 if a run
     failed, trials are missing, or a row of --quick left its recorded value.
+
+    anml_linear is measured by itself: --seeds are its splits, --rows its methods, and --minutes and Ctrl-C end its
+    running units at once.
     """
     if not tables and not quick:
         _list_tables()
@@ -70,10 +73,16 @@ def bench(
     if ANML_LINEAR in (tables or ()):
         from vicinal.cli.bench_linear import bench_linear
 
-        asked = {"--protocol": protocol, "--trials": trials, "--folds": folds != 4, "--fresh": fresh, "--add": add}
+        asked = {
+            "--protocol": protocol,
+            "--trials": trials,
+            "--folds": folds,
+            "--fresh": fresh or None,
+            "--add": add or None,
+        }
         bench_linear(
             [name for name in tables or () if name != ANML_LINEAR],
-            [option for option, value in asked.items() if value],
+            [option for option, value in asked.items() if value is not None],
             rows=rows or (),
             seeds=seeds,
             jobs=jobs,
@@ -115,7 +124,8 @@ def bench(
     slots = slots_here() if jobs is None else jobs
     terms = _Terms(folder=results, runs=runs, rows=rows or (), slots=slots, data=data, fresh=fresh, console=Console())
     if trials is not None:
-        wanted = _tuned(wanted, Budget(trials, folds), time.monotonic() if page_only else end, terms)
+        budget = Budget(trials) if folds is None else Budget(trials, folds)
+        wanted = _tuned(wanted, budget, time.monotonic() if page_only else end, terms)
     for table in wanted:
         for run in add or ():
             typer.echo(f"{run}: recorded as {adopt(table, run, results)}")
@@ -220,4 +230,5 @@ def _show(summary: "Summary", results: Path) -> None:
     print_fitting(summary.table.title, short_columns(summary), [short_cells(summary, row) for row in summary.rows])
     if said := best(summary):
         typer.echo(said)
-    typer.echo(f"page: {page} and {text.name}; results: {results / summary.table.name}.jsonl")
+    file = results / f"{summary.table.name}.jsonl"
+    typer.echo(f"page: {page} and {text.name}; results: {file if file.is_file() else results}")

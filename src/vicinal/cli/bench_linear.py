@@ -34,6 +34,7 @@ def bench_linear(
     Args:
         others: tables that were named beside this one.
         foreign: options that came, but that only tables of trained rows have.
+        rows: methods, and with ``seeds``, how many splits, what is measured now; the pages are of the whole table.
     """
     from vicinal.bench.linear_page import check_markers, write_into, write_pages
     from vicinal.bench.linear_plan import FULL, QUICK
@@ -42,10 +43,8 @@ def bench_linear(
     from vicinal.data.location import data_root
     from vicinal.training.console import Console
 
-    _check(others, foreign, rows, seeds, page_only)
     plan, console = QUICK if quick else FULL, Console()
-    if seeds is not None:
-        plan = replace(plan, splits=seeds, command=f"{plan.command} --seeds {seeds}")
+    _check(plan, others, foreign, rows, seeds, page_only)
     path = results_file(plan, results)
     if into is not None:
         check_markers(into, plan)
@@ -56,7 +55,14 @@ def bench_linear(
         slots = (os.cpu_count() or 1) if jobs is None else jobs
         try:
             outcome = run(
-                plan, methods, data=folder, folder=results, runs=runs, slots=slots, console=console, minutes=minutes
+                plan if seeds is None else replace(plan, splits=seeds),
+                methods,
+                data=folder,
+                folder=results,
+                runs=runs,
+                slots=slots,
+                console=console,
+                minutes=minutes,
             )
         except KeyboardInterrupt:
             text, _ = write_pages(read(path)[0], plan, results)
@@ -79,7 +85,12 @@ def bench_linear(
 
 
 def _check(
-    others: Collection[str], foreign: Sequence[str], rows: Sequence[str], seeds: int | None, page_only: bool
+    plan: "Plan",
+    others: Collection[str],
+    foreign: Sequence[str],
+    rows: Sequence[str],
+    seeds: int | None,
+    page_only: bool,
 ) -> None:
     """Refuse what this table cannot be asked for."""
     from vicinal.bench.linear_contestants import METHODS
@@ -96,10 +107,13 @@ def _check(
             f"{NAME} tunes every method by cross-validation within each split and finds its units again by set, split "
             f"and method, but {', '.join(foreign)} came, which tables of trained rows have. Leave it out."
         )
-    if rows and page_only:
-        raise ConfigError("--rows limits what is run, but --page runs nothing. Leave one of them out.")
-    if seeds is not None and seeds < 1:
-        raise ConfigError(f"{NAME} needs a split, but --seeds {seeds} came.")
+    if page_only and (rows or seeds is not None):
+        limit = "--rows" if rows else "--seeds"
+        raise ConfigError(f"{limit} limits what is run, but --page runs nothing. Leave one of them out.")
+    if seeds is not None and not 1 <= seeds <= plan.splits:
+        raise ConfigError(
+            f"{plan.name} has splits 0 to {plan.splits - 1}, so 1 to {plan.splits} --seeds, but {seeds} came."
+        )
     for name in rows:
         if name not in METHODS:
             raise ConfigError(f"in {NAME}: " + unknown("row", name, METHODS))
