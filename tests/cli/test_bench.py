@@ -228,7 +228,8 @@ def test_tuning_walks_through_its_folds(small, vicinal, tmp_path):
 
 def test_a_table_whose_trials_are_missing_is_not_tested(vicinal, tmp_path):
     code, _, err = vicinal("bench", "glyphs", "--trials", "2", "--minutes", "0", "--results", "results")
-    assert code == 1 and "trials 2, rows 4, on 4 folds" in err and "32 were not started" in err and "Nothing is tested" in err
+    assert code == 1 and "trials 2, rows 4, on 4 folds" in err
+    assert "32 were not started" in err and "Nothing is tested" in err
     assert not (tmp_path / "results").exists()
 
 
