@@ -85,7 +85,7 @@ def test_the_page_fits_every_width_in_both_colour_schemes(visit, reported, width
     background = page.evaluate("getComputedStyle(document.body).backgroundColor")
     bright = sum(map(int, re.findall(r"\d+", background))) > 3 * 128
     assert bright == (scheme == "light")
-    assert page.locator("figure.chart svg polyline").count() >= 10
+    until(page, "document.querySelectorAll('figure.chart svg polyline').length >= 10")
 
 
 def test_names_run_nothing_even_without_the_content_policy(visit, reported, tmp_path):
@@ -174,12 +174,13 @@ def test_a_legend_hides_and_shows_its_line(visit, reported):
     page = visit(reported.page)
     chart = page.locator("[data-chart='scalar-hardness']")
     button = chart.get_by_role("button", name="pull")
-    assert chart.locator("polyline").count() == 2
+    lines = "document.querySelectorAll(\"[data-chart='scalar-hardness'] polyline\").length"  # drawn frame by frame
+    until(page, lines, 2)
     button.click()
-    assert chart.locator("polyline").count() == 1
+    until(page, lines, 1)
     assert button.get_attribute("aria-pressed") == "false"
     button.click()
-    assert chart.locator("polyline").count() == 2
+    until(page, lines, 2)
 
 
 def test_reports_of_unfinished_runs_and_of_feature_arrays_open_cleanly(visit, reported_interrupted, reported_features):
