@@ -32,8 +32,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from measuring import ROOT, end_last_line, hardware, lines_of, resident, verdict, versions, write_between
+from measuring import ROOT, hardware, resident, verdict, write_between
+from vicinal.bench import results
 from vicinal.bench.linear_peers import PEER_VERSION, accept_old_names
+from vicinal.bench.linear_run import versions
 from vicinal.bench.linear_sets import load, split
 
 DOCUMENT, RESULTS = ROOT / "docs" / "anml_linear.md", ROOT / "benchmarks" / "results" / "linear.jsonl"
@@ -124,7 +126,7 @@ def units(options: argparse.Namespace) -> list[tuple[str, int, str]]:
 
 def kept(path: Path) -> dict[tuple[str, int, str], dict]:
     """The last line of each fit."""
-    return {(line["set"], line["split"], line["contestant"]): line for line in lines_of(path)}
+    return {(line["set"], line["split"], line["contestant"]): line for line in results.read(path)[0]}
 
 
 def work(options: argparse.Namespace) -> None:
@@ -134,7 +136,6 @@ def work(options: argparse.Namespace) -> None:
         sys.exit(f"{options.results} was measured on {elsewhere.pop()}, but this is {place}, and times of two machines "
                  f"do not compare. Name other sets, or give another file as --results.")  # fmt: skip
     missing = [one for one in units(options) if one not in there or stopped_before(there[one], options.cap)]
-    end_last_line(options.results)
     pool = ThreadPoolExecutor(options.together)  # each thread waits for one process
     try:
         running = {pool.submit(in_own_process, *one, options): one for one in missing}
@@ -147,8 +148,7 @@ def work(options: argparse.Namespace) -> None:
             line = {"set": name, "split": number, "contestant": contestant, **found, "cap": options.cap}
             line |= {"threads": options.threads, "together": options.together}
             line |= {"load": round(os.getloadavg()[0], 1), "where": place, "versions": packages}
-            with options.results.open("a") as file:
-                file.write(json.dumps(line) + "\n")
+            results.append(options.results, line)
             print(line, flush=True)
     finally:
         pool.shutdown(cancel_futures=True)

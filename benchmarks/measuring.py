@@ -1,13 +1,11 @@
 """What the benchmarks share: times taken alternately, memory in fresh processes, and where a table came from."""
 
-import json
 import os
 import platform
 import statistics
 import subprocess
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -75,36 +73,6 @@ def hardware() -> str:
 def commit() -> str:
     command = ["git", "describe", "--always", "--dirty"]
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT).stdout.strip() or "unknown"
-
-
-def versions() -> str:
-    """What the lines of a results file are measured with."""
-    from importlib.metadata import version
-
-    try:
-        made_by = commit()
-    except FileNotFoundError:  # no git on this machine
-        made_by = "unknown"
-    packages = ("numpy", "scipy", "scikit-learn")
-    return ", ".join([f"commit {made_by}", *(f"{package} {version(package)}" for package in packages)])
-
-
-def lines_of(path: Path) -> list[dict]:
-    """Lines of a results file; one that was cut off in the middle does not count."""
-    found = []
-    for line in path.read_text().splitlines() if path.exists() else []:
-        with suppress(json.JSONDecodeError):
-            found.append(json.loads(line))
-    return found
-
-
-def end_last_line(path: Path) -> None:
-    """Make a results file ready to be added to: a line that was cut off must not swallow the next one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+") as file:
-        file.seek(0)
-        if not (file.read() or "\n").endswith("\n"):
-            file.write("\n")
 
 
 def verdict(met: bool) -> str:

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from vicinal.bench.excerpt import check_markers, markers
 from vicinal.bench.linear_contestants import OWN
-from vicinal.bench.linear_page import FLATTERS, check_markers, markdown, markers, tables, write_into, write_pages
+from vicinal.bench.linear_page import FLATTERS, markdown, tables, write_into, write_pages
 from vicinal.bench.linear_plan import FULL, QUICK
 from vicinal.bench.results import read
 from vicinal.errors import DataError
@@ -49,19 +50,19 @@ def test_a_page_of_nothing_says_so():
 
 def test_only_what_is_between_the_markers_changes(lines, tmp_path):
     document = tmp_path / "document.md"
-    document.write_text("before\n" + "\nold\n".join(markers(PLAN)) + "\nafter\n")
+    document.write_text("before\n" + "\nold\n".join(markers(PLAN.name)) + "\nafter\n")
     write_into(document, lines, PLAN)
-    shown = f"<!-- tabular:start -->\n{tables(lines, PLAN)}\n<!-- tabular:end -->"
+    shown = f"<!-- bench:anml_linear:start -->\n{tables(lines, PLAN)}\n<!-- bench:anml_linear:end -->"
     assert document.read_text() == f"before\n{shown}\nafter\n"
     document.write_text("before\n")
-    with pytest.raises(DataError, match=r"one place for table 'anml_linear'(?s:.)*<!-- tabular:start -->"):
-        check_markers(document, PLAN)
+    with pytest.raises(DataError, match=r"one place for table 'anml_linear'(?s:.)*<!-- bench:anml_linear:start -->"):
+        check_markers(document, [PLAN.name])
 
 
 @pytest.mark.parametrize("plan", [FULL, QUICK], ids=lambda plan: plan.name)
 def test_the_document_shows_what_was_recorded(plan):
     """After new results: ``vicinal bench anml_linear --page --into docs/anml_linear.md``, the same with ``--quick``."""
     lines, notes = read(ROOT / "benchmarks" / "results" / f"{plan.kept}.jsonl")
-    start, end = markers(plan)
+    start, end = markers(plan.name)
     assert not notes
     assert f"{start}\n{tables(lines, plan)}\n{end}" in (ROOT / "docs" / "anml_linear.md").read_text()

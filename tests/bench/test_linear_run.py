@@ -150,13 +150,20 @@ def test_what_cannot_work_is_refused_before_a_process_starts(start, tmp_path):
     with pytest.raises(ConfigError, match="--jobs 0"):
         start(slots=0)
     with pytest.raises(DataError, match=r"of their files are not there \(glass.csv.gz, solar_flare.csv.gz, ecoli"):
-        check_data(QUICK, tmp_path)
+        check_data(QUICK.sets, tmp_path)
     with pytest.raises(DataError, match="VICINAL_DATA"):
         start(plan=QUICK)
     (tmp_path / "wine.csv.gz").write_bytes(b"")
     with pytest.raises(DataError, match=r"wine\.csv\.gz is to hold a set"):
         start()
     assert Fake.all == []
+
+
+def test_a_set_that_is_measured_is_not_read_again(start, tmp_path):
+    assert start().left == 0
+    for name in PLAN.sets:
+        (tmp_path / f"{name}.csv.gz").unlink()
+    assert start().left == 0
 
 
 def test_lines_name_code_and_packages(monkeypatch):

@@ -66,6 +66,7 @@ def test_no_more_run_at_a_time_than_asked_for_and_each_is_kept_as_it_ends(linear
 
     monkeypatch.setattr(linear, "in_own_process", fit)
     options.together = 3
+    options.results.touch()
     linear.work(options)
     assert most == 3 and kept[-1] > 10
     lines = [json.loads(line) for line in options.results.read_text().splitlines()]
@@ -101,6 +102,17 @@ def test_times_of_another_machine_are_not_added_to(linear, options, monkeypatch)
     monkeypatch.setattr(linear, "machine", lambda: "another")
     with pytest.raises(SystemExit, match=r"measured on a machine, but this is another.*--results"):
         linear.work(options)
+
+
+def test_another_machine_may_measure_another_set(linear, options, monkeypatch):
+    monkeypatch.setattr(linear, "in_own_process", lambda *_: {"seconds": 1.0, "cpu": 1.0})
+    options.sets = ["isolet1"]
+    linear.work(options)
+    monkeypatch.setattr(linear, "machine", lambda: "another")
+    options.sets = ["usps"]
+    linear.work(options)
+    found = {line["set"]: line["where"] for line in linear.kept(options.results).values()}
+    assert found["isolet1"] == "a machine" and found["usps"] == "another"
 
 
 def test_the_table_names_the_cap_and_takes_a_stopped_fit_for_a_bound(linear):

@@ -93,7 +93,7 @@ def test_seeds_limit_what_is_run_and_not_what_the_pages_show(vicinal, run, tmp_p
         (tmp_path / place).mkdir()
         shutil.copy(RESULTS / "tabular.jsonl", tmp_path / place)
         document = tmp_path / place / "document.md"
-        document.write_text("<!-- tabular:start -->\n<!-- tabular:end -->\n")
+        document.write_text("<!-- bench:anml_linear:start -->\n<!-- bench:anml_linear:end -->\n")
         code, out, _ = vicinal("bench", "anml_linear", *seeds, "--results", place, "--into", str(document))
         files = [document, *(tmp_path / place / f"anml_linear.{kind}" for kind in ("md", "html"))]
         pages.append([out.split("page:")[0], *(file.read_text() for file in files)])
@@ -126,7 +126,7 @@ def test_what_is_missing_is_said_and_a_failure_is_exit_1(vicinal, run):
 def test_the_page_of_what_was_recorded_goes_into_a_document(more, name, kept, vicinal, tmp_path):
     shutil.copy(RESULTS / f"{kept}.jsonl", tmp_path)
     document = tmp_path / "document.md"
-    document.write_text(f"<!-- {kept}:start -->\n<!-- {kept}:end -->\n")
+    document.write_text(f"<!-- bench:{name}:start -->\n<!-- bench:{name}:end -->\n")
     code, out, _ = vicinal("bench", "anml_linear", "--page", *more, "--results", ".", "--into", "document.md")
     assert code == 0 and f"written into document.md: {name}" in out and "*: the best of its row" in out
     assert "| vehicle | " in document.read_text() and "best or not significantly below the best" in document.read_text()

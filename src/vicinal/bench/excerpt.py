@@ -24,7 +24,7 @@ def check_markers(document: Path, names: Iterable[str]) -> None:
     """Refuse a document that has no place for a table, before the tables are made."""
     text = read_document(document)
     for name in names:
-        place(text, name, markers(name), document)
+        place(text, name, document)
 
 
 def write_into(document: Path, summaries: Sequence[Summary], folder: Path) -> None:
@@ -37,7 +37,7 @@ def write_into(document: Path, summaries: Sequence[Summary], folder: Path) -> No
     for summary in summaries:
         name = summary.table.name
         page, picture = (_link(folder / f"{name}{suffix}", document) for suffix in (".md", ".png"))
-        start, end = place(text, name, markers(name), document)
+        start, end = place(text, name, document)
         text = f"{text[:start]}\n{excerpt(summary, page=page, picture=picture)}{text[end:]}"
     write_text(document, text)
 
@@ -74,9 +74,9 @@ def read_document(document: Path) -> str:
     return document.read_bytes().decode()  # as bytes: line endings stay what they are
 
 
-def place(text: str, name: str, between: tuple[str, str], document: Path) -> tuple[int, int]:
+def place(text: str, name: str, document: Path) -> tuple[int, int]:
     """From the end of the first marker to the beginning of the second; each stands alone on its line, once."""
-    first, last = between
+    first, last = markers(name)
     starts, ends = (
         list(re.finditer(rf"^{re.escape(line)}(?=[ \t]*\r?$)", text, re.MULTILINE)) for line in (first, last)
     )

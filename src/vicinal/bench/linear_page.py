@@ -98,20 +98,10 @@ def origins(lines: Sequence[Line]) -> list[str]:
     return [f"{count} units: {versions}" for versions, count in made.most_common()] or ["Nothing has run yet."]
 
 
-def markers(plan: Plan) -> tuple[str, str]:
-    """The lines between which a document shows both tables."""
-    return f"<!-- {plan.kept}:start -->", f"<!-- {plan.kept}:end -->"
-
-
-def check_markers(document: Path, plan: Plan) -> None:
-    """Refuse a document that has no place for the tables, before they are made."""
-    place(read_document(document), plan.name, markers(plan), document)
-
-
 def write_into(document: Path, lines: Sequence[Line], plan: Plan) -> None:
     """Write both tables between their markers; the rest of the document stays byte for byte."""
     text = read_document(document)
-    start, end = place(text, plan.name, markers(plan), document)
+    start, end = place(text, plan.name, document)
     write_text(document, f"{text[:start]}\n{tables(lines, plan)}\n{text[end:]}")
 
 

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, TransformerMixin
@@ -12,36 +12,37 @@ PEER_VERSION = "0.7.0"
 _INSTALL = f"pip install --no-deps metric-learn=={PEER_VERSION}"
 
 
-class LMNN(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class _Peer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """A method of metric-learn as an estimator that can be copied and sent to processes of a search."""
+
+    theirs: ClassVar[str]
+
+    def fit(self, X: npt.ArrayLike, y: npt.ArrayLike) -> "_Peer":
+        self.fitted_ = _peer(self.theirs)(**self.get_params(), random_state=0).fit(X, y)
+        self.n_iter_ = self.fitted_.n_iter_
+        return self
+
+    def transform(self, X: npt.ArrayLike) -> npt.NDArray[Any]:
+        found: npt.NDArray[Any] = self.fitted_.transform(X)
+        return found
+
+
+class LMNN(_Peer):
     """Large-margin nearest neighbours (Weinberger and Saul 2009) as metric-learn computes it."""
+
+    theirs = "LMNN"
 
     def __init__(self, regularization: float = 0.5, n_neighbors: int = 3, max_iter: int = 1000) -> None:
         self.regularization, self.n_neighbors, self.max_iter = regularization, n_neighbors, max_iter
 
-    def fit(self, X: npt.ArrayLike, y: npt.ArrayLike) -> "LMNN":
-        self.fitted_ = _peer("LMNN")(**self.get_params(), random_state=0).fit(X, y)
-        self.n_iter_ = self.fitted_.n_iter_
-        return self
 
-    def transform(self, X: npt.ArrayLike) -> npt.NDArray[Any]:
-        found: npt.NDArray[Any] = self.fitted_.transform(X)
-        return found
-
-
-class ITML(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class ITML(_Peer):
     """Information-theoretic metric learning (Davis et al. 2007) as metric-learn computes it, from labels."""
+
+    theirs = "ITML_Supervised"
 
     def __init__(self, gamma: float = 1.0, max_iter: int = 1000) -> None:
         self.gamma, self.max_iter = gamma, max_iter
-
-    def fit(self, X: npt.ArrayLike, y: npt.ArrayLike) -> "ITML":
-        self.fitted_ = _peer("ITML_Supervised")(**self.get_params(), random_state=0).fit(X, y)
-        self.n_iter_ = self.fitted_.n_iter_
-        return self
-
-    def transform(self, X: npt.ArrayLike) -> npt.NDArray[Any]:
-        found: npt.NDArray[Any] = self.fitted_.transform(X)
-        return found
 
 
 def lacking() -> str:

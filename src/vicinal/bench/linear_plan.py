@@ -40,7 +40,7 @@ class Plan:
     Attributes:
         name: of the pages.
         command: that makes it.
-        kept: the name of its results file, and of its markers in a document.
+        kept: the name of its results file.
     """
 
     name: str

@@ -1,27 +1,11 @@
 """ANML's Table 2 as the paper prints it, for the methods that are measured here; a set's name is that of its file."""
 
-from collections.abc import Mapping
-
-_METHODS = "rvml gmml nca lmnn itml pnca lanml+ lanml-"
-
-
-def _printed(columns: str, text: str) -> dict[str, dict[str, str]]:
-    """Lines ``set: numbers`` under the names of their methods, in per cent and with the decimals that are printed.
-
-    >>> _printed("nca pnca", "iris: 95.76 98.87")
-    {'iris': {'nca': '95.76', 'pnca': '98.87'}}
-    """
-    found = {}
-    for line in text.strip().splitlines():
-        name, _, numbers = line.strip().partition(": ")
-        found[name] = dict(zip(columns.split(), numbers.split(), strict=True))
-    return found
-
+from vicinal.bench.published import printed
 
 # Song et al., TPAMI 2022, Table 2: means of 30 splits, best k in 1 .. 40 on the test part. It has neither plain
 # neighbours nor LDA; LDML, SCML and BoostMetric, which it also has, are not measured here.
-PRINTED: Mapping[str, Mapping[str, str]] = _printed(
-    _METHODS,
+PRINTED = printed(
+    "rvml gmml nca lmnn itml pnca lanml+ lanml-",
     """
     iris: 96.11 97.47 95.76 96.11 96.67 98.87 99.89 99.79
     wine: 90.12 86.32 87.63 89.14 89.32 92.27 97.15 98.15

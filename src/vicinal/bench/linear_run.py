@@ -4,7 +4,7 @@ import math
 import select
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -40,15 +40,15 @@ def missing(plan: Plan, methods: Sequence[str], lines: Iterable[Line]) -> list[U
     return [unit for unit in plan.units(methods) if unit.key not in done]
 
 
-def check_data(plan: Plan, data: Path) -> None:
+def check_data(sets: Collection[str], data: Path) -> None:
     """Refuse a folder that lacks sets or has one that cannot be read, before any process starts."""
-    if lacking := [file_of(name, data).name for name in plan.sets if not file_of(name, data).is_file()]:
+    if lacking := [file_of(name, data).name for name in sets if not file_of(name, data).is_file()]:
         raise DataError(
-            f"the {len(plan.sets)} sets of this table were to be read from {data}, but {len(lacking)} of their files "
-            f"are not there ({', '.join(lacking[:3])}{', ...' * (len(lacking) > 3)}). Name the folder that holds "
+            f"{len(sets)} sets of this table were to be read from {data}, but {len(lacking)} of their files are not "
+            f"there ({', '.join(lacking[:3])}{', ...' * (len(lacking) > 3)}). Name the folder that holds "
             f"`{data.name}` by --data, or by VICINAL_DATA."
         )
-    for name in plan.sets:
+    for name in sets:
         read(file_of(name, data))
 
 
@@ -74,11 +74,12 @@ def run(
     """
     if slots < 1:
         raise ConfigError(f"at least 1 unit is measured at a time, but --jobs {slots} came.")
-    check_data(plan, data)
     end = math.inf if minutes is None else time.monotonic() + 60 * minutes
     path, asked = results_file(plan, folder), len(list(plan.units(methods)))
     with alone_in(runs / plan.name):
         waiting = deque(missing(plan, methods, results.read(path)[0]))
+        wanted = {unit.set for unit in waiting}
+        check_data([name for name in plan.sets if name in wanted], data)
         before = asked - len(waiting)
         console.line(f"{len(waiting)} units to measure, {before} done before")
         crew, outcome = _Crew(data, slots), Outcome(len(waiting))

@@ -112,9 +112,12 @@ def reading(lines: Iterable[Line], plan: Plan, by: By) -> Reading:
             cells.append(Cell(values, method in ties, 0 < len(values) < most))
         splits = str(most) if most >= plan.splits else f"{most} of {plan.splits}"
         complete = all(len(there.get(m, ())) >= plan.splits for m in OWN)
-        printed = tuple(PRINTED[name].get(m, "") for m in methods) if by == "oracle" else ()
-        rows.append(Row(name, splits, tuple(cells), complete, printed))
+        rows.append(Row(name, splits, tuple(cells), complete, _printed(name, methods) if by == "oracle" else ()))
     return Reading(methods, tuple(rows), tuple(_sentences(among_best, verdicts)))
+
+
+def _printed(name: str, methods: Iterable[str]) -> tuple[str, ...]:
+    return tuple(f"{100 * PRINTED[name][method]:.2f}" if method in PRINTED[name] else "" for method in methods)
 
 
 def difference(ours: Mapping[int, Line], theirs: Mapping[int, Line], by: By) -> str:

@@ -6,10 +6,10 @@ Scores = Mapping[str, float]
 ByData = Mapping[str, Mapping[str, Scores]]
 
 
-def _printed(columns: str, text: str) -> dict[str, Scores]:
+def printed(columns: str, text: str) -> dict[str, Scores]:
     """Lines ``name: numbers`` under the names of their columns, in per cent; ``-`` is not printed in the paper.
 
-    >>> _printed("nmi recall@1", "Triplet: 49.8 35.9\\nClustering: 59.2 -")
+    >>> printed("nmi recall@1", "Triplet: 49.8 35.9\\nClustering: 59.2 -")
     {'Triplet': {'nmi': 0.498, 'recall@1': 0.359}, 'Clustering': {'nmi': 0.592}}
     """
     names, found = columns.split(), dict[str, Scores]()
@@ -32,7 +32,7 @@ _TO_1000 = "recall@1 recall@10 recall@100 recall@1000"
 
 # Zheng et al., CVPR 2019, Tables 1 to 3.
 HDML: ByData = {
-    "cub": _printed(
+    "cub": printed(
         _EIGHT,
         """
         contrastive: 47.2 12.5 27.2 36.3 49.8 62.1
@@ -44,7 +44,7 @@ HDML: ByData = {
         HDML (N-pair): 62.6 31.6 53.7 65.7 76.7 85.7
         """,
     ),
-    "cars": _printed(
+    "cars": printed(
         _EIGHT,
         """
         contrastive: 42.3 10.5 27.6 38.3 51.0 63.9
@@ -56,7 +56,7 @@ HDML: ByData = {
         HDML (N-pair): 69.7 41.6 79.1 87.1 92.1 95.5
         """,
     ),
-    "sop": _printed(
+    "sop": printed(
         _HUNDRED,
         """
         contrastive: 82.4 10.1 37.5 53.9 71.0
@@ -72,7 +72,7 @@ HDML: ByData = {
 
 # Zheng, Lu and Zhou, CVPR 2020: CUB from Tables 1, 2 (training), 3 and 6, Cars196 from 4 and 7, SOP from 5 and 8.
 ALA: ByData = {
-    "cub": _printed(
+    "cub": printed(
         _EIGHT,
         """
         random triplet: 48.3 14.5 34.7 47.0 58.3 -
@@ -87,7 +87,7 @@ ALA: ByData = {
         margin + ALA: 66.3 35.1 61.6 73.9 83.1 89.7
         """,
     ),
-    "cars": _printed(
+    "cars": printed(
         _EIGHT,
         """
         semi-hard triplet: 55.7 22.4 53.2 65.4 74.3 83.6
@@ -100,7 +100,7 @@ ALA: ByData = {
         margin + ALA: 68.5 38.4 80.5 87.9 92.8 95.9
         """,
     ),
-    "sop": _printed(
+    "sop": printed(
         _HUNDRED,
         """
         semi-hard triplet: 86.7 22.1 57.8 75.3 88.1
@@ -120,14 +120,14 @@ triplet + ALA: 79.3 56.1 66.5 74.3 81.0
 """
 ALA_TRAINING = {  # Table 2
     name: {f"train {metric}": value for metric, value in scores.items()}
-    for name, scores in _printed("nmi f1 recall@1 recall@2 recall@4", _TRAINING).items()
+    for name, scores in printed("nmi f1 recall@1 recall@2 recall@4", _TRAINING).items()
 }
 
 # Song et al., TPAMI 2022: Table 3 for the losses that it improves, Tables 4 to 6 for the rest. Of DANML on CUB the two
 # tables print different numbers from R@4 on (Table 3: 88.2, 93.4); Table 4's are here.
 ANML: ByData = {
     "cub": {
-        **_printed(
+        **printed(
             "recall@1 recall@2 recall@4 recall@8",
             """
             lifted: 45.4 58.4 69.5 79.5
@@ -140,7 +140,7 @@ ANML: ByData = {
             circle: 66.7 77.4 86.2 91.2
             """,
         ),
-        **_printed(
+        **printed(
             _TO_32,
             """
             multi-similarity: 65.7 77.0 86.3 91.2 95.0 97.3
@@ -148,7 +148,7 @@ ANML: ByData = {
             """,
         ),
     },
-    "cars": _printed(
+    "cars": printed(
         _TO_32,
         """
         Proxy-NCA: 73.2 82.4 86.4 87.8 - -
@@ -157,14 +157,14 @@ ANML: ByData = {
         DANML: 85.6 92.1 94.1 97.7 98.1 99.3
         """,
     ),
-    "inshop": _printed(
+    "inshop": printed(
         _TO_50,
         """
         multi-similarity: 89.7 97.9 98.5 98.8 99.1 99.2
         DANML: 90.1 98.2 98.9 99.0 99.3 99.4
         """,
     ),
-    "sop": _printed(
+    "sop": printed(
         _TO_1000,
         """
         Proxy-NCA: 73.7 - - -
@@ -176,8 +176,8 @@ ANML: ByData = {
 }
 # HTL as Song et al. 2022 quote it, Tables 4 to 6; the survey prints none for LoOp.
 HTL: ByData = {
-    "cub": _printed(_TO_32, "HTL: 57.1 68.8 78.7 86.5 92.5 95.5"),
-    "cars": _printed(_TO_32, "HTL: 81.4 88.0 92.7 95.7 97.4 99.0"),
-    "inshop": _printed(_TO_50, "HTL: 80.9 94.3 95.8 97.2 97.4 97.8"),
-    "sop": _printed(_TO_1000, "HTL: 74.8 88.3 94.8 98.4"),
+    "cub": printed(_TO_32, "HTL: 57.1 68.8 78.7 86.5 92.5 95.5"),
+    "cars": printed(_TO_32, "HTL: 81.4 88.0 92.7 95.7 97.4 99.0"),
+    "inshop": printed(_TO_50, "HTL: 80.9 94.3 95.8 97.2 97.4 97.8"),
+    "sop": printed(_TO_1000, "HTL: 74.8 88.3 94.8 98.4"),
 }

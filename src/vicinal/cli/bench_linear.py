@@ -36,7 +36,8 @@ def bench_linear(
         foreign: options that came, but that only tables of trained rows have.
         rows: methods, and with ``seeds``, how many splits, what is measured now; the pages are of the whole table.
     """
-    from vicinal.bench.linear_page import check_markers, write_into, write_pages
+    from vicinal.bench.excerpt import check_markers
+    from vicinal.bench.linear_page import write_into, write_pages
     from vicinal.bench.linear_plan import FULL, QUICK
     from vicinal.bench.linear_run import results_file, run
     from vicinal.bench.results import read
@@ -47,7 +48,7 @@ def bench_linear(
     _check(plan, others, foreign, rows, seeds, page_only)
     path = results_file(plan, results)
     if into is not None:
-        check_markers(into, plan)
+        check_markers(into, [plan.name])
     failed = False
     if not page_only:
         methods = _methods(rows, console)
