@@ -19,12 +19,12 @@ from collections.abc import Callable
 import torch
 
 from measuring import commit, verdict
-from vicinal.assessment import Assessing, EpisodeLoss, LSTMAssessor, TripletScoring, meta_gradient
+from vicinal.assessment import ALAConfig, EpisodeLoss, LSTMAssessor, TripletScoring, meta_gradient
 from vicinal.data.records import Batch
 from vicinal.losses import TripletLoss
-from vicinal.methods.ala import ALA
-from vicinal.methods.optimisation import Optimisation
-from vicinal.methods.plain import Plain
+from vicinal.methods.ala import ALATraining
+from vicinal.methods.optimizer import OptimizerConfig
+from vicinal.methods.plain import PlainTraining
 from vicinal.models import Embedder, GoogLeNet
 from vicinal.sampling import EpisodeSampler
 
@@ -33,24 +33,26 @@ ROUTES = ("forward", "difference", "double_backward")
 CHANGES = (None, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)  # of embeddings across half a difference; None is the rule
 
 
-def build(kind: str, device: torch.device, options: argparse.Namespace) -> Plain | ALA:
+def build(kind: str, device: torch.device, options: argparse.Namespace) -> PlainTraining | ALATraining:
     """A contestant: ``plain``, or ``once`` / ``recomputed`` and a route."""
     torch.manual_seed(0)
     embedder = Embedder(GoogLeNet(freeze_norm=True), 512)
     classes = torch.arange(60).repeat_interleave(2).numpy()
     sampler = EpisodeSampler(classes, seed=0)
     scoring = TripletScoring(TripletLoss(margin=1.0, squared=False, normalize=False))
-    optimisation = Optimisation(learning_rate=1e-4, head_factor=10.0)
+    optimisation = OptimizerConfig(learning_rate=1e-4, head_factor=10.0)
     if kind == "plain":
         loss = EpisodeLoss(scoring, training_rows=sampler.training_rows)
-        method = Plain.optimised(embedder, loss, sampler, optimisation, epochs=1000)
+        method = PlainTraining.from_config(embedder, loss, sampler, optimisation, steps=1000 * len(sampler))
     else:
         reading, route = kind.split(", ")
-        settings = Assessing(
+        settings = ALAConfig(
             recompute=reading == "recomputed", route=route, compiled=options.compile and route == "forward"
         )
         assessor = LSTMAssessor(3 * 512)
-        method = ALA.optimised(embedder, scoring, assessor, sampler, optimisation, settings, epochs=1000)
+        method = ALATraining.from_config(
+            embedder, scoring, assessor, sampler, optimisation, settings, steps=1000 * len(sampler)
+        )
     method.to(device)
     embedder.to(memory_format=torch.channels_last)
     embedder.train()
@@ -74,7 +76,7 @@ def seconds(step: Callable[[], object], device: torch.device) -> float:
     return time.perf_counter() - began
 
 
-def peak(method: Plain | ALA, batch: Batch) -> float:
+def peak(method: PlainTraining | ALATraining, batch: Batch) -> float:
     """GiB that a step needs above what was allocated before it; unrecorded, for a recording holds its own for good."""
     method.embedder.recorded = False
     torch.cuda.synchronize()

@@ -20,11 +20,11 @@ import torch
 from measuring import commit, verdict
 from vicinal.data.records import Batch
 from vicinal.losses.loss import Loss
-from vicinal.methods.hdml import HDML
-from vicinal.methods.optimisation import Optimisation
-from vicinal.methods.plain import Plain
+from vicinal.methods.hdml import HDMLTraining
+from vicinal.methods.optimizer import OptimizerConfig
+from vicinal.methods.plain import PlainTraining
 from vicinal.models import EfficientNetLite, Embedder, GoogLeNet
-from vicinal.synthesis import Hardness, published_n_pair, published_triplet
+from vicinal.synthesis import HDMLConfig, published_n_pair, published_triplet
 
 DIM, CLASSES = 512, 100
 BACKBONES: dict[str, Callable[[], torch.nn.Module]] = {
@@ -56,17 +56,17 @@ def labels_for(name: str, batch: int) -> torch.Tensor:
     return torch.cat([torch.arange(third), torch.arange(third), third + torch.arange(third)])
 
 
-def methods(backbone: str, loss: str, device: torch.device, settings: Hardness) -> tuple[Plain, HDML]:
-    optimisation = Optimisation(learning_rate=1e-5, head_factor=10.0)
+def methods(backbone: str, loss: str, device: torch.device, settings: HDMLConfig) -> tuple[PlainTraining, HDMLTraining]:
+    optimisation = OptimizerConfig(learning_rate=1e-5, head_factor=10.0)
     made = []
-    for kind in (Plain, HDML):
+    for kind in (PlainTraining, HDMLTraining):
         torch.manual_seed(0)
         embedder = Embedder(BACKBONES[backbone](), DIM)
         given = (embedder, LOSSES[loss][0](), NoSampler(), optimisation)
-        if kind is Plain:
-            made.append(Plain.optimised(*given, epochs=1))
+        if kind is PlainTraining:
+            made.append(PlainTraining.from_config(*given, steps=1000))
         else:
-            made.append(HDML.optimised(*given, settings, labels=np.arange(CLASSES), epochs=1))
+            made.append(HDMLTraining.from_config(*given, settings, labels=np.arange(CLASSES), steps=1000))
         made[-1].to(device)
         if device.type == "cuda":  # as the trainer has it
             embedder.to(memory_format=torch.channels_last)
@@ -75,7 +75,7 @@ def methods(backbone: str, loss: str, device: torch.device, settings: Hardness) 
     return made[0], made[1]
 
 
-def seconds(method: Plain | HDML, batch: Batch, device: torch.device) -> float:
+def seconds(method: PlainTraining | HDMLTraining, batch: Batch, device: torch.device) -> float:
     wait = torch.cuda.synchronize if device.type == "cuda" else (lambda: None)
     wait()
     start = time.perf_counter()
@@ -86,7 +86,7 @@ def seconds(method: Plain | HDML, batch: Batch, device: torch.device) -> float:
 
 def compare(backbone: str, loss: str, device: torch.device, size: int, rounds: int, warmup: int) -> str:
     _, rows, bar = LOSSES[loss]
-    plain, hdml = methods(backbone, loss, device, Hardness())
+    plain, hdml = methods(backbone, loss, device, HDMLConfig())
     rng = torch.Generator().manual_seed(0)
     inputs = torch.randn(rows, 3, size, size, generator=rng).to(device, memory_format=torch.channels_last)
     batch = Batch(inputs, labels_for(loss, rows).to(device), torch.arange(rows), largest_class=2)

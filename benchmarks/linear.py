@@ -33,12 +33,16 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from measuring import ROOT, hardware, resident, verdict, write_between
-from vicinal.bench import results
-from vicinal.bench.linear_peers import PEER_VERSION, accept_old_names
-from vicinal.bench.linear_run import versions
-from vicinal.bench.linear_sets import load, split
 
-DOCUMENT, RESULTS = ROOT / "docs" / "anml_linear.md", ROOT / "benchmarks" / "results" / "linear.jsonl"
+sys.path.append(str(ROOT / "experiments" / "anml_linear"))  # its sets and peers
+
+from peers import PEER_VERSION, accept_old_names
+from sets import load, split
+from units import versions
+
+from vicinal.bench import results
+
+DOCUMENT, RESULTS = ROOT / "docs" / "anml_linear.md", ROOT / "experiments" / "results" / "linear.jsonl"
 SETS, CAP, FASTER = ("isolet1", "pendigits", "usps"), 600, 10
 LAST = 999  # LMNN's n_iter_ where its 1,000 steps ran out before it converged
 MEMORY = {9000: 2**30, 20000: 3 * 2**30}

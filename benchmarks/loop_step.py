@@ -21,9 +21,9 @@ import torch
 from measuring import alternate, commit, verdict
 from vicinal.data.records import Batch
 from vicinal.losses import HPHNLoss, LiftedStructureLoss, Loss, MultiSimilarityLoss, TripletLoss
-from vicinal.methods.loop import LoOp
-from vicinal.methods.optimisation import Optimisation
-from vicinal.methods.plain import Plain
+from vicinal.methods.loop import LoOpTraining
+from vicinal.methods.optimizer import OptimizerConfig
+from vicinal.methods.plain import PlainTraining
 from vicinal.models import EfficientNetLite, Embedder, GoogLeNet
 from vicinal.synthesis import OptimalNegatives
 
@@ -53,13 +53,17 @@ class NoSampler:
         return 1000
 
 
-def methods(backbone: str, loss: str, pairing: str, device: torch.device) -> tuple[Plain, LoOp]:
-    optimisation, made = Optimisation(learning_rate=1e-5, head_factor=10.0), []
-    for kind in (Plain, LoOp):
+def methods(backbone: str, loss: str, pairing: str, device: torch.device) -> tuple[PlainTraining, LoOpTraining]:
+    optimisation, made = OptimizerConfig(learning_rate=1e-5, head_factor=10.0), []
+    for kind in (PlainTraining, LoOpTraining):
         torch.manual_seed(0)
         embedder = Embedder(BACKBONES[backbone](), DIM)
-        scored = LOSSES[loss]() if kind is Plain else OptimalNegatives(LOSSES[loss](), pairing=pairing)
-        made.append(kind.optimised(embedder, scored, NoSampler(), optimisation, epochs=1))
+        scored = (
+            LOSSES[loss]()
+            if kind is PlainTraining
+            else OptimalNegatives(LOSSES[loss](), pairing=pairing, overlap="arcs")
+        )
+        made.append(kind.from_config(embedder, scored, NoSampler(), optimisation, steps=1000))
         made[-1].to(device)
         if device.type == "cuda":  # as the trainer has it
             embedder.to(memory_format=torch.channels_last)
@@ -68,7 +72,7 @@ def methods(backbone: str, loss: str, pairing: str, device: torch.device) -> tup
     return made[0], made[1]
 
 
-def seconds(method: Plain | LoOp, batch: Batch, device: torch.device) -> float:
+def seconds(method: PlainTraining | LoOpTraining, batch: Batch, device: torch.device) -> float:
     wait = torch.cuda.synchronize if device.type == "cuda" else (lambda: None)
     wait()
     start = time.perf_counter()
@@ -99,7 +103,7 @@ def loss_alone(rounds: int) -> str:
     torch.set_num_threads(1)
     rows = torch.randn(128, DIM, generator=torch.Generator().manual_seed(0)).requires_grad_()
     labels, plain = torch.arange(64).repeat_interleave(2), TripletLoss(squared=False)
-    loop = OptimalNegatives(plain)
+    loop = OptimalNegatives(plain, overlap="arcs")
     found = alternate(
         lambda: torch.autograd.grad(plain(rows, labels), rows),
         lambda: torch.autograd.grad(loop(rows, labels), rows),

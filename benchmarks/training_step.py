@@ -27,8 +27,8 @@ from vicinal.data.resident import Resident
 from vicinal.data.transforms import ImageTransform
 from vicinal.evaluation.encoder import Encoder
 from vicinal.losses import MultiSimilarityLoss
-from vicinal.methods.optimisation import Optimisation
-from vicinal.methods.plain import Plain
+from vicinal.methods.optimizer import OptimizerConfig
+from vicinal.methods.plain import PlainTraining
 from vicinal.methods.recording import Recorder, Work, differentiate, learnt
 from vicinal.models import EfficientNetLite, Embedder, GoogLeNet
 from vicinal.sampling import PKSampler
@@ -52,7 +52,9 @@ def main() -> None:
         torch.manual_seed(0)
         sampler = PKSampler(records.labels, classes=32, per_class=4, seed=0, batches=1_000)
         embedder = Embedder(backbone(freeze_norm=True), 512)
-        method = Plain.optimised(embedder, MultiSimilarityLoss(), sampler, Optimisation(learning_rate=1e-6), epochs=1)
+        method = PlainTraining.from_config(
+            embedder, MultiSimilarityLoss(), sampler, OptimizerConfig(learning_rate=1e-6), steps=len(sampler)
+        )
         method.to(device)
         embedder.to(memory_format=torch.channels_last)
         compiled, recorded = options.how == "compiled", options.how != "eager"
@@ -62,7 +64,9 @@ def main() -> None:
     print(f"\n{torch.cuda.get_device_name()}, torch {torch.__version__}, {options.how}, commit {commit()}")
 
 
-def row(name: str, method: Plain, records: Records, resident: Resident, transform: ImageTransform, rounds: int) -> str:
+def row(
+    name: str, method: PlainTraining, records: Records, resident: Resident, transform: ImageTransform, rounds: int
+) -> str:
     read = resident.load(records, method.batches(0), transform, seed=0, epoch=0)
     batches = (replace(batch, largest_class=4) for batch in read)
     batch = next(batches)
@@ -88,14 +92,14 @@ def row(name: str, method: Plain, records: Records, resident: Resident, transfor
     return f"| {' | '.join(cells)} |"
 
 
-def bare_work(method: Plain, inputs: Tensor, labels: Tensor) -> Work:
+def bare_work(method: PlainTraining, inputs: Tensor, labels: Tensor) -> Work:
     embedder = method.embedder
     loss = method.loss(embedder.embed(embedder.features(inputs)), labels)
     differentiate(loss, learnt(method.optimizer))
     return Work({"loss": loss.detach()})
 
 
-def bare_step(method: Plain, recorder: Recorder, batch: Batch) -> None:
+def bare_step(method: PlainTraining, recorder: Recorder, batch: Batch) -> None:
     recorder(partial(bare_work, method), batch)
     method.optimizer.step()
 

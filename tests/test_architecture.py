@@ -14,10 +14,11 @@ LAYERS = [
     {"losses", "sampling", "models", "data", "index", "linear"},
     {"synthesis", "assessment", "evaluation", "compat"},
     {"methods"},
-    {"training"},
+    {"config"},
+    {"training", "documentation"},
     {"search"},  # what is done with a finished run
     {"serve", "bench"},
-    {"recipes"},
+    {"api"},
     {"cli"},
     {"__init__", "__main__"},  # the front door: exports lazily what the house holds
 ]

@@ -14,7 +14,7 @@ from vicinal.data.transforms import ImageTransform
 from vicinal.errors import DataError
 from vicinal.evaluation.encoder import Encoder
 from vicinal.losses import BatchAllTripletLoss
-from vicinal.methods.plain import Plain
+from vicinal.methods.plain import PlainTraining
 from vicinal.mining import distance_weighted, semi_hard
 from vicinal.models import Embedder, Identity, SmallConvNet
 from vicinal.parallel import (
@@ -38,10 +38,12 @@ def whole_batch() -> Batch:
     return Batch(torch.randn(8, 5, generator=rng, dtype=torch.float64), torch.arange(8) // 2 % 3, torch.arange(8))
 
 
-def make_method() -> Plain:
+def make_method() -> PlainTraining:
     torch.manual_seed(0)
     embedder = Embedder(Identity(5), 3).double()
-    return Plain(embedder, BatchAllTripletLoss(margin=1.0), None, torch.optim.SGD(embedder.parameters(), lr=0.1))
+    return PlainTraining(
+        embedder, BatchAllTripletLoss(margin=1.0), None, torch.optim.SGD(embedder.parameters(), lr=0.1)
+    )
 
 
 def curved(rows: torch.Tensor) -> torch.Tensor:

@@ -1,72 +1,169 @@
-"""The Python in the README and in the documents runs as printed, and their commands are understood."""
+"""The Python in the README and in the documents runs as printed, their commands compose, their tables are generated."""
 
 import re
 import shlex
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
+from torch import nn
 from typer.main import get_command
 
+from vicinal.bench.table import load_tables
+from vicinal.cli.catalog import KINDS
 from vicinal.cli.main import app
-from vicinal.training.console import Console
-from vicinal.training.explanation import explain
-from vicinal.training.listing import packaged_recipes
-from vicinal.training.overrides import apply
-from vicinal.training.recipe import find_recipe
-from vicinal.training.run import start
+from vicinal.config import FORMER_RECIPES, compose, from_words, presets
+from vicinal.documentation import GENERATED, explanation, renewed
+from vicinal.errors import ConfigError
+from vicinal.methods import Plain
+from vicinal.training import experiment
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-# the loss of adding_a_loss.md runs in the losses' contract suite
+# the loss of adding_a_loss.md also runs in the losses' contract suite
 DOCUMENTS = [
     "README.md",
+    "docs/compose.md",
     "docs/data.md",
     "docs/evaluation.md",
     "docs/losses.md",
     "docs/anml_deep.md",
     "docs/anml_linear.md",
+    "docs/adding_a_loss.md",
+    "docs/adding_a_method.md",
 ]
 
 
+@pytest.fixture
+def beside_data(tmp_path, monkeypatch):
+    """A folder with the ``pictures/`` and ``vectors.npz`` that pages speak of, as the working directory."""
+    rng, labels = np.random.default_rng(0), np.repeat(np.arange(20), 6)
+    for label in range(8):
+        folder = tmp_path / "pictures" / f"class_{label}"
+        folder.mkdir(parents=True)
+        for row in range(4):
+            Image.fromarray(rng.integers(0, 256, (40, 40, 3), dtype=np.uint8)).save(folder / f"{row}.png")
+    features = rng.normal(size=(20, 8))[labels] + rng.normal(size=(len(labels), 8))
+    np.savez(tmp_path / "vectors.npz", features=features.astype(np.float32), labels=labels)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(experiment, "pick_workers", lambda config, records: 0)  # processes cost more than 32 files
+
+
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_the_python_in_a_document_runs(document, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # what they write
+def test_the_python_in_a_document_runs(document, beside_data):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), re.S)
     assert blocks
+    names: dict[str, object] = {"__name__": "document"}  # one page, one program: later blocks may use earlier ones
     for block in blocks:
-        exec(compile(block, document, "exec"), {})  # noqa: S102 - our own text
+        exec(compile(block, document, "exec"), names)  # noqa: S102 - our own text
+
+
+class Net(nn.Module):
+    """The network of one's own that pages speak of as ``mynet:Net``."""
+
+    def __init__(self, width: int = 16) -> None:
+        super().__init__()
+        self.width = width
+
+
+@dataclass(frozen=True)
+class Noise(Plain):
+    """The method of one's own that a page speaks of."""
+
+    noise: float = 0.1
+
+
+TRUSTED = {"mynet:Net": Net, "my_method:Noise": Noise}
+
+
+def commands(text: str) -> list[str]:
+    """The ``vicinal ...`` lines of code blocks, and whole commands inside a sentence."""
+    blocks = re.findall(r"^```\n(.*?)^```", text, re.S | re.M)
+    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    inline = re.findall(r"`(vicinal (?:train|bench|list|explain) [^`]+)`", re.sub(r"```.*?```", "", text, flags=re.S))
+    return [line for line in (*lines, *(" ".join(words.split()) for words in inline)) if line.startswith("vicinal ")]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_commands_on_a_page_are_understood(page):
-    """Each ``vicinal ...`` line of a code block, without running it: command, options, recipe and settings."""
-    blocks = re.findall(r"^```\n(.*?)^```", page.read_text(), re.S | re.M)
-    whole = [block.replace("\\\n", " ") for block in blocks]
-    lines = [line for block in whole for line in block.splitlines() if line.startswith("vicinal ")]
+    """Command and options are known, slots compose, tables and files are there; nothing is run."""
+    lines = commands(page.read_text())
     for line in lines:
         command, words = get_command(app), shlex.split(line, comments=True)[1:]
+        if words[0] == "--trust":
+            words = words[2:]
         while hasattr(command, "commands"):
             assert words[0] in command.commands, line
             command, words = command.commands[words[0]], words[1:]
-        given = command.make_context(line, words).params.get("arguments") or []
-        if given and given[0] in packaged_recipes():
-            known = {setting.key.split(".")[0] for setting in explain(find_recipe(given[0]))}
-            assert {word.split("=")[0].split(".")[0] for word in given[1:]} <= known, line
+        if any(word.isupper() and word.isalpha() for text in words for word in re.split("[=.]", text)):
+            continue  # a placeholder such as SLOT=NAME; RUN is one, too
+        given = command.make_context(line, words).params
+        try:
+            check(command.name, given)
+        except ConfigError as error:
+            pytest.fail(f"{page.name}: {line}: {error}")
     assert lines or page.name != "README.md"
 
 
-@pytest.mark.parametrize("page", ["adding_a_loss.md", "adding_a_method.md"])
-def test_the_recipe_on_a_page_trains(page, tmp_path):
-    """The last block of the page, saved as a user would, on a few vectors."""
-    recipe, rng = tmp_path / "mine.py", np.random.default_rng(0)
-    recipe.write_text(re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(), re.S)[-1])
-    labels = np.repeat(np.arange(20), 6)
-    features = (rng.normal(size=(20, 8))[labels] + rng.normal(size=(len(labels), 8))).astype(np.float32)
-    np.savez(tmp_path / "vectors.npz", features=features, labels=labels)
-    built = apply(find_recipe(str(recipe)), [f"data={tmp_path / 'vectors.npz'}", "epochs=1", "restarts=1"])
-    run = start(str(recipe), built, tmp_path / "run", command="", console=Console(quiet=True))
-    assert run.status["state"] == "finished"
+def check(command: str, given: dict) -> None:
+    if command == "train":
+        words = given["arguments"] or []
+        names = [word for word in words if "=" not in word and not word.endswith(".toml")]
+        if find_spec("timm") is None:
+            words = [word.replace("timm:vit_small_patch16_224", "resnet18") for word in words]
+        layer = from_words(word for word in words if "=" in word)
+        assert set(names) <= set(presets())
+        layer.pop("data", None)  # which may not be on this machine
+        composed(*names, layer=layer, trust={name: TRUSTED[name] for name in given["trust"] or ()})
+    elif command == "bench":
+        for source in given["tables"] or ():
+            file, _, name = source.partition("::")
+            found = tables(file) if file != "mine.py" else []  # which the page itself defines
+            assert not name or name in found, f"{file} has {', '.join(found)}"
+    elif command == "explain":
+        explanation(given["what"])
+    elif command == "list":
+        assert given["kind"] in KINDS
+
+
+def composed(preset: str = "images_from_scratch", *, layer: dict, trust: dict | None = None) -> None:
+    compose({"preset": preset}, {"data": "glyphs", "training": {"validation": 0.0}}, layer, trust=trust)
+
+
+@cache
+def tables(file: str) -> list[str]:
+    return [table.name for table in load_tables(str(ROOT / file))]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/compose.md"])
+def test_the_files_on_a_page_compose(page):
+    blocks = re.findall(r"```toml\n(.*?)```", (ROOT / page).read_text(), re.S)
+    assert blocks
+    for block in blocks:
+        layer = tomllib.loads(block)
+        layer.pop("data", None)
+        composed(layer=layer)
+
+
+def test_former_recipes_name_commands_that_compose():
+    for words in FORMER_RECIPES.values():
+        name, *settings = words.replace("LOSS", "triplet").replace("METHOD", "hdml").split()
+        layer = from_words(settings)
+        if "data" in layer:
+            compose({"preset": name}, {"training": {"validation": 0.0}}, layer)
+        else:
+            composed(name, layer=layer)
+
+
+def test_generated_tables_are_those_of_the_code():
+    page = (ROOT / "docs" / "compose.md").read_text(encoding="utf-8")
+    assert all(f"<!-- generated:{name}:start -->" in page for name in GENERATED)
+    assert renewed(page) == page, "run `python -m vicinal.documentation docs/compose.md`"
 
 
 def test_links_between_documents_lead_somewhere():

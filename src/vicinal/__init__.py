@@ -5,10 +5,10 @@
 
 import importlib
 from os import PathLike
-from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from vicinal.api import Run, train
     from vicinal.models.embedder import Role
     from vicinal.search.loaded import EmbeddingModel
 
@@ -30,14 +30,18 @@ PARTS = (
 )
 
 
-def load(run: str | PathLike[str], *, device: str = "auto", role: "Role | None" = None) -> "EmbeddingModel":
+def load(
+    run: str | PathLike[str], *, device: str = "auto", role: "Role | None" = None, trust: Any = None
+) -> "EmbeddingModel":
     """The model of a run, with ``.embed(images)``; see ``vicinal.search.loaded.load``."""
     from vicinal.search.loaded import load as load_run
 
-    return load_run(run, device=device, role=role)
+    return load_run(run, device=device, role=role, trust=trust)
 
 
-def __getattr__(name: str) -> ModuleType | str:
+def __getattr__(name: str) -> Any:
+    if name in ("train", "Run"):
+        return getattr(importlib.import_module("vicinal.api"), name)
     if name == "__version__":
         from importlib.metadata import version
 
@@ -47,5 +51,8 @@ def __getattr__(name: str) -> ModuleType | str:
     raise AttributeError(f"module 'vicinal' has no attribute {name!r}; its parts are {', '.join(PARTS)}")
 
 
+__all__ = ["Run", "load", "train"]
+
+
 def __dir__() -> list[str]:
-    return ["__version__", "load", *PARTS]
+    return ["Run", "__version__", "load", "train", *PARTS]

@@ -32,6 +32,8 @@ def describe(value: Any) -> Any:
         return str(value)
     if isinstance(value, (list, tuple)):
         return [describe(item) for item in value]
+    if hasattr(value, "to_description"):
+        return value.to_description()
     kind = type(value)
     parts: dict[str, Any] = {"class": kind.__name__}
     for name in _parameters(kind):
@@ -58,6 +60,8 @@ def build(description: Any, allowed: Mapping[str, type]) -> Any:
     if name not in allowed:
         raise ConfigError(unknown("class", name, allowed))
     kind = allowed[name]
+    if hasattr(kind, "from_description"):
+        return kind.from_description(description, allowed)
     known = _parameters(kind)
     for key in description:
         if key != "class" and key not in known:

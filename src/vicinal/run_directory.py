@@ -67,9 +67,19 @@ class RunDirectory:
         return run
 
     def resume_command(self) -> str:
-        """What goes on with this run, as a shell takes it; a recipe file of the user's own is named."""
-        name = str(self.info["recipe"]["name"]) if self.info_path.is_file() else ""
-        return shlex.join(["vicinal", "train", *([name] if name.endswith(".py") else []), "--resume", str(self.path)])
+        """What goes on with this run, as a shell takes it."""
+        return shlex.join(["vicinal", "train", "--resume", str(self.path)])
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """``preset``, ``title`` and ``slots`` of the experiment."""
+        return config_of(self.info)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """``training`` and ``evaluation`` in one; of a run of version 0.1, all settings of its recipe."""
+        slots = self.config["slots"]
+        return {**slots.get("training", {}), **slots.get("evaluation", {})} if "training" in slots else slots
 
     # -- names ------------------------------------------------------------------------------------
 
@@ -230,3 +240,10 @@ def _runs_near(path: Path) -> str:
     if not found:
         return "`vicinal train` makes one."
     return f"Runs in {folder}: {', '.join(file.parent.name for file in found[:5])}{', ...' if len(found) > 5 else ''}."
+
+
+def config_of(info: Mapping[str, Any]) -> dict[str, Any]:
+    """``preset``, ``title`` and ``slots`` in the content of ``run.json``; version 0.1 wrote a recipe in their place."""
+    recipe = info.get("recipe") or {}
+    former = {"preset": recipe.get("name"), "title": recipe.get("title"), "slots": recipe.get("settings") or {}}
+    return dict(info.get("config") or former)

@@ -81,7 +81,7 @@ def test_anchors_show_their_mean_positive_and_hardest_negative(embeddings):
 
 @pytest.mark.parametrize("kind", [TripletScoring, PairScoring, AnchorScoring])
 def test_losses_without_tuples_are_refused(kind):
-    with pytest.raises(ConfigError, match="ProxyNCALoss has none: it scores proxies"):
+    with pytest.raises(ConfigError, match="ProxyNCALoss compares them with proxies"):
         kind(ProxyNCALoss(3, 4))
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from vicinal.assessment import Assessing, Assessment, Assessor, LSTMAssessor, PairScoring, TripletScoring
+from vicinal.assessment import ALAConfig, Assessment, Assessor, LSTMAssessor, PairScoring, TripletScoring
 from vicinal.assessment.metric import Metric
 from vicinal.assessment.teaching import Teaching
 from vicinal.losses import ContrastiveLoss, TripletLoss
@@ -107,8 +107,8 @@ def by_autograd(teaching, episode):
 def test_free_weights_descend_the_validation_loss_of_the_virtual_step(
     sampler, episode, route, recompute, over, relative
 ):
-    settings = Assessing(
-        rate=0.7, optimiser="sgd", updates=2, recompute=recompute, over=over, route=route, relative=relative
+    settings = ALAConfig(
+        rate=0.7, optimizer="sgd", updates=2, recompute=recompute, over=over, route=route, relative=relative
     )
     teaching = make(sampler, FreeWeights(TRAINING), settings)
     (reference,) = by_autograd(teaching, episode)
@@ -121,7 +121,7 @@ def test_free_weights_descend_the_validation_loss_of_the_virtual_step(
 
 @pytest.mark.parametrize("recompute", [False, True])
 def test_every_parameter_of_the_lstm_follows_eq_12(sampler, episode, recompute):
-    settings = Assessing(rate=0.7, optimiser="sgd", updates=3, recompute=recompute, relative=False)
+    settings = ALAConfig(rate=0.7, optimizer="sgd", updates=3, recompute=recompute, relative=False)
     teaching = make(sampler, lively(), settings)
     before, reference = copy.deepcopy(list(teaching.assessor.parameters())), by_autograd(teaching, episode)
     teach(teaching, episode)
@@ -132,7 +132,7 @@ def test_every_parameter_of_the_lstm_follows_eq_12(sampler, episode, recompute):
 
 def test_a_tuple_that_pulls_with_the_validation_gradient_gains_weight(sampler, episode):
     """Against ⟨α ∇L_va(θ'), ∇L(T; θ)⟩, one tuple after the other."""
-    settings, scoring = Assessing(optimiser="sgd", updates=1, relative=False), TripletScoring(TripletLoss(margin=4.0))
+    settings, scoring = ALAConfig(optimizer="sgd", updates=1, relative=False), TripletScoring(TripletLoss(margin=4.0))
     teaching = make(sampler, FreeWeights(TRAINING), settings, scoring=scoring)
     metric, losses = teaching.metric, teaching.training_pass(*episode).scored.losses
     steps = metric.scaled(list(torch.autograd.grad(0.5 * losses.mean(), metric.leaves, retain_graph=True)))
@@ -145,7 +145,7 @@ def test_a_tuple_that_pulls_with_the_validation_gradient_gains_weight(sampler, e
 
 
 def test_nothing_changes_but_the_assessor(sampler, episode):
-    teaching = make(sampler, LSTMAssessor(3 * DIM, hidden=8), Assessing(), optimizer=torch.optim.AdamW)
+    teaching = make(sampler, LSTMAssessor(3 * DIM, hidden=8), ALAConfig(), optimizer=torch.optim.AdamW)
     training = teaching.training_pass(*episode)  # the real pass moves batch norm's statistics, as in any training
     parts = teaching.metric.embedder, teaching.metric.optimizer, teaching.scoring
     before = copy.deepcopy([part.state_dict() for part in parts])
@@ -160,7 +160,7 @@ def test_nothing_changes_but_the_assessor(sampler, episode):
 
 
 def test_the_assessor_never_sees_a_validation_tuple(sampler, episode):
-    teaching = make(sampler, LSTMAssessor(3 * DIM, hidden=8), Assessing(recompute=True))
+    teaching = make(sampler, LSTMAssessor(3 * DIM, hidden=8), ALAConfig(recompute=True))
     training = teaching.training_pass(*episode)
     seen, inner = [], teaching.assessor.assess
     teaching.assessor.assess = lambda tuples: seen.append(tuples) or inner(tuples)
@@ -175,7 +175,7 @@ def test_the_assessor_never_sees_a_validation_tuple(sampler, episode):
     "scoring", [TripletScoring(TripletLoss(margin=1.0)), PairScoring(ContrastiveLoss(2.0))], ids=["triplets", "pairs"]
 )
 def test_losses_are_told_as_means_over_tuples(sampler, episode, over, scoring):
-    settings = Assessing(over=over, virtual_factor=0.0)  # a step of no length: the validation loss at θ
+    settings = ALAConfig(over=over, virtual_factor=0.0)  # a step of no length: the validation loss at θ
     teaching = make(sampler, LSTMAssessor(scoring.seen * DIM, hidden=8), settings, scoring=scoring)
     told = teach(teaching, episode)
     embedder, rows = teaching.metric.embedder, sampler.training_rows
@@ -227,8 +227,8 @@ class InTheLoss(TripletScoring):
 def test_falls_back_to_double_backward_and_says_so(sampler, episode, operator, place):
     scoring = InTheLoss(TripletLoss(margin=1.0), operator) if place == "loss" else None
     inside = operator if place == "network" else None
-    teaching = make(sampler, lively(), Assessing(), operator=inside, scoring=scoring)
-    reference = make(sampler, lively(), Assessing(route="double_backward"))
+    teaching = make(sampler, lively(), ALAConfig(), operator=inside, scoring=scoring)
+    reference = make(sampler, lively(), ALAConfig(route="double_backward"))
     assert teaching.note is None
     for each in (teaching, reference):
         teach(each, episode)
@@ -241,7 +241,7 @@ def test_falls_back_to_double_backward_and_says_so(sampler, episode, operator, p
 
 
 def test_errors_of_another_kind_are_not_swallowed(sampler, episode):
-    teaching = make(sampler, lively(), Assessing())
+    teaching = make(sampler, lively(), ALAConfig())
     training = teaching.training_pass(*episode)
     _, direction = teaching.validate(*episode, [torch.zeros_like(leaf) for leaf in teaching.metric.leaves])
     with pytest.raises(RuntimeError, match="shape"):

@@ -15,7 +15,7 @@ CLASSES = 12
 
 @pytest.fixture
 def make(tmp_path):
-    """``make("a", seed, recall, beta=2)``: a finished run as training leaves it, as far as a comparison looks."""
+    """``make("a", seed, recall, beta=2)``: a finished run of version 0.1, as far as a comparison looks."""
 
     def run(name, seed, recall, recipe="triplet", queries=10, data="birds", held_out="", protocol="final", **settings):
         made = RunDirectory(tmp_path / f"{name}-{seed}")
@@ -44,6 +44,43 @@ def test_seeds_are_paired_and_rows_named_by_what_differs(make):
     assert second.over_classes.mean == pytest.approx((18 - 16) / 30, abs=0.05) and second.smallest > 0
 
 
+def test_runs_of_slots_are_named_by_the_slots_that_differ(make):
+    def slots(seed, recall, **loss):
+        path = make(loss["name"] + str(loss.get("margin", "")), seed, recall)
+        info = json.loads((path / "run.json").read_text())
+        info["config"] = {
+            "preset": "cub",
+            "slots": {"loss": loss, "training": {"seed": seed, "device": f"cuda:{seed}"}},
+        }
+        (path / "run.json").write_text(json.dumps({key: info[key] for key in info if key != "recipe"}))
+        return path
+
+    paths = [slots(seed, 0.5, name="triplet", margin=0.2) for seed in (0, 1)]
+    paths += [slots(0, 0.6, name="triplet", margin=0.4), slots(0, 0.7, name="n_pair", l2=0.1)]
+    names = [group.name for group in groups(paths)]
+    assert names == ["cub loss=triplet", "cub loss=triplet", "cub loss=n_pair"] or names[2] == "cub loss=n_pair"
+    assert [len(group.runs) for group in groups(paths)] == [2, 1, 1]
+    margins = [group.name for group in groups(paths[:3])]
+    assert margins == ["cub loss.margin=0.2", "cub loss.margin=0.4"]
+
+
+def test_another_metric_has_its_own_interval_over_classes(make, monkeypatch):
+    asked = []
+
+    def sums(run, metric, device):
+        asked.append(metric)
+        return {"queries": 10, "hits": [3.0 if run.path.name.startswith("b") else 1.0] * CLASSES}
+
+    monkeypatch.setattr("vicinal.bench.compare.run_class_scores", sums)
+    paths = [make("a", 0, 0.5), make("b", 0, 0.7, recipe="n_pair")]
+    for path in paths:
+        results = json.loads((path / "results.json").read_text())
+        results["rows"][0]["metrics"] |= {"map@r": 0.2, "nmi": 0.6}
+        (path / "results.json").write_text(json.dumps(results))
+    assert compare(paths, "map@r")[1].over_classes.mean == pytest.approx(0.2) and set(asked) == {"map@r"}
+    assert compare(paths, "nmi")[1].over_classes is None and set(asked) == {"map@r"}, "NMI is no mean over queries"
+
+
 def test_single_runs_are_compared_over_classes(make):
     _, line = compare([make("a", 0, 0.5), make("b", 1, 0.7, recipe="n_pair")])
     assert line.over_seeds is None and line.p is None and line.seeds == ()
@@ -55,12 +92,12 @@ def test_other_test_classes_give_no_interval_over_classes(make):
     assert line.over_classes is None and line.over_seeds.mean == pytest.approx(0.2)
 
 
-def test_runs_on_other_test_records_are_refused(make):
+def test_runs_on_other_test_records_are_rejected(make):
     with pytest.raises(ConfigError, match=r"120 test records of 12 classes of birds and .* of cars"):
         compare([make("a", 0, 0.5), make("b", 0, 0.7, recipe="n_pair", data="cars")])
 
 
-def test_other_training_records_and_protocols_are_said(make):
+def test_other_training_records_and_protocols_are_reported(make):
     first = make("a", 0, 0.5)
     _, same, cut, held = compare(
         [
@@ -74,10 +111,10 @@ def test_other_training_records_and_protocols_are_said(make):
     assert held.notes == ("protocol validation against final",)
 
 
-def test_what_cannot_be_compared_is_refused(make, tmp_path):
-    with pytest.raises(ConfigError, match="two recipes or settings"):
+def test_what_cannot_be_compared_is_rejected(make, tmp_path):
+    with pytest.raises(ConfigError, match="two settings"):
         compare([make("a", 0, 0.5), make("a", 1, 0.5)])
-    with pytest.raises(ConfigError, match="one recipe with one seed"):
+    with pytest.raises(ConfigError, match="same settings and seed"):
         groups([tmp_path / "a-0", make("again", 0, 0.5)])
     with pytest.raises(ConfigError, match="unknown metric 'recal@1'"):
         compare([tmp_path / "a-0", make("b", 0, 0.5, recipe="n_pair")], "recal@1")

@@ -1,4 +1,4 @@
-"""Processes side by side: a failure is told and the rest goes on; Ctrl-C stops each job once, and it can go on."""
+"""Processes side by side: failures are reported and the rest goes on; Ctrl-C stops each task once, resumably."""
 
 import json
 import os
@@ -12,18 +12,14 @@ from pathlib import Path
 import pytest
 
 from vicinal.bench import pool as pools
-from vicinal.bench import worker
-from vicinal.bench.job import Job
-from vicinal.bench.pool import Pool, alone_in, threads
+from vicinal.bench.pool import Pool, Task, alone_in, threads
 from vicinal.errors import ConfigError
 
-PROGRAM = """
-import json, os, signal, sys, time
-from vicinal.bench.worker import serve
+TASKS = """
+import os, signal, sys, time
+from vicinal.errors import ConfigError
 
-def do(folder):
-    job = json.loads((folder / "job.json").read_text())
-    row, began = job["row"], time.monotonic()
+def do(folder, row):
     print("this is", row)
     if "slow" in row:
         try:
@@ -32,41 +28,54 @@ def do(folder):
         except KeyboardInterrupt:
             with (folder / "saved").open("a") as file:
                 file.write("yes")
-            return 130
+            raise
     if "deaf" in row:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         (folder / "began").write_text(str(os.getpid()))
-    time.sleep(1.5 if "long" in row else 0.2)
+        time.sleep(1)
+    if "waits" in row:
+        while not (folder / "go").exists():
+            time.sleep(0.01)
     if "bad" in row:
         sys.exit("\\n".join(f"line {n}" for n in range(30)) + "\\nerror: diverged")
-    if "refused" in row:
-        print("error: no such data", file=sys.stderr)
-        return 2
+    if "rejected" in row:
+        raise ConfigError("no such data")
     if "unforeseen" in row:
         raise RuntimeError("out of memory")
     if "exit" in row:
         os._exit(int(row.split()[-1]))
     if "killed" in row:
         os.kill(os.getpid(), signal.SIGKILL)
-    facts = {"threads": os.environ["OMP_NUM_THREADS"], "began": began, "ended": time.monotonic(), "pid": os.getpid()}
-    (folder / "done.json").write_text(json.dumps([{"metrics": {"recall@1": 0.5}, **facts}]))
-    leaves_traces.append("traces" in row)
-    return 0
+    return [{"threads": os.environ["OMP_NUM_THREADS"], "pid": os.getpid(), "traces": "traces" in row}]
+"""
+PROGRAM = """
+import json, sys
+from vicinal.bench import worker
 
-leaves_traces = []
-if __name__ == "__main__":
-    sys.exit(serve(lambda: (do, lambda: not any(leaves_traces))))
+class Light:
+    def restore(self):
+        return not left
+
+left, do = [], worker.do
+
+def noted(folder):
+    code = do(folder)
+    if code == 0 and json.loads((folder / "done.json").read_text())[0]["traces"]:
+        left.append(folder)
+    return code
+
+worker.do = noted
+sys.exit(worker.serve(Light))
 """
 BENCH = """
 import sys
 from pathlib import Path
-from vicinal.bench.job import Job
-from vicinal.bench.pool import Pool
+from vicinal.bench.pool import Pool, Task
 from vicinal.training.console import Console
-runs, script, recipe, data = sys.argv[1:]
-jobs = [Job(name, "trained", recipe, (data,), 0) for name in ("a", "slow")]
-program = (sys.executable, script)
-Pool(Path(runs), slots=2, console=Console(quiet=True), program=program).run(jobs, lambda *rest: None, title="t")
+runs, script, tasks = sys.argv[1:]
+todo = [Task(name, f"{tasks}:do", {"row": name}, name) for name in ("a", "slow")]
+Pool(Path(runs), slots=2, console=Console(quiet=True), program=(sys.executable, script)).run(
+    todo, lambda *rest: "", title="t")
 """
 
 
@@ -78,167 +87,151 @@ def alive(pid):
     return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
 
 
-def interrupt_when_begun(folders):
-    """Ctrl-C at this process, as soon as the jobs of these folders are at work."""
+def when_begun(folders, act):
+    """Call ``act`` as soon as the tasks of these folders are at work."""
 
-    def interrupt():
-        limit = time.monotonic() + 50
+    def wait():
+        limit = time.monotonic() + 60
         while not all((folder / "began").exists() for folder in folders) and time.monotonic() < limit:
             time.sleep(0.02)
-        os.kill(os.getpid(), signal.SIGINT)
+        act()
 
-    threading.Thread(target=interrupt).start()
+    threading.Thread(target=wait).start()
 
 
 @pytest.fixture
-def make(tmp_path, console, tiny):
-    script = tmp_path / "program.py"
+def make(tmp_path, console):
+    script, tasks = tmp_path / "program.py", tmp_path / "tasks.py"
     script.write_text(PROGRAM)
-    recipe, data = tiny
+    tasks.write_text(TASKS)
 
     def pool(slots, **options):
         return Pool(tmp_path / "runs", slots=slots, console=console, program=(sys.executable, str(script)), **options)
 
-    return pool, lambda name, seed=0: Job(name, "trained", recipe, (data,), seed)
+    return pool, lambda name: Task(name, f"{tasks}:do", {"row": name}, name)
 
 
-def test_a_failure_is_told_with_its_last_lines_and_the_rest_goes_on(make, monkeypatch):
+def run(pool, tasks, **options):
+    """Run tasks; the process of each that has a result, by name."""
+    found = {}
+
+    def done(task, lines):
+        found[task.name] = lines[0]["pid"]
+        return "done"
+
+    left = pool.run(tasks, done, title="t", **options)
+    assert left == options.get("left", left)
+    return found
+
+
+def test_a_failure_is_reported_with_its_last_lines_and_the_rest_goes_on(make, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
-    pool, job = make
+    pool, task = make
     two, found = pool(2), {}
-    two.run([job("a"), job("bad"), job("c"), job("d")], lambda job, lines: found.update({job.row: lines}), title="t")
-    assert set(found) == {"a", "c", "d"}
+    two.run(map(task, ("a", "bad", "c")), lambda task, lines: str(found.update({task.name: lines})), title="t")
+    assert set(found) == {"a", "c"} and found["a"][0]["threads"] == "2"  # 4 cores for 2 tasks
     (failure,) = two.failures
-    assert failure.job.row == "bad" and failure.code == 1
-    assert failure.said.endswith("error: diverged") and len(failure.said.splitlines()) == pools.LAST_LINES
-    assert found["a"][0]["threads"] == "2"  # 4 cores for 2 jobs
-    assert found["c"][0]["began"] >= found["a"][0]["began"]
+    assert failure.task.name == "bad" and failure.code == 1
+    assert failure.last_lines.endswith("error: diverged") and len(failure.last_lines.splitlines()) == pools.LAST_LINES
 
 
-def test_ctrl_c_stops_each_job_once_and_waits_for_it_to_save(make, tmp_path):
-    pool, job = make
-    folders = [one.folder(tmp_path / "runs") for one in (job("slow a"), job("slow b"))]
-    interrupt_when_begun(folders)
+def test_ctrl_c_stops_each_task_once_and_waits_for_it_to_save(make, tmp_path):
+    pool, task = make
+    folders = [task(name).folder(tmp_path / "runs") for name in ("slow a", "slow b")]
+    when_begun(folders, lambda: os.kill(os.getpid(), signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
-        pool(2).run([job("slow a"), job("slow b"), job("c")], lambda *rest: None, title="t")
+        run(pool(2), [task("slow a"), task("slow b"), task("c")])
     assert all((folder / "saved").read_text() == "yes" for folder in folders)
     assert not any(alive(int((folder / "began").read_text())) for folder in folders)
-    assert not job("c").folder(tmp_path / "runs").exists()
+    assert not task("c").folder(tmp_path / "runs").exists()
 
 
-def test_ctrl_c_ends_a_process_whose_job_had_done_its_last_step(make, tmp_path):
-    pool, job = make
-    folder, began = job("deaf").folder(tmp_path / "runs"), time.monotonic()
-    interrupt_when_begun([folder])
+def test_ctrl_c_ends_a_process_whose_task_had_done_its_last_step(make, tmp_path):
+    pool, task = make
+    folder = task("deaf").folder(tmp_path / "runs")
+    when_begun([folder], lambda: os.kill(os.getpid(), signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
-        pool(1).run([job("deaf"), job("c")], lambda *rest: None, title="t")
-    assert time.monotonic() - began < pools.STOP_SECONDS / 4
+        run(pool(1), [task("deaf"), task("c")])
     assert (folder / "done.json").exists() and not alive(int((folder / "began").read_text()))
 
 
-def test_a_process_does_one_job_after_another_and_each_speaks_into_its_own_log(make, tmp_path):
-    pool, job = make
-    names, pids = ["a", "b", "c", "d", "e"], {}
-    pool(2).run([job(name) for name in names], lambda job, lines: pids.update({job.row: lines[0]["pid"]}), title="t")
-    assert list(pids.values()) and len(set(pids.values())) == 2
-    for name in names:
-        assert (job(name).folder(tmp_path / "runs") / "log.txt").read_text() == f"this is {name}\n"
+def test_a_process_does_one_task_after_another_and_each_has_its_own_log(make, tmp_path):
+    pool, task = make
+    pids = run(pool(2), map(task, "abcde"))
+    assert 1 <= len(set(pids.values())) <= 2
+    for name in "abcde":
+        assert (task(name).folder(tmp_path / "runs") / "log.txt").read_text() == f"this is {name}\n"
     assert not any(alive(pid) for pid in pids.values()), "they end with the run"
 
 
 @pytest.mark.parametrize(
-    ("row", "code", "said"),
+    ("row", "code", "last"),
     [
         ("exit 3", 3, ""),
         ("exit 0", 0, ""),
         ("killed", -signal.SIGKILL, ""),
         ("unforeseen", 1, "RuntimeError: out of memory"),
-        ("bad", 1, "error: diverged"),
         ("slow", 130, "this is slow"),
     ],
 )
-def test_a_process_that_dies_fails_its_job_alone_and_another_takes_its_place(row, code, said, make, tmp_path):
-    pool, job = make
-    one, pids = pool(1), []
-
-    def interrupt_it():  # not by Ctrl-C at the bench: somebody meant this process
-        began = job("slow").folder(tmp_path / "runs") / "began"
-        while not (began.exists() and began.read_text()):
-            time.sleep(0.02)
-        os.kill(int(began.read_text()), signal.SIGINT)
-
-    if row == "slow":
-        threading.Thread(target=interrupt_it).start()
-    one.run([job("a"), job(row), job("c")], lambda job, lines: pids.append(lines[0]["pid"]), title="t")
+def test_a_process_that_dies_fails_its_task_alone_and_another_takes_its_place(row, code, last, make, tmp_path):
+    pool, task = make
+    one, folder = pool(1), task(row).folder(tmp_path / "runs")
+    if row == "slow":  # not by Ctrl-C at the bench: somebody meant this process
+        when_begun([folder], lambda: os.kill(int((folder / "began").read_text()), signal.SIGINT))
+    pids = run(one, [task("a"), task(row), task("c")])
     (failure,) = one.failures
-    assert failure.job.row == row and failure.code == code and failure.said.endswith(said)
-    assert failure.log.parent == job(row).folder(tmp_path / "runs")
-    assert len(set(pids)) == 2
+    assert failure.task.name == row and failure.code == code and failure.last_lines.endswith(last)
+    assert failure.log.parent == folder and len(set(pids.values())) == 2
 
 
-def test_a_refused_job_fails_and_its_process_goes_on(make):
-    pool, job = make
-    one, pids = pool(1), []
-    one.run([job("a"), job("refused"), job("c")], lambda job, lines: pids.append(lines[0]["pid"]), title="t")
+def test_after_a_rejected_task_a_process_goes_on_and_after_traces_it_is_replaced(make):
+    pool, task = make
+    one = pool(1)
+    pids = run(one, map(task, ("a", "rejected", "traces", "d")))
     (failure,) = one.failures
-    assert failure.code == 2 and failure.said == "this is refused\nerror: no such data"
-    assert len(pids) == 2 and len(set(pids)) == 1
-
-
-def test_a_job_that_leaves_traces_is_done_and_the_next_gets_another_process(make):
-    pool, job = make
-    one, pids = pool(1), []
-    one.run([job("a"), job("traces"), job("c")], lambda job, lines: pids.append(lines[0]["pid"]), title="t")
-    assert not one.failures and pids[0] == pids[1] != pids[2]
+    assert failure.code == 2 and failure.last_lines == "this is rejected\nerror: no such data"
+    assert pids["a"] == pids["traces"] != pids["d"]
 
 
 def test_code_that_changed_is_run_by_a_new_process(make, monkeypatch):
-    pool, job = make
+    pool, task = make
     pids = []
 
-    def done(job, lines):
+    def done(task, lines):
         pids.append(lines[0]["pid"])
-        monkeypatch.setattr(worker, "_newest", lambda: len(pids) // 2)
+        monkeypatch.setattr(pools, "_newest", lambda: len(pids) // 2)
+        return ""
 
-    pool(1).run([job(name) for name in "abcd"], done, title="t")
+    pool(1).run(map(task, "abcd"), done, title="t")
     assert pids[0] != pids[1] != pids[2] == pids[3]  # the first began by the files' true times
 
 
-def test_processes_of_an_entered_pool_stay_from_run_to_run(make):
-    pool, job = make
-    pids = []
+def test_processes_of_an_entered_pool_stay_and_a_dead_one_fails_no_task(make):
+    pool, task = make
     with pool(1) as one:
-        for name in "ab":
-            one.run([job(name)], lambda job, lines: pids.append(lines[0]["pid"]), title="t")
-        assert alive(pids[0])
-    assert len(set(pids)) == 1 and not alive(pids[0])
+        (first,), (again,) = (run(one, [task(name)]).values() for name in "ab")
+        assert first == again and alive(first)
+        os.kill(first, signal.SIGKILL)
+        one._idle[0].process.wait()
+        (last,) = run(one, [task("c")]).values()
+    assert not one.failures and last != first and not alive(last)
 
 
-def test_a_process_that_died_without_a_job_fails_none(make):
-    pool, job = make
-    pids = []
-    with pool(1) as one:
-        one.run([job("a")], lambda job, lines: pids.append(lines[0]["pid"]), title="t")
-        os.kill(pids[0], signal.SIGKILL)
-        time.sleep(0.1)
-        one.run([job("b")], lambda job, lines: pids.append(lines[0]["pid"]), title="t")
-    assert not one.failures and len(set(pids)) == 2
-
-
-def test_what_a_process_says_before_its_first_job_is_told_with_it(make, tmp_path, console):
-    _, job = make
+def test_what_a_process_prints_before_its_first_task_is_reported(make, tmp_path, console):
+    _, task = make
     program = (sys.executable, "-c", "print('for nobody', flush=True)\nimport no_such_package")
     one = Pool(tmp_path / "runs", slots=1, console=console, program=program)
-    one.run([job("a")], lambda *rest: None, title="t")
-    assert one.failures[0].code == 1 and "No module named 'no_such_package'" in one.failures[0].said
+    run(one, [task("a")])
+    assert one.failures[0].code == 1 and "No module named 'no_such_package'" in one.failures[0].last_lines
 
 
-def test_when_the_bench_is_killed_jobs_save_and_all_processes_end(make, tmp_path, tiny):
-    _, job = make
-    slow, quick = (job(name).folder(tmp_path / "runs") for name in ("slow", "a"))
-    command = [sys.executable, "-c", BENCH, tmp_path / "runs", tmp_path / "program.py", *tiny]
-    bench, limit = subprocess.Popen(command), time.monotonic() + 60
+def test_when_the_bench_is_killed_tasks_save_and_all_processes_end(make, tmp_path):
+    _, task = make
+    slow, quick = (task(name).folder(tmp_path / "runs") for name in ("slow", "a"))
+    command = [sys.executable, "-c", BENCH, tmp_path / "runs", tmp_path / "program.py", tmp_path / "tasks.py"]
+    bench, limit = subprocess.Popen(command), time.monotonic() + 120
     while not ((slow / "began").exists() and (quick / "done.json").exists()) and time.monotonic() < limit:
         time.sleep(0.02)
     pids = [int((slow / "began").read_text()), json.loads((quick / "done.json").read_text())[0]["pid"]]
@@ -249,41 +242,50 @@ def test_when_the_bench_is_killed_jobs_save_and_all_processes_end(make, tmp_path
     assert (slow / "saved").read_text() == "yes" and not any(map(alive, pids))
 
 
-def test_when_time_is_up_no_job_starts_and_those_that_run_end_in_peace(make, tmp_path):
-    pool, job = make
+def test_when_time_is_up_no_task_starts_and_those_that_run_finish(make, tmp_path):
+    pool, task = make
+    now, began = [0.0], []
+
+    class Watched(Pool):
+        def _start(self, task, running):
+            super()._start(task, running)
+            began.append(task.name)
+            now[0] += 40  # seconds on the injected clock: the second task is the last to start within a minute
+            (task.folder(self.runs) / "go").touch()
+
+    _, script = pool(1).program
+    program = (sys.executable, script)
+    watched = Watched(tmp_path / "runs", slots=1, console=pool(1).console, program=program, clock=lambda: now[0])
     found = []
-    left = pool(1).run(
-        [job("a"), job("b"), job("c")], lambda job, _: found.append(job.row), title="t", minutes=0.1 / 60
-    )
-    assert found == ["a"] and left == 2  # a job takes twice that time
-    assert not job("b").folder(tmp_path / "runs").exists()
-    left = pool(2).run([job("long"), job("d"), job("e")], lambda *rest: None, title="t", minutes=0.1 / 60)
-    assert left == 1, "nor beside one that still runs"
-    assert pool(1).run([job("b")], lambda *rest: None, title="t", minutes=1) == 0
-    assert pool(1).run([job("c")], lambda *rest: None, title="t", minutes=0) == 1
+    tasks = [task(name) for name in ("a waits", "b waits", "c", "d")]
+    left = watched.run(tasks, lambda task, lines: str(found.append(task.name)), title="t", minutes=1)
+    assert began == found == ["a waits", "b waits"] and left == 2
+    assert not task("c").folder(tmp_path / "runs").exists()
+    assert watched.run([task("c")], lambda *rest: "", title="t", minutes=0) == 1
+    assert watched.run([task("c")], lambda *rest: "", title="t") == 0
 
 
 def test_fresh_begins_anew_and_otherwise_the_folder_stays(make, tmp_path):
-    pool, job = make
-    kept = job("a").folder(tmp_path / "runs") / "run" / "kept"
+    pool, task = make
+    kept = task("a").folder(tmp_path / "runs") / "run" / "kept"
     kept.parent.mkdir(parents=True)
     kept.write_text("")
-    pool(1).run([job("a")], lambda *rest: None, title="t")
+    run(pool(1), [task("a")])
     assert kept.exists()
-    pool(1, fresh=True).run([job("a")], lambda *rest: None, title="t")
+    run(pool(1, fresh=True), [task("a")])
     assert not kept.exists()
 
 
-def test_no_slot_is_refused_and_the_users_threads_stay(make):
+def test_no_slot_is_rejected_and_the_users_threads_stay(make):
     pool, _ = make
-    with pytest.raises(ConfigError, match="at least 1 job"):
+    with pytest.raises(ConfigError, match="at least 1"):
         pool(0)
     assert set(threads(2, {"OMP_NUM_THREADS": "7"}).values()) == {"7"}
     assert threads(2, {"OMP_NUM_THREADS": "7", "MKL_NUM_THREADS": "3"})["MKL_NUM_THREADS"] == "3"
 
 
 def test_two_benches_do_not_work_in_one_folder(make, tmp_path):
-    pool, job = make
-    with alone_in(tmp_path / "runs"), pytest.raises(ConfigError, match=f"process {os.getpid()} runs its own there"):
-        pool(1).run([job("a")], lambda *rest: None, title="t")
-    assert pool(1).run([job("a")], lambda *rest: None, title="t") == 0
+    pool, task = make
+    with alone_in(tmp_path / "runs"), pytest.raises(ConfigError, match="already runs jobs"):
+        run(pool(1), [task("a")])
+    assert set(run(pool(1), [task("a")])) == {"a"}

@@ -5,62 +5,52 @@ import json
 import pytest
 
 from vicinal.bench import results
-from vicinal.bench.run import jobs
+from vicinal.bench.results import Store
+from vicinal.bench.run import jobs, rehash
 from vicinal.errors import DataError
 
 
-def test_lines_come_back_as_they_were(tmp_path):
+def test_lines_come_back_and_one_cut_off_by_a_crash_harms_nothing_after_it(tmp_path):
     path = tmp_path / "deep" / "t.jsonl"
-    results.append(path, {"row": "ä", "seed": 0})
-    results.append(path, {"row": "b", "seed": 1})
-    lines, notes = results.read(path)
-    assert [line["row"] for line in lines] == ["ä", "b"] and notes == []
-
-
-def test_a_line_cut_off_by_a_crash_is_said_and_harms_nothing_after_it(tmp_path):
-    path = tmp_path / "t.jsonl"
-    results.append(path, {"seed": 0})
+    results.append(path, {"row": "ä"})
     whole = path.read_text()
     path.write_text(whole + whole[: len(whole) // 2])
-    results.append(path, {"seed": 1})
+    results.append(path, {"row": "b"})
     lines, notes = results.read(path)
-    assert [line["seed"] for line in lines] == [0, 1]
+    assert [line["row"] for line in lines] == ["ä", "b"]
     assert len(notes) == 1 and "line 2" in notes[0]
 
 
-def test_a_later_format_is_refused_and_an_absent_file_is_empty(tmp_path):
+def test_another_format_is_rejected_and_an_absent_file_is_empty(tmp_path):
     assert results.read(tmp_path / "none.jsonl") == ([], [])
-    (tmp_path / "t.jsonl").write_text(json.dumps({"format": 2}) + "\n")
-    with pytest.raises(DataError, match="format 2"):
-        results.read_folder(tmp_path)
+    (tmp_path / "t.jsonl").write_text(json.dumps({"format": 3}) + "\n")
+    with pytest.raises(DataError, match="format 3"):
+        Store(tmp_path)
 
 
-def test_lines_of_other_programs_in_the_folder_are_left_alone(table, record, tmp_path):
-    record(table, {"method": [0.5]})
-    (tmp_path / "results" / "other.jsonl").write_text('{"data": "wine", "method": "LANML"}\n')
-    lines, notes = results.read_folder(tmp_path / "results")
-    assert [line["row"] for line in lines] == ["method"] and notes == []
-
-
-def test_a_result_is_found_by_settings_not_by_their_spelling(table, record, tmp_path):
+def test_a_result_is_found_by_its_slots_whatever_the_table(table, record, tmp_path):
     record(table, {"method": [0.5], "untrained": [0.2]})
-    lines, _ = results.read_folder(tmp_path / "results")
-    job = next(job for job in jobs(table) if job.row == "method")
-    wanted = job.identity()
-    assert results.find(lines, wanted)["metrics"]["recall@1"] == 0.5
-    assert results.find(lines, wanted | {"settings": wanted["settings"] | {"workers": 3, "added_later": 1}})
-    assert results.find(lines, wanted | {"settings": wanted["settings"] | {"epochs": 3}}) is None
-    assert results.find(lines, wanted | {"seed": 1}) is None
-    assert results.find(lines, wanted | {"protocol": "final"}) is None
+    (tmp_path / "results" / "other.jsonl").write_text('{"set": "wine", "method": "LANML"}\n')  # of another program
+    store = Store(tmp_path / "results")
+    untrained, plain, method = jobs(table)[:3]
+    assert store.find({**method.identity(), "row": "called otherwise"})["metrics"]["recall@1"] == 0.5
+    assert store.find({**untrained.identity(), "row": "untrained"})["metrics"]["recall@1"] == 0.2
+    assert store.find({**untrained.identity(), "row": "PCA"}) is None
+    assert store.find({**plain.identity(), "row": "plain"}) is None
+    assert store.find({**method.identity(), "row": "method", "protocol": "final"}) is None
 
 
 def test_the_newest_result_counts_and_one_code_can_be_asked_for(table, record, tmp_path):
-    record(table, {"method": [0.5]}, code="old")
-    record(table, {"method": [0.6]}, code="new", created="2026-02-01T00:00:00+00:00")
     record(table, {"method": [0.7]}, created="2026-03-01T00:00:00+00:00")
-    lines, _ = results.read_folder(tmp_path / "results")
-    wanted = next(job for job in jobs(table) if job.row == "method").identity()
-    assert results.find(lines, wanted)["metrics"]["recall@1"] == 0.7
-    assert results.find(lines, wanted, code="old")["metrics"]["recall@1"] == 0.5
-    assert results.find(lines, wanted, code="new")["metrics"]["recall@1"] == 0.6
-    assert results.find(lines, wanted, code="newer") is None
+    record(table, {"method": [0.5]}, code=results.fingerprint())
+    wanted = {**jobs(table)[2].identity(), "row": "method"}
+    assert Store(tmp_path / "results").find(wanted)["metrics"]["recall@1"] == 0.7
+    assert Store(tmp_path / "results", fresh=True).find(wanted)["metrics"]["recall@1"] == 0.5
+
+
+def test_results_of_rows_whose_settings_were_renamed_can_be_kept(table, record, tmp_path):
+    record(table, {"method": [0.5, 0.6]}, slots="of before")
+    wanted = {**jobs(table)[2].identity(), "row": "method"}
+    assert Store(tmp_path / "results").find(wanted) is None
+    assert rehash([table], tmp_path / "results") == 2
+    assert Store(tmp_path / "results").find(wanted)["metrics"]["recall@1"] == 0.5

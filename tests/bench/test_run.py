@@ -1,209 +1,196 @@
-"""Tables through one pool: each job once, whole seeds first, and every table told what became of its rows."""
+"""Which jobs are missing, in which order they run, and who gets their results; the tuning of a table."""
 
 import json
-from dataclasses import replace
 
 import pytest
 
-from vicinal.bench import run
-from vicinal.bench.catalogue import find_table
-from vicinal.bench.page import markdown
 from vicinal.bench.pool import Failure, Pool
-from vicinal.bench.summary import summarise
-from vicinal.bench.tables import BASELINES, Row
-from vicinal.errors import ConfigError, DataError
+from vicinal.bench.results import Store
+from vicinal.bench.run import collect, jobs, run_tables
+from vicinal.bench.table import UNTRAINED_ROWS, Budget, row
+from vicinal.bench.tuning import Search, Trial, choose, tune, tune_table
+from vicinal.errors import ConfigError, RunError
 
 
-class Played:
-    """In place of a pool's processes: keeps the jobs that came, ends after some of them, fails what it is told to."""
+class Fake(Pool):
+    """Tasks that end at once; those whose name has a word of ``fail`` fail, and time is up after ``limit``."""
 
-    def __init__(self):
-        self.jobs, self.most, self.fails, self.stops, self.pools = [], None, (), False, []
+    ran, fail, limit = [], (), 10**9
 
-    def __call__(self, pool, todo, done, *, title, minutes):
-        todo = list(todo)
-        self.pools.append((pool.runs, title, minutes))
-        for place, job in enumerate(todo):
-            if place == self.most:
-                if self.stops:
-                    raise KeyboardInterrupt
-                return len(todo) - place
-            self.jobs.append(job)
-            if job.row in self.fails:
-                pool.failures.append(Failure(job, 1, job.folder(pool.runs) / "log.txt", "diverged"))
+    def run(self, tasks, done, *, title, minutes=None):
+        tasks = list(tasks)
+        for task in tasks[: self.limit]:
+            self.ran.append(task.name)
+            arguments = task.arguments
+            if any(word in task.name for word in self.fail):
+                self.failures.append(Failure(task, 1, self.runs, "error"))
                 continue
-            found = [{"row": row, "metrics": {"recall@1": 0.5, "map@r": 0.2}} for row in run.rows_of(job)]
-            done(job, [{**job.identity(), "created": "2026", "seconds": 1.0, **line} for line in found])
-        return 0
-
-    @property
-    def order(self):
-        return [(job.seed, job.row) for job in self.jobs]
-
-
-@pytest.fixture
-def played(monkeypatch):
-    found = Played()
-    monkeypatch.setattr(Pool, "run", lambda *given, **named: found(*given, **named))
-    return found
+            facts = {"created": "2026", "seconds": 1.0, "hardware": "h", "commit": "abc"}
+            if "fold" in task.name:
+                rates = [word for word in arguments["words"] if word.startswith("optimizer.learning_rate")]
+                rate = float(rates[0].split("=")[1]) if rates else 0.0
+                done(task, [{**facts, "score": rate - 0.01 * arguments["fold"][0], "epoch": 2}])
+                continue
+            keys = {key: arguments[key] for key in ("kind", "protocol", "seed", "row")}
+            lines = [keys | facts | {"slots": task.key[-13:-3], "metrics": {"recall@1": 0.5, "map@r": 0.1}}]
+            rows = UNTRAINED_ROWS if arguments["kind"] == "untrained" else [arguments["row"]]
+            done(task, [{**line, "row": name} for line in lines for name in rows])
+        return max(0, len(tasks) - self.limit)
 
 
 @pytest.fixture
-def two(table):
-    """The tiny table with 2 seeds, and one that calls its method ``same`` and has a row of its own."""
-    plain, method = table.rows
-    rows = (plain, replace(method, name="same"), Row("own", plain.recipe, (*plain.overrides, "beta=3"), twin="plain"))
-    return replace(table, seeds=2), replace(table, name="second", rows=rows, seeds=2)
+def fake():
+    Fake.ran, Fake.fail, Fake.limit = [], (), 10**9
+    return Fake
 
 
 @pytest.fixture
-def go(tmp_path, console):
-    def call(*tables, **options):
-        options = {"slots": 1, "fresh": False, "console": console} | options
-        return run.run_tables(tables, tmp_path / "results", tmp_path / "runs", **options)
+def go(tmp_path, console, fake):
+    def run(*tables, **options):
+        options = {"slots": 1, "console": console, "make_pool": fake, **options}
+        return run_tables(tables, tmp_path / "results", tmp_path / "runs", **options)
 
-    return call
-
-
-@pytest.fixture
-def written(tmp_path):
-    def read(name):
-        path = tmp_path / "results" / f"{name}.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
-
-    return read
+    return run
 
 
-def seeds_of(outcome):
-    return {name: sorted(seeds) for name, seeds in outcome.lines.items()}
-
-
-def test_results_are_recorded_as_they_come(table, go, played, written, tmp_path):
-    small = replace(table, seeds=1)
-    outcome = go(small, data="glyphs", minutes=3)["tiny"]
-    assert seeds_of(outcome) == {name: [0] for name in (*BASELINES, "plain", "method")}
-    assert all(job.data == "glyphs" for job in played.jobs)
-    assert played.pools == [(tmp_path / "runs" / "jobs", "tiny", 3)]
-    assert len(written("tiny")) == 5 and all(line["table"] == "tiny" for line in written("tiny"))
-    go(small)
-    assert len(written("tiny")) == 5  # nothing was left to run
-
-
-def test_jobs_go_seed_by_seed_and_within_a_seed_table_by_table(two, go, played):
-    go(*two)
-    assert played.order == [(seed, row) for seed in (0, 1) for row in ("baselines", "plain", "method", "own")]
-    assert len(played.pools) == 1 and played.pools[0][1] == "2 tables"
-
-
-def test_tables_with_more_seeds_go_on_alone(two, go, played):
-    go(two[0], replace(two[1], seeds=3))
-    assert played.order[-4:] == [(2, "baselines"), (2, "plain"), (2, "same"), (2, "own")]
-
-
-def test_a_shared_result_is_written_once_and_shown_in_every_table(two, go, played, written, tmp_path):
-    outcomes = go(*two)
-    assert {line["row"] for line in written("tiny")} == {*BASELINES, "plain", "method"}
-    assert [(line["table"], line["row"]) for line in written("second")] == [("second", "own")] * 2
-    assert seeds_of(outcomes["second"]) == {name: [0, 1] for name in (*BASELINES, "plain", "same", "own")}
-    assert outcomes["second"].lines["same"] == outcomes["tiny"].lines["method"]
-    for outcome in outcomes.values():  # and what is read from the files is the same
-        found = run.collect(outcome.table, tmp_path / "results")
-        assert seeds_of(outcome) == seeds_of(found)
-
-
-def test_rows_that_differ_in_a_setting_are_not_shared(two, go, played):
-    first, second = two
-    other = replace(
-        second, rows=(second.rows[0], replace(second.rows[1], overrides=(*second.rows[1].overrides, "dim=3")))
+def test_seeds_go_round_by_round_and_a_job_of_two_tables_runs_once(table, go, fake, tmp_path):
+    other = table.replace(name="other", rows=(*table.rows, row("third", "loss.beta=9", against="plain")))
+    first, second = go(table.replace(seeds=2), other.replace(seeds=2))
+    each = ["untrained rows", "plain", "method", "third"]
+    assert fake.ran == [f"{name} seed {seed}" for seed in (0, 1) for name in each]
+    assert {name: len(lines) for name, lines in second.lines.items()} == dict.fromkeys(
+        (*UNTRAINED_ROWS, "plain", "method", "third"), 2
     )
-    go(replace(first, seeds=1), replace(other, seeds=1))
-    assert [row for _, row in played.order] == ["baselines", "plain", "method", "same"]
+    assert (tmp_path / "results" / "other.jsonl").read_text().count("\n") == 2 and not first.missing()
+    fake.ran.clear()
+    go(table)
+    assert fake.ran == [f"{name} seed 2" for name in each[:3]], "what is recorded is not run again"
 
 
-@pytest.mark.parametrize("stops", [False, True], ids=["time is up", "Ctrl-C"])
-def test_a_stop_leaves_all_tables_with_whole_seeds_and_the_rest_goes_on(two, go, played, stops, tmp_path):
-    played.most, played.stops = 4, stops
-    if stops:
-        with pytest.raises(KeyboardInterrupt):
-            go(*two)
-    else:
-        go(*two)
-    for table in two:
-        found = run.collect(table, tmp_path / "results")
-        assert all(seeds == [0] for seeds in seeds_of(found).values())
-    played.most = None
-    outcomes = go(*two)
-    assert [seed for seed, _ in played.order] == [0] * 4 + [1] * 4
-    assert all(seeds == [0, 1] for outcome in outcomes.values() for seeds in seeds_of(outcome).values())
+def test_limited_to_rows_their_baselines_run_too(table, go, fake):
+    third = table.replace(rows=(*table.rows, row("third", "loss.beta=9")), seeds=1)
+    go(third, rows=["method"])
+    assert fake.ran == ["untrained rows seed 0", "plain seed 0", "method seed 0"]
+    with pytest.raises(ConfigError, match="did you mean 'method'"):
+        go(third, rows=["methd"])
 
 
-def test_a_failure_is_told_by_every_table_under_its_own_name(two, go, played, monkeypatch):
-    said = []
-    monkeypatch.setattr("vicinal.training.console.Console.line", lambda self, text, **rest: said.append(text))
-    played.fails = ("method", "baselines")
-    outcomes = go(*(replace(table, seeds=1) for table in two))
-    assert [one.job.row for one in outcomes["tiny"].failures] == ["baselines", "method"]
-    assert [one.job.row for one in outcomes["second"].failures] == ["baselines", "same"]
-    assert "tiny: failed: baselines seed 0, method seed 0; the same command tries again" in said
-    assert "second: failed: baselines seed 0, same seed 0; the same command tries again" in said
-    text = markdown(summarise(outcomes["second"]))
-    assert text.count("incomplete: 0 of 1 seeds; 1 failed") == len(BASELINES) + 1
-    played.fails = ()
-    go(*(replace(table, seeds=1) for table in two))
-    assert played.order[-2:] == [(0, "baselines"), (0, "method")]
+def test_failures_are_counted_and_what_time_did_not_allow_is_missing(table, go, fake):
+    fake.fail, fake.limit = ("method", "untrained"), 4
+    (outcome,) = go(table)
+    assert outcome.failures == {"method": 1, **dict.fromkeys(UNTRAINED_ROWS, 2)}
+    assert len(outcome.missing()) == 8
 
 
-def test_the_announcement_counts_each_job_once_and_a_note_is_said_once(two, go, played, tmp_path, monkeypatch):
-    said = []
-    monkeypatch.setattr("vicinal.training.console.Console.line", lambda self, text, **rest: said.append(text))
-    (tmp_path / "results").mkdir()
-    (tmp_path / "results" / "tiny.jsonl").write_text('{"cut o\n')
-    go(*two)
-    assert sum("not a result" in text for text in said) == 1
-    assert "tiny: 6 jobs to run, 0 done before" in said
-    assert "second: 2 jobs to run, 0 done before, 6 shared with tables before it" in said
-    go(*two)
-    assert "second: 0 jobs to run, 8 done before" in said
+def test_a_job_that_cannot_be_composed_is_rejected_before_anything_runs(table, go, fake, tmp_path):
+    with pytest.raises(ConfigError, match="did you mean 'beta'"):
+        go(table.replace(rows=(*table.rows, row("wrong", "loss.betta=1", against="plain"))))
+    assert fake.ran == [] and not (tmp_path / "results").exists()
 
 
-def test_fresh_does_shared_jobs_once_too(two, go, played):
-    go(*two)
-    go(*two, fresh=True)
-    assert played.order == 2 * played.order[:8]  # what was played carries no code
+def test_what_is_there_is_collected(table, record, tmp_path):
+    record(table, {"plain": [0.5, 0.6], "PCA": [0.3]})
+    outcome = collect(table, Store(tmp_path / "results"))
+    assert sorted(outcome.lines["plain"]) == [0, 1] and sorted(outcome.lines["PCA"]) == [0]
+    assert len(outcome.missing()) == len(jobs(table)) - 2  # the untrained rows are one job
+
+
+@pytest.fixture
+def tuned(table, tmp_path, console, fake):
+    def run(trials=3, **options):
+        options = {"slots": 1, "console": console, "make_pool": fake, **options}
+        return tune_table(table, Budget(trials, 2), tmp_path, tmp_path / "runs", **options)
+
+    return run
+
+
+def test_rows_are_tuned_alike_and_the_best_trial_is_tested(tuned, fake, tmp_path):
+    found = tuned()
+    assert len(fake.ran) == 2 * 3 * 2 and fake.ran[0] == "plain, trial 0, fold 1"
+    lines = [json.loads(line) for line in (tmp_path / "tuning" / "tiny.trials.jsonl").read_text().splitlines()]
+    values = {(line["row"], line["trial"]): line["values"] for line in lines}
+    assert values["plain", 1] == values["method", 1] != values["method", 2] and values["plain", 0] == {}
+    best = max(float(values["plain", trial]["optimizer.learning_rate"]) for trial in (1, 2))
+    assert found.name == "tiny-tuned" and found.protocol == "final" and found.tuned == Budget(3, 2)
+    chosen = found.row("method")
+    assert chosen.extra == (f"optimizer.learning_rate={best:.4g}",) and chosen.trials == 22
+    assert chosen.held_out == pytest.approx((best, best - 0.01))
+    assert found.layers(chosen)[-1] == {"optimizer": {"learning_rate": f"{best:.4g}"}}
+    fake.ran.clear()
+    assert tuned().row("method") == chosen and tuned(recorded_only=True).row("method") == chosen and fake.ran == []
+    tuned(trials=4)
+    assert fake.ran == [f"{name}, trial 3, fold {fold}" for name in ("plain", "method") for fold in (1, 2)]
+
+
+def test_nothing_is_tested_before_every_row_has_had_its_trials(tuned, fake):
+    fake.limit = 5
+    assert tuned() is None
+    found = tuned(recorded_only=True)
+    assert found.row("plain").held_out == () and found.tuned
+    fake.limit, fake.fail = 10**9, ("method",)
+    assert tuned() is None
+    assert tuned(rows=["plain"]).row("plain").held_out
+
+
+@pytest.fixture
+def search(tiny):
+    def make(*words, **options):
+        from vicinal.bench.search_space import parse
+
+        data = f"data={tiny.removesuffix('.py')}.npz"
+        space, fixed = parse([data, *(words or ("optimizer.learning_rate=1e-3..1e-1:log",))])
+        return Search("features", tuple(fixed), space, **{"trials": 3, "folds": 2, **options})
+
+    return make
+
+
+@pytest.mark.parametrize("searcher", ["random", "optuna"])
+def test_a_stopped_search_continues_and_more_trials_may_follow(searcher, search, fake, tmp_path, console):
+    if searcher == "optuna":
+        pytest.importorskip("optuna")
+    out, terms = tmp_path / "out", {"slots": 1, "console": console, "make_pool": fake}
+    words = ("optimizer.learning_rate=1e-3..1e-1:log", "model.dim=2,4", "training.epochs=1..3")
+    whole = tune(search(*words, searcher=searcher), out, **terms)
+    document = json.loads((out / "tuning.json").read_text())
+    assert document["chosen"] == whole.trial.values and document["trials_done"] == 3
+    assert document["command"].startswith("vicinal train features --data ")
+    journal = out / "trials.jsonl"
+    journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:3]) + '{"cut')
+    fake.ran.clear()
+    again = tune(search(*words, searcher=searcher), out, **terms)
+    assert fake.ran == ["trial 1 fold 2/2", "trial 2 fold 1/2", "trial 2 fold 2/2"]
+    assert again.trial.values == whole.trial.values and again.epochs == (2, 2)
+    fake.ran.clear()
+    tune(search(*words, searcher=searcher, trials=4), out, **terms)
+    assert fake.ran == ["trial 3 fold 1/2", "trial 3 fold 2/2"]
+    with pytest.raises(ConfigError, match="another search"):
+        tune(search(*words, searcher=searcher, seed=1), out, **terms)
 
 
 @pytest.mark.parametrize(
-    ("rows", "expected"),
+    ("words", "options", "message"),
     [
-        (["own"], ["baselines", "plain", "own"]),  # with its twin; the first table has none of it, and runs nothing
-        (["method"], ["baselines", "plain", "method"]),
-        (["plain"], ["baselines", "plain"]),
-        (["PCA"], ["baselines"]),
-        (["own", "method"], ["baselines", "plain", "method", "own"]),
+        (("model.dim=3",), {}, "nothing to search"),
+        (("loss.betta=1..2.0",), {}, "did you mean 'beta'"),
+        (("model.dim=2.5,3.5",), {}, "whole number"),
+        ((), {"folds": 1}, "2 folds"),
+        ((), {"trials": 0}, "1 trial"),
+        ((), {"searcher": "grid"}, "random or optuna"),
     ],
 )
-def test_a_run_may_be_limited_to_rows_with_their_twins(two, go, played, rows, expected):
-    go(*(replace(table, seeds=1) for table in two), rows=rows)
-    assert [row for _, row in played.order] == expected
+def test_a_search_that_cannot_run_is_rejected_before_it_starts(words, options, message, search, tmp_path, console):
+    with pytest.raises(ConfigError, match=message):
+        tune(search(*words, **options), tmp_path / "out", slots=1, console=console)
 
 
-def test_a_result_goes_to_the_first_table_that_asked_for_it(two, go, played, written):
-    go(*two, rows=["own"])
-    assert written("tiny") == [] and len(written("second")) == 2 * (3 + 2)
+def test_the_spread_of_what_is_as_good_is_reported():
+    def trial(number, beta, *scores):
+        return Trial(number, {"beta": beta} if beta else {}, dict(enumerate(scores)), {0: 2, 1: 3})
 
-
-def test_a_row_that_no_table_has_is_refused_before_anything_runs(two, go, played):
-    with pytest.raises(ConfigError, match="in tiny, second: unknown row 'methd'; did you mean 'method'"):
-        go(*two, rows=["own", "methd"])
-    assert played.pools == []
-
-
-@pytest.mark.parametrize(("data", "missing"), [("", "cars196"), ("nowhere", "nowhere")], ids=["row's", "machine's"])
-def test_data_that_are_not_there_are_refused_before_anything_runs(data, missing, go, played, tmp_path, monkeypatch):
-    monkeypatch.setenv("VICINAL_DATA", str(tmp_path))
-    cars = replace(find_table("anml-cars"), seeds=1)
-    with pytest.raises(DataError, match=f"{missing} does not exist"):
-        go(cars, data=data)
-    assert played.pools == []
-    go(cars, data=str(tmp_path))  # a copy elsewhere is enough
-    assert {job.data for job in played.jobs} == {str(tmp_path)} and len(played.jobs) == len(cars.rows) + 1
+    chosen = choose(
+        [trial(0, "", 0.69, 0.73), trial(1, "9", 0.68, 0.74), trial(2, "10", 0.7, 0.74), trial(3, "99", 0, 1)]
+    )
+    assert chosen.trial.number == 2 and chosen.spread == pytest.approx(0.0283, abs=1e-4)
+    assert chosen.alike == {"beta": ("9", "10", "(as it is)")} and chosen.epochs == (2, 3)
+    with pytest.raises(RunError, match="no trial"):
+        choose([])

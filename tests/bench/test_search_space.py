@@ -1,10 +1,10 @@
-"""Search spaces: what is written is what is drawn from, and what cannot be drawn from is refused."""
+"""Search spaces: what is written is what is drawn from, and what cannot be drawn from is rejected."""
 
 from math import log10
 
 import pytest
 
-from vicinal.bench.search_space import Choice, Range, parse, random_trial
+from vicinal.bench.search_space import Choice, Range, parse, random_trial, words_of
 from vicinal.errors import ConfigError
 
 
@@ -62,12 +62,18 @@ def test_negative_and_whole_ranges_are_read():
         ("a=1..", "low < high"),
         ("a=0..1.0:log", "starts above 0"),
         ("a=1..9:log", "List them"),
-        ("a=1.0..9:ln", "`:ln` came"),
+        ("a=1.0..9:ln", "got `:ln`"),
         ("a", "key=value"),
-        ("b=2", "came twice"),
-        ("c=1,2", "came twice"),
+        ("b=2", "given twice"),
+        ("c=1,2", "given twice"),
     ],
 )
-def test_what_cannot_be_searched_is_refused(word, message):
+def test_what_cannot_be_searched_is_rejected(word, message):
     with pytest.raises(ConfigError, match=message):
         parse(["b=1", "c=0..1", word])
+
+
+def test_one_value_for_several_settings():
+    space, _ = parse(["loss.a+loss.b=0.1..0.9"])
+    (first, second) = words_of(random_trial(space, 0, 1))
+    assert first.startswith("loss.a=") and second == first.replace("loss.a", "loss.b")

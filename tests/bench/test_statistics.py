@@ -15,7 +15,7 @@ from vicinal.bench.statistics import (
 )
 from vicinal.errors import ConfigError, DataError
 
-VALUES, TWINS = [0.62, 0.64, 0.61, 0.66, 0.63], [0.60, 0.63, 0.61, 0.62, 0.60]
+VALUES, OTHERS = [0.62, 0.64, 0.61, 0.66, 0.63], [0.60, 0.63, 0.61, 0.62, 0.60]
 
 
 def test_the_interval_is_scipys():
@@ -26,7 +26,7 @@ def test_the_interval_is_scipys():
 
 
 def test_the_paired_test_is_scipys():
-    found, expected = paired_t_interval(VALUES, TWINS), stats.ttest_rel(VALUES, TWINS)
+    found, expected = paired_t_interval(VALUES, OTHERS), stats.ttest_rel(VALUES, OTHERS)
     interval = expected.confidence_interval(0.95)
     assert (found.low, found.high, found.p) == pytest.approx((interval.low, interval.high, expected.pvalue))
     assert found.above_zero == (interval.low > 0)
@@ -44,41 +44,41 @@ def test_equal_values_have_no_width():
     assert t_interval([0.0, 0.0]).p == 1.0
 
 
-def test_pairs_of_different_number_are_refused():
+def test_pairs_of_different_number_are_rejected():
     with pytest.raises(DataError, match="2 and 1 values"):
         paired_t_interval([0.1, 0.2], [0.1])
-    with pytest.raises(DataError, match="none came"):
+    with pytest.raises(DataError, match="got none"):
         t_interval([])
     with pytest.raises(ConfigError, match="between 0 and 1"):
         t_interval([0.1, 0.2], level=95)
 
 
 def test_the_corrected_test_is_nadeau_and_bengios_formula():
-    differences = np.subtract(VALUES, TWINS)
-    found = corrected_resampled_t(VALUES, TWINS, trained_on=90, tested_on=10)
+    differences = np.subtract(VALUES, OTHERS)
+    found = corrected_resampled_t(VALUES, OTHERS, trained_on=90, tested_on=10)
     statistic = differences.mean() / np.sqrt((1 / 5 + 10 / 90) * differences.var(ddof=1))
     assert found.p == pytest.approx(2 * stats.t.sf(statistic, 4))
-    assert found.p > paired_t_interval(VALUES, TWINS).p
+    assert found.p > paired_t_interval(VALUES, OTHERS).p
 
 
 def test_the_correction_vanishes_with_the_test_part():
-    found = corrected_resampled_t(VALUES, TWINS, trained_on=10**9, tested_on=1)
-    assert found.p == pytest.approx(paired_t_interval(VALUES, TWINS).p)
+    found = corrected_resampled_t(VALUES, OTHERS, trained_on=10**9, tested_on=1)
+    assert found.p == pytest.approx(paired_t_interval(VALUES, OTHERS).p)
     with pytest.raises(ConfigError, match="both sides"):
-        corrected_resampled_t(VALUES, TWINS, trained_on=0, tested_on=1)
+        corrected_resampled_t(VALUES, OTHERS, trained_on=0, tested_on=1)
 
 
 def test_the_bootstrap_is_scipys():
     rng = np.random.default_rng(0)
     queries = rng.integers(20, 40, size=60)
-    hits, twin = rng.binomial(queries, 0.7), rng.binomial(queries, 0.6)
-    found = class_bootstrap(hits, twin, queries, draws=20_000)
+    hits, other = rng.binomial(queries, 0.7), rng.binomial(queries, 0.6)
+    found = class_bootstrap(hits, other, queries, draws=20_000)
 
     def ratio(gained, asked, axis):
         return gained.sum(axis=axis) / asked.sum(axis=axis)
 
     expected = stats.bootstrap(
-        (hits - twin, queries.astype(float)),
+        (hits - other, queries.astype(float)),
         ratio,
         paired=True,
         vectorized=True,
@@ -86,7 +86,7 @@ def test_the_bootstrap_is_scipys():
         method="percentile",
         rng=np.random.default_rng(1),
     ).confidence_interval
-    assert found.mean == pytest.approx(hits.sum() / queries.sum() - twin.sum() / queries.sum())
+    assert found.mean == pytest.approx(hits.sum() / queries.sum() - other.sum() / queries.sum())
     assert (found.low, found.high) == pytest.approx(tuple(expected), abs=0.002)
 
 
@@ -97,10 +97,10 @@ def test_the_bootstrap_is_a_function_of_its_seed_and_keeps_pairs_together():
     sizes = np.arange(1, 31)
     alike = class_bootstrap(sizes * 6, sizes * 5, sizes * 10)  # gain and queries of a class are drawn together
     assert alike.low == pytest.approx(0.1) and alike.high == pytest.approx(0.1)
-    twin = np.roll(hits, 1)
-    assert class_bootstrap(hits, twin, queries) == class_bootstrap(hits, twin, queries)
+    other = np.roll(hits, 1)
+    assert class_bootstrap(hits, other, queries) == class_bootstrap(hits, other, queries)
     with pytest.raises(DataError, match="one length"):
-        class_bootstrap(hits, twin[:-1], queries)
+        class_bootstrap(hits, other[:-1], queries)
 
 
 def test_holm_keeps_order_and_never_falls():

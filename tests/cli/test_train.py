@@ -1,4 +1,4 @@
-"""``vicinal train --data``: a user's own data with one command and no recipe."""
+"""``vicinal train``: slots on the command line, on a user's own data and in a file."""
 
 import json
 
@@ -9,9 +9,9 @@ from PIL import Image
 
 @pytest.fixture
 def pictures(tmp_path):
-    """Five classes of eight pictures of different sizes: too few for most settings of a recipe."""
+    """Seven classes of eight pictures of different sizes: too few for most batches."""
     rng = np.random.default_rng(0)
-    for label in range(5):
+    for label in range(7):
         (tmp_path / "pictures" / f"c{label}").mkdir(parents=True)
         slope, colour = rng.normal(size=2), rng.normal(size=3)
         for number in range(8):
@@ -22,38 +22,79 @@ def pictures(tmp_path):
     return tmp_path / "pictures"
 
 
-SMALL = ["transform.size=32", "transform.canvas=32", "transform.resize=32", "epochs=1", "workers=0"]
+SMALL = ["transform.size=32", "transform.canvas=32", "transform.resize=32", "training.epochs=1", "training.workers=0"]
+SCRATCH = ["model=small", "model.widths=4,8", "transform.size=16", "transform.resize=16", "training.workers=0"]
 
 
-def test_five_classes_of_eight_pictures_are_trained_without_a_recipe(pictures, vicinal, tmp_path):
+def saved(folder):
+    return json.loads((folder / "run.json").read_text())
+
+
+def test_few_classes_of_few_pictures_are_trained_without_a_preset(pictures, vicinal, tmp_path):
     done = vicinal("train", "--data", "pictures", *SMALL, "--run", "run", "--no-report")
     assert done.returncode == 0, done.stderr
-    assert "pictures: 40 images of 5 classes, 2 to train on" in done.stderr
-    assert "recipe images: EfficientNet-Lite0" in done.stderr and "too few to hold some out" in done.stderr
+    assert "preset images" in done.stderr and "efficientnet_lite0" in done.stderr and "too few" in done.stderr
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert [row["name"] for row in results["rows"]][-2:] == ["untrained", "trained"]
-    assert "2 classes x 4 samples instead of 16 x 4" in results["notes"][0]
-    saved = json.loads((tmp_path / "run" / "run.json").read_text())["recipe"]
-    assert saved["name"] == "images" and saved["settings"]["validation"] == 0
+    assert "3 classes x 4 samples instead of 16 x 4" in results["notes"][0]
+    config = saved(tmp_path / "run")["config"]
+    assert config["preset"] == "images" and config["slots"]["training"]["validation"] == 0
 
 
-def test_vectors_are_trained_without_a_recipe(vicinal, tmp_path):
+def test_vectors_are_trained_without_a_preset(vicinal, tmp_path):
     features = np.random.default_rng(0).normal(size=(60, 8)).astype(np.float32)
     np.savez(tmp_path / "x.npz", features=features, labels=np.repeat(np.arange(20), 3))
-    done = vicinal("train", "--data", "x.npz", "epochs=1", "--run", "run", "--no-report")
-    assert done.returncode == 0 and "recipe features" in done.stderr
+    done = vicinal("train", "--data", "x.npz", "training.epochs=1", "--run", "run", "--no-report")
+    assert done.returncode == 0 and "preset features" in done.stderr
     assert "8 classes x 3 samples" in json.loads((tmp_path / "run" / "results.json").read_text())["notes"][0]
 
 
-def test_data_beside_a_recipe_is_its_data(pictures, vicinal, tmp_path):
-    settings = ["widths=4,8", "transform.size=16", "transform.resize=16", "validation=0", "epochs=1", "workers=0"]
-    done = vicinal("train", "images_from_scratch", "--data", "pictures", *settings, "--run", "run", "--no-report")
+@pytest.mark.parametrize(
+    "slots",
+    [
+        ["loss=multi_similarity", "method=hdml"],
+        ["loss=danml", "method=loop"],
+        ["loss=triplet", "method=ala", "method.updates=1"],
+        ["loss=proxy_anchor", "training.steps=1"],
+    ],
+    ids=" ".join,
+)
+def test_methods_and_losses_combine_on_ones_own_pictures(pictures, vicinal, tmp_path, slots):
+    few = ["data.test=0.4", "training.epochs=1", "evaluation.artifacts=false"]
+    done = vicinal("train", "--data", "pictures", *SCRATCH, *few, *slots, "--run", "run", "--no-report")
     assert done.returncode == 0, done.stderr
-    saved = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert saved["recipe"]["name"] == "images_from_scratch" and saved["data"]["name"] == "pictures"
-    assert "recipe" not in done.stderr  # nothing was chosen, so nothing is explained
+    found = saved(tmp_path / "run")["config"]["slots"]
+    assert f"loss={found['loss']['name']}" == slots[0]
 
 
-def test_a_folder_named_as_a_recipe_is_sent_to_the_right_door(pictures, vicinal):
+def test_a_file_of_slots_is_changed_by_words(pictures, vicinal, tmp_path):
+    (tmp_path / "mine.toml").write_text('data = "pictures"\nloss = { name = "triplet", margin = 0.3 }\n')
+    words = [*SCRATCH, "loss.margin=0.4", "training.steps=1", "--run", "run", "--no-report"]
+    done = vicinal("train", "mine.toml", *words)
+    assert done.returncode == 0, done.stderr
+    config = saved(tmp_path / "run")["config"]
+    assert config["preset"] == "mine" and config["slots"]["loss"]["margin"] == 0.4
+
+
+def test_a_dry_run_prints_a_file_that_trains_the_same(pictures, vicinal, tmp_path):
+    words = ["--data", "pictures", *SCRATCH, "loss=n_pair", "method=hdml", "training.steps=1"]
+    done = vicinal("train", *words, "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "1 steps of" in done.stdout and "parameters" in done.stdout and "MiB" in done.stdout
+    assert not (tmp_path / "runs").exists()
+    (tmp_path / "resolved.toml").write_text(done.stdout)
+    for run, arguments in (("first", words), ("second", ["resolved.toml"])):
+        assert vicinal("train", *arguments, "--run", run, "--no-report").returncode == 0
+    first, second = (tmp_path / run / "model.safetensors" for run in ("first", "second"))
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_a_folder_named_as_a_preset_is_pointed_to_data(pictures, vicinal):
     done = vicinal("train", "pictures")
     assert done.returncode == 2 and "`vicinal train --data pictures`" in done.stderr
+
+
+def test_a_combination_that_makes_no_sense_is_rejected_before_any_work(pictures, vicinal, tmp_path):
+    done = vicinal("train", "--data", "pictures", *SCRATCH, "loss=proxy_nca", "method=hdml", "--run", "run")
+    assert done.returncode == 2 and "HDML" in done.stderr and "Use a loss over pairs" in done.stderr
+    assert not (tmp_path / "run").exists()

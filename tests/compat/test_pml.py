@@ -22,8 +22,8 @@ from vicinal.losses import (
     ProxyNCALoss,
     TripletLoss,
 )
-from vicinal.methods.optimisation import Optimisation
-from vicinal.methods.plain import Plain
+from vicinal.methods.optimizer import OptimizerConfig
+from vicinal.methods.plain import PlainTraining
 from vicinal.mining import distance_weighted, easy_positive, hardest, multi_similarity, semi_hard
 from vicinal.models import Embedder, Identity
 from vicinal.sampling import PKSampler
@@ -43,7 +43,7 @@ def same_in_value_and_gradient(ours, theirs, embeddings):
     torch.testing.assert_close(*(torch.autograd.grad(value, embeddings)[0] for value in (ours, theirs)))
 
 
-OURS = [BatchAllTripletLoss(0.2), MultiSimilarityLoss(), ContrastiveLoss(), MarginLoss(classes=6), NPairLoss()]
+OURS = [BatchAllTripletLoss(0.2), MultiSimilarityLoss(), ContrastiveLoss(), MarginLoss(class_boundaries=6), NPairLoss()]
 
 
 @pytest.mark.parametrize("loss", OURS, ids=lambda loss: type(loss).__name__)
@@ -84,7 +84,7 @@ def test_tuples_among_reference_rows(batch, rng):
         ours = LossForPML(BatchAllTripletLoss(0.2, normalize=True))(embeddings, labels, mined, *gallery)
         theirs = losses.TripletMarginLoss(margin=0.2)(embeddings, labels, mined, *gallery)
         same_in_value_and_gradient(ours, theirs, embeddings)
-    per_class = LossForPML(MarginLoss(classes=6))(embeddings, labels, three, *gallery)
+    per_class = LossForPML(MarginLoss(class_boundaries=6))(embeddings, labels, three, *gallery)
     assert per_class.isfinite()
 
 
@@ -196,7 +196,9 @@ def test_its_losses_and_miners_train_in_our_method(rng):
     inputs = torch.randn(6, 5, generator=rng)[labels] + 0.3 * torch.randn(24, 5, generator=rng)
     loss = FromPML(losses.ProxyAnchorLoss(6, 4), miners.MultiSimilarityMiner())
     sampler = PKSampler(labels.tolist(), classes=6, per_class=4, seed=0)
-    method = Plain.optimised(Embedder(Identity(5), 4), loss, sampler, Optimisation(learning_rate=3e-2), epochs=20)
+    method = PlainTraining.from_config(
+        Embedder(Identity(5), 4), loss, sampler, OptimizerConfig(learning_rate=3e-2), steps=20 * len(sampler)
+    )
     before = loss.loss.proxies.detach().clone()
     values = [float(method.step(Batch(inputs, labels, torch.arange(24)))["loss"]) for _ in range(20)]
     assert values[-1] < 0.8 * values[0] and not torch.equal(loss.loss.proxies, before)

@@ -23,14 +23,13 @@ from torch.utils._pytree import tree_leaves
 import vicinal.losses
 from vicinal.description import build, describe
 from vicinal.errors import ConfigError, DataError
-from vicinal.losses import CircleLoss, Loss, reduce
+from vicinal.losses import CircleLoss, Loss, ProxyLoss, reduce
 from vicinal.tuples import Triplets
 
 # What a loss may ask for without a default, by the name of the argument; batches here have up to 12 classes in 3
 # dimensions.
-ARGUMENTS = {"classes": 12, "dim": 3}
+ARGUMENTS = {"classes": 12, "dim": 3, "class_boundaries": 12}
 ANCHORED_ON_PROXIES = {"ProxyAnchorLoss"}  # one value for each class, not for each row
-OF_WHOLE_BATCHES = {"ClusteringLoss"}
 
 # Forward mode makes torch load its own tables, which it compiles in a way that it has itself deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
@@ -126,11 +125,20 @@ def test_the_loss_that_the_guide_shows_is_the_one_that_is_there():
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_has_a_name_and_documents_its_arguments(kind):
+    assert kind in vicinal.losses.LOSSES.values()
+    summary, _, rest = kind.__doc__.partition("\n")
+    assert re.search(r"\(.*(19|20)\d\d\): ", summary), f"line 1 names no paper: {summary}"
+    _, _, arguments = rest.partition("    Args:\n")
+    assert re.findall(r"^        (\w+): ", arguments, flags=re.MULTILINE) == list(inspect.signature(kind).parameters)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_is_exported_and_its_file_names_the_paper(kind):
     assert getattr(vicinal.losses, kind.__name__, None) is kind and kind.__name__ in vicinal.losses.__all__
     first_line = inspect.getmodule(kind).__doc__.splitlines()[0]
     assert re.search(r"(19|20)\d\d", first_line), f"line 1 of {kind.__module__} names no year: {first_line}"
-    assert Loss in kind.__bases__, "one deep: a loss derives from Loss itself"
+    assert kind.__base__ in (Loss, ProxyLoss), "one deep: a loss derives from Loss or ProxyLoss itself"
 
 
 def test_reductions_follow_torch(make, embeddings):
@@ -320,9 +328,11 @@ def test_what_is_not_kept_has_no_influence(loss, embeddings):
 
 def test_explicit_triplets_give_one_value_each_and_take_weights(make, embeddings):
     each = make(reduction="none")
-    if type(each).__name__ in OF_WHOLE_BATCHES:
-        pytest.skip("has no meaning for a triplet")
     triplets = Triplets(*torch.tensor([[0, 4, 1], [4, 0, 5], [1, 2, 8]]))
+    if not takes_reference(each):
+        with pytest.raises(ConfigError, match="no meaning"):
+            each.on_triplets(embeddings, triplets)
+        return
     values = each.on_triplets(embeddings, triplets)
     assert values.shape == (3,) and values.isfinite().all()
     weights = torch.tensor([0.0, 1.0, 2.5], dtype=torch.float64)

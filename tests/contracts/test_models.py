@@ -7,6 +7,7 @@ from vicinal.description import build, describe
 from vicinal.models import (
     MODELS,
     BNInception,
+    CustomBackbone,
     EfficientNetLite,
     Embedder,
     GoogLeNet,
@@ -15,17 +16,25 @@ from vicinal.models import (
     SmallConvNet,
     SmallResNet,
     TimmBackbone,
+    TorchvisionBackbone,
     TwoStreamEmbedder,
+    trusted,
 )
 
 
 def timm_backbone():
-    pytest.importorskip("timm", reason="timm is not installed")
-    return TimmBackbone("resnet18")
+    pytest.importorskip("timm", reason="timm cannot be imported here", exc_type=(ImportError, RuntimeError))
+    return TimmBackbone("resnet18", size=64, pooled=False)
+
+
+def torchvision_backbone():
+    reason = "torchvision cannot be imported here"
+    pytest.importorskip("torchvision", reason=reason, exc_type=(ImportError, RuntimeError))
+    return TorchvisionBackbone("resnet18")
 
 
 EXAMPLES = {
-    "Embedder": lambda: Embedder(SmallConvNet(3, (4, 8)), 5, pooling="max"),
+    "Embedder": lambda: Embedder(SmallConvNet(3, (4, 8)), 5, pooling="attention", hidden=6, freeze="stages:1"),
     "SmallConvNet": lambda: SmallConvNet(1, (4, 8)),
     "Identity": lambda: Identity(7),
     "GoogLeNet": lambda: GoogLeNet(freeze_norm=True),
@@ -35,13 +44,15 @@ EXAMPLES = {
     "TwoStreamEmbedder": lambda: TwoStreamEmbedder(Embedder(Identity(7), 3), Embedder(SmallConvNet(1, (4, 8)), 3)),
     "EfficientNetLite": lambda: EfficientNetLite("lite1", drop_connect=0.2),
     "TimmBackbone": timm_backbone,
+    "TorchvisionBackbone": torchvision_backbone,
+    "CustomBackbone": lambda: CustomBackbone(SmallConvNet(1, (4, 8)), (1, 8, 8)),
 }
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_a_description_rebuilds_the_same_network(name):
     model = EXAMPLES[name]()
-    again = build(describe(model), MODELS)
+    again = build(describe(model), MODELS | trusted({"vicinal.models.convolutional:SmallConvNet"}))
     assert type(again) is MODELS[name]
     assert describe(again) == describe(model)
     again.load_state_dict(model.state_dict())

@@ -152,7 +152,7 @@ def test_proxy_nca_equals_its_formula(options, unit_vectors):
 
 def test_proxy_nca_without_offset_is_the_full_softmax_at_a_temperature(unit_vectors):
     embeddings, labels = unit_vectors(10).requires_grad_(), torch.arange(10) % 5
-    improved, original = ImprovedProxyNCALoss(5, 4, 9.0), ProxyNCALoss(5, 4, temperature=1 / 9, full_softmax=True)
+    improved, original = ImprovedProxyNCALoss(5, 4, gamma=9.0), ProxyNCALoss(5, 4, temperature=1 / 9, full_softmax=True)
     assert torch.equal(improved.proxies, original.proxies), "one seed, the same proxies"
     values = improved(embeddings, labels), original(embeddings, labels) / 9
     torch.testing.assert_close(*values)
@@ -161,7 +161,7 @@ def test_proxy_nca_without_offset_is_the_full_softmax_at_a_temperature(unit_vect
 
 def test_a_large_dial_makes_proxy_nca_a_hinge_on_the_nearest_other_proxy(unit_vectors):
     embeddings, labels = unit_vectors(10), torch.arange(10) % 5
-    loss = ImprovedProxyNCALoss(5, 4, 1e5, 0.1, reduction="none")
+    loss = ImprovedProxyNCALoss(5, 4, gamma=1e5, offset=0.1, reduction="none")
     c = loss.comparisons(embeddings, labels)
     nearest = c.negative.masked_fill(~c.keep_negative, torch.inf).amin(dim=1)
     expected = (c.positive[:, 0] - nearest - 0.1).clamp(min=0)
@@ -189,7 +189,7 @@ def test_all_stay_finite_where_a_plain_exponential_overflows(rng):
     losses = (
         ImprovedLiftedStructureLoss(gamma1=1e4, gamma2=1e4),
         ImprovedNPairLoss(1e3, 5.0),
-        ImprovedProxyNCALoss(4, 4, 1e4, normalize=False),
+        ImprovedProxyNCALoss(4, 4, gamma=1e4, normalize=False),
     )
     for loss in losses:
         value = loss(embeddings, labels)
@@ -202,7 +202,7 @@ def test_a_dial_is_positive_and_finite(gamma):
         lambda: ImprovedLiftedStructureLoss(gamma1=gamma),
         lambda: ImprovedLiftedStructureLoss(gamma2=gamma),
         lambda: ImprovedNPairLoss(gamma),
-        lambda: ImprovedProxyNCALoss(3, 2, gamma),
+        lambda: ImprovedProxyNCALoss(3, 2, gamma=gamma),
     ):
         with pytest.raises(ConfigError, match="positive, finite dial"):
             build()

@@ -45,7 +45,9 @@ def embeddings(rng):
 
 
 @pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
-@pytest.mark.parametrize("options", [{}, {"classes": 3}, {"classes": 3, "squared": True}, {"normalize": False}])
+@pytest.mark.parametrize(
+    "options", [{}, {"class_boundaries": 3}, {"class_boundaries": 3, "squared": True}, {"normalize": False}]
+)
 def test_equals_the_printed_terms(labels, options, embeddings, rng):
     given, loss = embeddings(len(labels)), learnt(MarginLoss(**options), rng)
     total = MarginLoss(**options, reduction="sum")

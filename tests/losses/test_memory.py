@@ -100,10 +100,10 @@ def test_the_whole_state_is_saved_and_restored(batches):
 
 
 def test_its_state_passes_through_a_checkpoint(batches, tmp_path):
-    memory = CrossBatchMemory(MarginLoss(classes=6), size=20, dim=DIM).double()
+    memory = CrossBatchMemory(MarginLoss(class_boundaries=6), size=20, dim=DIM).double()
     run(memory, batches[:3])
     path = save_checkpoint(tmp_path, 3, {"loss": memory.state_dict()})
-    again = CrossBatchMemory(MarginLoss(classes=6), size=20, dim=DIM).double()
+    again = CrossBatchMemory(MarginLoss(class_boundaries=6), size=20, dim=DIM).double()
     again.load_state_dict(load_checkpoint(path)["loss"])
     assert all(torch.equal(a, b) for a, b in zip(run(again, batches[3:]), run(memory, batches[3:]), strict=True))
 
@@ -152,7 +152,7 @@ def test_a_batch_may_fill_the_memory_and_wrap_around(batches):
 
 
 def test_parameters_of_its_loss_are_its_own():
-    memory = CrossBatchMemory(MarginLoss(classes=4), size=20, dim=DIM)
+    memory = CrossBatchMemory(MarginLoss(class_boundaries=4), size=20, dim=DIM)
     assert list(memory.parameters()) == list(memory.loss.parameters()) != []
     assert "size=20, dim=3, warmup=0" in repr(memory) and "MarginLoss" in repr(memory)
 

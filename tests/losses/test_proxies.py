@@ -4,10 +4,18 @@ import pytest
 import torch
 
 from vicinal.errors import ConfigError, DataError
-from vicinal.losses import ProxyAnchorLoss, ProxyNCALoss, SoftTripleLoss
+from vicinal.losses import (
+    ImprovedProxyNCALoss,
+    NormalizedSoftmaxLoss,
+    ProxyAnchorLoss,
+    ProxyNCALoss,
+    SoftTripleLoss,
+)
 from vicinal.losses.proxies import columns_of, initial_proxies
+from vicinal.tuples import Triplets
 
 KINDS = [ProxyNCALoss, ProxyAnchorLoss, SoftTripleLoss]
+ALL = [*KINDS, ImprovedProxyNCALoss, NormalizedSoftmaxLoss]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -70,3 +78,23 @@ def test_each_row_has_one_column_of_its_own():
     own, there, others = columns_of(torch.tensor([2, 0], dtype=torch.uint8), 3)
     assert own.tolist() == [[2], [0]] and there.all()
     assert others.tolist() == [[True, True, False], [False, True, True]]
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_known_labels_are_numbered_in_order(kind, rng):
+    embeddings, labels, known = torch.randn(9, 4, generator=rng), torch.arange(9) % 3, (3, 10, 700)
+    plain, gapped = kind(3, 4, seed=1), kind(3, 4, known=known, seed=1)
+    assert torch.equal(gapped(embeddings, torch.tensor(known)[labels]), plain(embeddings, labels))
+    assert list(gapped.state_dict()) == ["proxies"]
+    with pytest.raises(DataError, match="label 4 came"):
+        gapped(embeddings[:1], torch.tensor([4]))
+    with pytest.raises(ConfigError, match="growing order"):
+        kind(3, 4, known=(3, 3, 9))
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_triplets_and_reference_rows_are_rejected(kind):
+    with pytest.raises(ConfigError, match="triplets have no meaning"):
+        kind(3, 4).on_triplets(torch.ones(3, 4), Triplets(*torch.tensor([[0], [1], [2]])))
+    with pytest.raises(ConfigError, match="`reference` rows have no meaning"):
+        kind(3, 4)(torch.ones(2, 4), torch.arange(2), torch.ones(2, 4), torch.arange(2))

@@ -77,7 +77,7 @@ def test_merging_costs_nothing_when_centers_coincide_and_passes_a_finite_gradien
     loss = SoftTripleLoss(3, 4, centers=4, merge=5.0)
     with torch.no_grad():
         loss.proxies.copy_(loss.proxies[:, :1].expand(3, 4, 4))
-    value = loss.penalty(loss.proxies)
+    value = loss.spread_penalty(loss.proxies)
     assert value == 0 and torch.autograd.grad(value, loss.proxies)[0].isfinite().all()
 
 

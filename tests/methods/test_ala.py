@@ -10,10 +10,9 @@ import torch.multiprocessing as mp
 from torch import nn
 
 from vicinal.assessment import (
+    ALAConfig,
     AnchorScoring,
-    Assessing,
     ConstantAssessor,
-    EpisodeLoss,
     LSTMAssessor,
     PairScoring,
     TripletScoring,
@@ -28,16 +27,13 @@ from vicinal.losses import (
     MultiSimilarityLoss,
     TripletLoss,
 )
-from vicinal.methods.ala import ALA
-from vicinal.methods.ala_variants import build_variant
-from vicinal.methods.optimisation import Optimisation
-from vicinal.methods.plain import Plain
+from vicinal.methods.ala import ALATraining
 from vicinal.models import Embedder, Identity
 from vicinal.reports.series import charts, read_progress
 from vicinal.sampling import EpisodeSampler
 
 TRAINING, VALIDATION, WIDTH, DIM = 5, 3, 6, 4
-PLAIN_DESCENT = Assessing(relative=False)
+PLAIN_DESCENT = ALAConfig(relative=False)
 LABELS = np.arange(10).repeat(4)
 
 
@@ -80,7 +76,9 @@ def make(
     parts = embedder.backbone.parameters(), embedder.head.parameters(), scoring.parameters()
     groups = [{"params": list(part), "lr": rate} for part, rate in zip(parts, (0.1, 0.5, 0.1), strict=True)]
     optimizer = (optimizer or torch.optim.SGD)([group for group in groups if group["params"]])
-    return ALA(embedder, scoring, assessor or LSTMAssessor(scoring.seen * DIM, hidden=8), sampler, optimizer, settings)
+    return ALATraining(
+        embedder, scoring, assessor or LSTMAssessor(scoring.seen * DIM, hidden=8), sampler, optimizer, settings
+    )
 
 
 def subset(method, batch):
@@ -106,7 +104,7 @@ def test_the_step_is_taken_from_the_original_parameters_with_the_taught_weights(
     """Eq. (13), one tuple after the other: A(T; φ*) multiplies a gradient at θ, and nothing flows through it."""
     assessor = LSTMAssessor(3 * DIM, hidden=8)
     nn.init.normal_(assessor.weight.weight)
-    method = make(sampler, assessor, Assessing(relative=False, updates=updates, rate=0.05))
+    method = make(sampler, assessor, ALAConfig(relative=False, updates=updates, rate=0.05))
     twin, untaught = copy.deepcopy(method.embedder), copy.deepcopy(assessor)
     method.step(batch)
     taught = copy.deepcopy(method.assessor)
@@ -126,7 +124,7 @@ def test_the_step_is_taken_from_the_original_parameters_with_the_taught_weights(
 def test_with_one_update_both_readings_are_the_same(sampler, batch):
     found = []
     for recompute in (False, True):
-        method = make(sampler, settings=Assessing(updates=1, recompute=recompute))
+        method = make(sampler, settings=ALAConfig(updates=1, recompute=recompute))
         for _ in range(3):
             method.step(batch)
         found.append(method.embedder.state_dict())
@@ -136,7 +134,7 @@ def test_with_one_update_both_readings_are_the_same(sampler, batch):
 
 @pytest.mark.parametrize("updates", [0, 1, 3])
 def test_the_state_advances_once_an_episode_whatever_k_is(sampler, batch, updates):
-    method = make(sampler, settings=Assessing(updates=updates))
+    method = make(sampler, settings=ALAConfig(updates=updates))
     advanced, inner = [], method.assessor.advance
     method.assessor.advance = lambda state: advanced.append(1) or inner(state)
     for _ in range(3):
@@ -145,7 +143,7 @@ def test_the_state_advances_once_an_episode_whatever_k_is(sampler, batch, update
 
 
 def test_statistics_move_as_often_as_without_an_assessor(sampler, batch):
-    method = make(sampler, settings=Assessing(updates=3, recompute=True))
+    method = make(sampler, settings=ALAConfig(updates=3, recompute=True))
     method.step(batch)
     assert method.embedder.backbone.layers[1].num_batches_tracked == 1
 
@@ -155,7 +153,7 @@ def test_statistics_move_as_often_as_without_an_assessor(sampler, batch):
     [
         (ContrastiveLoss(2.0), TripletScoring),
         (ContrastiveLoss(2.0), PairScoring),
-        (MarginLoss(classes=10), TripletScoring),
+        (MarginLoss(class_boundaries=10), TripletScoring),
         (MarginLoss(), PairScoring),
         (MultiSimilarityLoss(), AnchorScoring),
         (LiftedStructureLoss(), AnchorScoring),
@@ -171,7 +169,7 @@ def test_trains_other_losses_and_what_they_learn(sampler, batch, loss, scoring):
     assert all(not torch.equal(value, before[name]) for name, value in loss.state_dict().items())
 
 
-@pytest.mark.parametrize("settings", [Assessing(), Assessing(unroll="head"), Assessing(route="difference")])
+@pytest.mark.parametrize("settings", [ALAConfig(), ALAConfig(unroll="head"), ALAConfig(route="difference")])
 def test_goes_on_from_its_state_bit_for_bit(sampler, batch, settings):
     def scheduled():
         method = make(sampler, settings=settings, optimizer=torch.optim.AdamW)
@@ -188,7 +186,7 @@ def test_goes_on_from_its_state_bit_for_bit(sampler, batch, settings):
     assert torch.equal(method.assessor.hidden_state, again.assessor.hidden_state)
 
 
-@pytest.mark.parametrize("settings", [Assessing(rate=1e-9), Assessing(rate=0.0), Assessing(updates=0)])
+@pytest.mark.parametrize("settings", [ALAConfig(rate=1e-9), ALAConfig(rate=0.0), ALAConfig(updates=0)])
 def test_an_inert_assessor_says_so_once_trained(sampler, batch, settings):
     inert = make(sampler, settings=settings)
     assert inert.notes == ()
@@ -198,7 +196,7 @@ def test_an_inert_assessor_says_so_once_trained(sampler, batch, settings):
 
 
 def test_an_assessor_that_tells_tuples_apart_has_nothing_to_say(sampler, batch):
-    lively = make(sampler, settings=Assessing(rate=0.05))
+    lively = make(sampler, settings=ALAConfig(rate=0.05))
     for _ in range(5):
         scalars = lively.step(batch)
     assert scalars["weight_deviation"] > 1e-3 and lively.notes == ()
@@ -208,7 +206,7 @@ def test_an_assessor_that_tells_tuples_apart_has_nothing_to_say(sampler, batch):
 
 
 def test_a_network_without_forward_mode_is_noted(sampler, batch):
-    method = make(sampler, settings=Assessing(rate=0.05))
+    method = make(sampler, settings=ALAConfig(rate=0.05))
     inner = method.embedder.backbone.forward
     method.embedder.backbone.forward = lambda x: WithoutForwardMode.apply(inner(x))
     for _ in range(5):
@@ -234,7 +232,7 @@ def test_too_few_classes_for_an_episode_are_noted(batch):
 
 
 def test_shows_its_heaviest_and_lightest_tuples(sampler, batch):
-    method = make(sampler, settings=Assessing(rate=0.05))
+    method = make(sampler, settings=ALAConfig(rate=0.05))
     assert method.exhibits() == ()
     for _ in range(3):
         method.step(batch)
@@ -267,32 +265,9 @@ def test_a_collapsed_loss_is_the_margin_times_the_mean_weight(sampler, batch):
     assert method.collapsed_loss(batch) == pytest.approx(0.25, abs=1e-3)
 
 
-def test_variants_share_the_embedder_and_the_batches(sampler):
-    found = {}
-    for variant in ("ala", "plain", "constant", "random", "mlp"):
-        torch.manual_seed(3)
-        embedder = Embedder(Identity(WIDTH), DIM)
-        found[variant] = build_variant(
-            variant,
-            embedder,
-            TripletScoring(TripletLoss()),
-            sampler,
-            Optimisation(),
-            Assessing(),
-            epochs=1,
-            mean=0.5,
-            spread=0.1,
-            seed=3,
-        )
-    assert isinstance(found["plain"], Plain) and isinstance(found["plain"].loss, EpisodeLoss)
-    for method in found.values():
-        assert torch.equal(method.embedder.head.weight, found["ala"].embedder.head.weight)
-        assert method.batches(1) == found["ala"].batches(1)
-
-
 def test_settings_that_cannot_work_are_refused():
     with pytest.raises(ConfigError, match="updates and rate are 0 or more, but -1 and"):
-        Assessing(updates=-1)
+        ALAConfig(updates=-1)
 
 
 def test_a_virtual_step_follows_the_schedule(sampler, batch):
@@ -326,7 +301,7 @@ class Flat(Identity):
 
 # Plain descent on φ: Adam would make a full step of a gradient that is 0 but for rounding, each process's own.
 TOGETHER = [
-    Assessing(rate=30.0, optimiser="sgd", **settings)
+    ALAConfig(rate=30.0, optimizer="sgd", **settings)
     for settings in (
         {},
         {"recompute": True, "over": "sum", "relative": False, "route": "double_backward"},
@@ -384,7 +359,7 @@ def test_replayed_steps_give_what_steps_give(sampler, batch, settings):
     """While learning rates fall: a recording reads them anew."""
     found, device = [], torch.device("cuda")
     for recorded in (False, True):
-        method = make(sampler, settings=Assessing(**settings), optimizer=torch.optim.AdamW)
+        method = make(sampler, settings=ALAConfig(**settings), optimizer=torch.optim.AdamW)
         method.schedule = torch.optim.lr_scheduler.LambdaLR(method.optimizer, lambda step: 1e-2 * 0.8**step)
         method.to(device)
         method.embedder.accelerate(None, recorded=recorded)

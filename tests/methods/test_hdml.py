@@ -13,11 +13,11 @@ from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
 from vicinal.exhibits import Scatter
 from vicinal.losses import MarginLoss, MultiSimilarityLoss, NPairLoss, ProxyNCALoss, TripletLoss
-from vicinal.methods.hdml import HDML, READINGS
-from vicinal.methods.optimisation import Optimisation
-from vicinal.methods.plain import SHARED_READINGS, Plain
+from vicinal.methods.hdml import READINGS, HDMLTraining
+from vicinal.methods.optimizer import OptimizerConfig
+from vicinal.methods.plain import SHARED_READINGS, PlainTraining
 from vicinal.models import Embedder, Identity, SmallConvNet
-from vicinal.synthesis import Hardness, published_n_pair, published_triplet
+from vicinal.synthesis import HDMLConfig, published_n_pair, published_triplet
 from vicinal.training.checkpoint import load_checkpoint, save_checkpoint
 
 PAIRS = torch.tensor([0, 1, 2, 0, 1, 2])
@@ -44,8 +44,10 @@ def batch_of(labels, seed=0):
 def make(loss, *, rate=1e-2, backbone=None, **settings):
     torch.manual_seed(0)
     embedder = Embedder(SmallConvNet(channels=1, widths=(4, 8)) if backbone is None else backbone, 5)
-    optimisation = Optimisation(learning_rate=rate, schedule="constant", weight_decay=0.0)
-    return HDML.optimised(embedder, loss, Sampler(), optimisation, Hardness(**settings), labels=np.arange(6), epochs=50)
+    optimisation = OptimizerConfig(learning_rate=rate, schedule="constant", weight_decay=0.0)
+    return HDMLTraining.from_config(
+        embedder, loss, Sampler(), optimisation, HDMLConfig(**settings), labels=np.arange(6), steps=50 * len(Sampler())
+    )
 
 
 def trained(method, labels, steps):
@@ -74,8 +76,8 @@ def gradients(method, labels, only):
     method._real_share = lambda: torch.tensor(0.5)
     method.classifier.own_loss = lambda *given: (own(*given)[0] * scale["classifier"], own(*given)[1])
     if only != "generator":
-        object.__setattr__(method.reading, "label_factor", 0.0)
-        object.__setattr__(method.reading, "reconstruction_factor", 0.0)
+        object.__setattr__(method.preset, "label_factor", 0.0)
+        object.__setattr__(method.preset, "reconstruction_factor", 0.0)
     method.step(batch_of(labels))
     parts = {
         "backbone": method.embedder.backbone,
@@ -140,8 +142,10 @@ def test_what_a_loss_learns_is_part_of_the_metric():
 def test_without_beta_hdml_is_the_plain_method():
     method = make(NPairLoss(blocks=True), beta=0.0, alpha=1.0, window=1)
     embedder = make(NPairLoss(blocks=True)).embedder
-    optimisation = Optimisation(learning_rate=1e-2, schedule="constant", weight_decay=0.0)
-    plain = Plain.optimised(embedder, NPairLoss(blocks=True), Sampler(), optimisation, epochs=50)
+    optimisation = OptimizerConfig(learning_rate=1e-2, schedule="constant", weight_decay=0.0)
+    plain = PlainTraining.from_config(
+        embedder, NPairLoss(blocks=True), Sampler(), optimisation, steps=50 * len(Sampler())
+    )
     for number in range(4):
         found = method.step(batch_of(PAIRS, number))
         torch.testing.assert_close(found["loss"], plain.step(batch_of(PAIRS, number))["loss"])

@@ -8,16 +8,16 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from vicinal.assessment import Assessing, ConstantAssessor, LSTMAssessor
+from vicinal.assessment import ALAConfig, ConstantAssessor, LSTMAssessor
 from vicinal.assessment.meta_gradient import embedding_tangents, gradient, slopes, slopes_by_double_backward
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
 from vicinal.losses import TripletLoss
-from vicinal.methods.hdml_ala import HDMLALA
-from vicinal.methods.optimisation import Optimisation
+from vicinal.methods.hdml_ala import HDMLALATraining
+from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models import Embedder, Identity
 from vicinal.sampling import EpisodeSampler
-from vicinal.synthesis import Hardness
+from vicinal.synthesis import HDMLConfig
 
 LABELS = np.arange(10).repeat(4)
 
@@ -25,16 +25,16 @@ LABELS = np.arange(10).repeat(4)
 def make(assessor=None, assessing=None, **settings):
     torch.manual_seed(0)
     sampler = EpisodeSampler(LABELS, training_classes=5, validation_classes=3, seed=0)
-    return HDMLALA.optimised(
+    return HDMLALATraining.from_config(
         Embedder(Identity(6), 4),
         TripletLoss(margin=1.0, blocks=True),
         assessor or LSTMAssessor(12, hidden=8),
         sampler,
-        Optimisation(learning_rate=1e-2),
-        assessing or Assessing(),
-        Hardness(window=1, generator_norm=True, **settings),
+        OptimizerConfig(learning_rate=1e-2),
+        assessing or ALAConfig(),
+        HDMLConfig(window=1, generator_norm=True, **settings),
         labels=LABELS,
-        epochs=5,
+        steps=5 * len(sampler),
     )
 
 
@@ -122,28 +122,28 @@ def test_shows_real_tuples_by_their_weights(batch):
 
 
 def test_a_loss_without_blocks_is_refused():
-    with pytest.raises(ConfigError, match="a loss without `blocks`"):
-        HDMLALA.optimised(
+    with pytest.raises(ConfigError, match="a loss with blocks=False"):
+        HDMLALATraining.from_config(
             Embedder(Identity(6), 4),
             TripletLoss(),
             LSTMAssessor(12),
             EpisodeSampler(LABELS, training_classes=5, validation_classes=3, seed=0),
-            Optimisation(),
-            Assessing(),
-            Hardness(),
+            OptimizerConfig(),
+            ALAConfig(),
+            HDMLConfig(),
             labels=LABELS,
-            epochs=1,
+            steps=len(EpisodeSampler(LABELS, training_classes=5, validation_classes=3, seed=0)),
         )
 
 
 def test_real_members_are_refused():
-    with pytest.raises(ConfigError, match='Use members="regenerated"'):
+    with pytest.raises(ConfigError, match="Set members=regenerated"):
         make(members="real")
 
 
 def three_steps(batch, part=slice(None)):
     """Of one process, or of one of several that holds ``part`` of each batch."""
-    method = make(assessing=Assessing(rate=30.0, optimiser="sgd"), real_share=0.5)
+    method = make(assessing=ALAConfig(rate=30.0, optimizer="sgd"), real_share=0.5)
     mine = Batch(batch.inputs[part], batch.labels[part], batch.indices[part], largest_class=2)
     scalars = [method.step(mine) for _ in range(3)][-1]
     parts = {"metric": method.embedder, "generator": method.hdml.generator, "assessor": method.ala.assessor}

@@ -12,17 +12,16 @@ import torch.multiprocessing as mp
 
 from vicinal.data.records import Batch, ImageArray, Records
 from vicinal.data.rotation import rotate
+from vicinal.data.transforms import ImageTransform
 from vicinal.errors import ConfigError
 from vicinal.exhibits import from_json, to_json
 from vicinal.losses import HardExemplarLoss, NormalizedSoftmaxLoss, orientation_errors
-from vicinal.methods.her import HER, Orientation
-from vicinal.methods.optimisation import Optimisation
+from vicinal.methods.her import HER, HERTraining
+from vicinal.methods.method import Parts
+from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.methods.paired_views import turns
 from vicinal.models import Embedder, Identity, OrientationHead, SmallResNet, TwoStreamEmbedder
-from vicinal.sampling import CrossViewSampler
-from vicinal.training.experiment import build_method
-from vicinal.training.overrides import apply
-from vicinal.training.recipe import find_recipe
+from vicinal.sampling import CrossViewSampler, NPairSampler
 
 CLASSES = 6
 
@@ -42,18 +41,18 @@ def records():
 
 @pytest.fixture
 def make(records):
-    def made(orientation=Orientation(), *, head=True, weighted=True, streams=2, rate=1e-3, classified=False):  # noqa: B008 (frozen)
+    def made(orientation=HER(), *, head=True, weighted=True, streams=2, rate=1e-3, classified=False):  # noqa: B008 (frozen)
         torch.manual_seed(0)
         query = Embedder(SmallResNet(1, (4, 8), attention="fcam"), 5)
-        return HER.optimised(
+        return HERTraining.from_config(
             query if streams == 1 else TwoStreamEmbedder(query, copy.deepcopy(query)),
             HardExemplarLoss(weighted=weighted),
             CrossViewSampler(records.labels, classes=4, seed=0, roles=records.columns["role"]),
-            Optimisation(learning_rate=rate),
+            OptimizerConfig(learning_rate=rate),
             orientation,
             head=OrientationHead(5, 10) if head else None,
             classifier=NormalizedSoftmaxLoss(CLASSES, 5) if classified else None,
-            epochs=5,
+            steps=5 * len(CrossViewSampler(records.labels, classes=4, seed=0, roles=records.columns["role"])),
             seed=7,
         )
 
@@ -73,7 +72,7 @@ def train(method, records, epochs):
 
 
 def test_a_step_is_the_two_terms_of_queries_and_gallery_through_their_streams(make, records):
-    method = make(Orientation(lambda1=0.7, lambda2=0.3, turning="none"))
+    method = make(HER(lambda1=0.7, lambda2=0.3, turning="none"))
     with torch.no_grad():  # streams that differ, and not only by their names
         method.embedder.gallery.head.bias += 1.0
     twin, batch = copy.deepcopy(method), batch_of(records, method.batches(0)[0])
@@ -99,7 +98,7 @@ def test_all_parts_learn_and_each_stream_its_own_way(make, records):
 
 
 def test_steps_bring_the_loss_down(make, records):
-    method = make(Orientation(turning="none"), rate=1e-2)
+    method = make(HER(turning="none"), rate=1e-2)
     losses = [torch.stack([s["loss"] for s in epoch]).mean() for epoch in train(method, records, 8)]
     assert losses[-1] < 0.7 * losses[0]
 
@@ -126,7 +125,7 @@ def test_without_head_and_weights_it_is_the_soft_margin_loss_on_the_same_picture
 
 def test_with_lambda2_of_0_the_head_costs_nothing_and_moves_nothing(make, records):
     """λ2 = 0 and weights of 1 leave the plain soft-margin loss."""
-    method, twin = make(Orientation(lambda2=0.0), weighted=False), make(head=False, weighted=False)
+    method, twin = make(HER(lambda2=0.0), weighted=False), make(head=False, weighted=False)
     batch = batch_of(records, method.batches(0)[0])
     twin.batches(0)
     assert torch.equal(method.step(batch)["loss"], twin.step(batch)["loss"])
@@ -139,31 +138,45 @@ def test_one_stream_serves_both(make, records):
     assert all(value.isfinite() for s in train(method, records, 1)[0] for value in s.values())
 
 
-def test_variants_of_the_recipe_start_alike_and_see_the_same(records):
-    small = ["pairs=4", "dim=5", "widths=4,8"]
-    built = {}
-    for attention in ("fcam", "none"):
-        for part in ("on", "off"):
-            settings = [*small, f"attention={attention}", f"weighting={part}", f"regression={part}"]
-            recipe = apply(find_recipe("omniglot_cross_view"), settings)
-            built[attention, part] = build_method(recipe, records, torch.device("cpu"))
-    plain = built["none", "off"].embedder.state_dict()
+def from_settings(settings, records, *, weighted=True, attention="none"):
+    torch.manual_seed(0)
+    query = Embedder(SmallResNet(1, (4, 8), attention=attention), 5)
+    embedder, roles = TwoStreamEmbedder(query, copy.deepcopy(query)), records.columns["role"]
+    sampler = CrossViewSampler.fitted(records.labels, batch_size=8, seed=0, roles=roles)
+    optimizer, transform = OptimizerConfig(learning_rate=1e-3, loss_factor=10), ImageTransform(size=16, channels=1)
+    loss = HardExemplarLoss(weighted=weighted)
+    return settings.build(Parts(embedder, loss, sampler, optimizer, records, transform, steps=10, seed=7))
+
+
+def test_variants_start_alike_and_see_the_same(records):
+    built = {
+        (attention, part): from_settings(HER(regression=part), records, weighted=part, attention=attention)
+        for attention in ("fcam", "none")
+        for part in (True, False)
+    }
+    plain = built["none", False].embedder.state_dict()
     for (attention, part), method in built.items():
         weights = method.embedder.state_dict()
         assert all(torch.equal(value, weights[name]) for name, value in plain.items())
         assert (len(weights) > len(plain)) == (attention == "fcam")
-        assert (method.head is not None) == method.loss.weighted == (part == "on")
-        assert method.batches(1) == built["none", "off"].batches(1)
-    streams = built["fcam", "on"].embedder
-    pairs = zip(streams.query.state_dict().values(), streams.gallery.state_dict().values(), strict=True)
-    assert all(torch.equal(ours, theirs) for ours, theirs in pairs), "both streams start from one network"
+        assert (method.head is not None) == method.loss.weighted == part
+        assert method.batches(1) == built["none", False].batches(1)
+
+
+def test_only_its_own_loss_and_pairs_of_views_are_accepted(records):
+    method = HER()
+    assert method.sampler_for(HardExemplarLoss) == "cross_view"
+    with pytest.raises(ConfigError, match="Set loss=hard_exemplar"):
+        method.check(NormalizedSoftmaxLoss(2, 2), None)
+    with pytest.raises(ConfigError, match="Set sampler=cross_view"):
+        method.check(HardExemplarLoss(), NPairSampler(records.labels, classes=2, seed=0))
 
 
 # -- a classifier in place of the triplets --------------------------------------------------------
 
 
 def test_a_classifier_sees_both_views_of_the_same_pictures(make, records):
-    method = make(Orientation(lambda1=0.7), head=False, weighted=False, classified=True)
+    method = make(HER(lambda1=0.7), head=False, weighted=False, classified=True)
     twin, batch = copy.deepcopy(method), batch_of(records, method.batches(0)[0])
     by, _ = turns(batch, "any", seed=method.seed, epoch=0)
     query, gallery = twin.embedder.query, twin.embedder.gallery
@@ -189,23 +202,17 @@ def test_a_classifier_and_its_proxies_learn_and_go_on_where_they_stopped(make, r
     assert torch.equal(method.classifier.proxies, again.classifier.proxies)
 
 
-def test_the_recipes_classifier_starts_as_the_twin_and_knows_the_training_characters(records):
+def test_a_classifier_starts_as_the_baseline_and_knows_the_training_classes(records):
     labels = 10 * records.labels + 3  # as those of a data set of which alphabets are held out
-    small = ["pairs=4", "dim=5", "widths=4,8", "attention=none", "weighting=off", "regression=off"]
-    twin, method = (
-        build_method(
-            apply(find_recipe("omniglot_cross_view"), [*small, *more]),
-            replace(records, labels=labels, classes=tuple(map(str, range(60)))),
-            torch.device("cpu"),
-        )
-        for more in ([], ["loss=normalized_softmax", "optimisation.loss_factor=10"])
-    )
-    assert twin.classifier is None and method.classifier.known == (3, 13, 23, 33, 43, 53)
+    records = replace(records, labels=labels, classes=tuple(map(str, range(60))))
+    settings = HER(regression=False), HER(regression=False, classifier=True)
+    plain, method = (from_settings(each, records, weighted=False) for each in settings)
+    assert plain.classifier is None and method.classifier.known == (3, 13, 23, 33, 43, 53)
     weights = method.embedder.state_dict()
-    assert all(torch.equal(value, weights[name]) for name, value in twin.embedder.state_dict().items())
-    assert method.batches(1) == twin.batches(1)
+    assert all(torch.equal(value, weights[name]) for name, value in plain.embedder.state_dict().items())
+    assert method.batches(1) == plain.batches(1)
     rates = [group["initial_lr"] for group in method.optimizer.param_groups]
-    assert rates[:-1] == [group["initial_lr"] for group in twin.optimizer.param_groups]
+    assert rates[:-1] == [group["initial_lr"] for group in plain.optimizer.param_groups]
     assert rates[-1] == pytest.approx(10 * rates[0]), "of the proxies, as in other tables"
 
 
@@ -249,7 +256,7 @@ def test_a_stand_in_of_the_wrong_role_takes_no_part(make, records, classified):
     other = next(row for row in np.flatnonzero(records.labels == records.labels[rows[0]]) if row % 4 > 1)
     losses = []
     for batch in (batch_of(records, [int(other), *rows[1:]], skipped=(rows[0],)), batch_of(records, rows[2:])):
-        method = make(Orientation(turning="none"), classified=classified)
+        method = make(HER(turning="none"), classified=classified)
         method.embedder.eval()  # so that a row's embedding does not depend on the batch
         losses.append(method.step(batch)["loss"])
     torch.testing.assert_close(*losses)
@@ -272,9 +279,9 @@ def test_shows_its_hardest_exemplars(make, records):
 
 def test_settings_that_cannot_work_are_refused():
     with pytest.raises(ConfigError, match="did you mean 'quarters'"):
-        Orientation(turning="quarter")
+        HER(turning="quarter")
     with pytest.raises(ConfigError, match="-1 came"):
-        Orientation(lambda2=-1)
+        HER(lambda2=-1)
 
 
 # -- several processes ----------------------------------------------------------------------------
@@ -287,7 +294,7 @@ def paired_method(classified):
     head, classifier = OrientationHead(3, 4).double(), NormalizedSoftmaxLoss(4, 3).double() if classified else None
     parts = torch.nn.ModuleList([part for part in (embedder, head, classifier) if part is not None])
     optimizer = torch.optim.SGD(parts.parameters(), lr=0.1)
-    return HER(embedder, HardExemplarLoss(), None, optimizer, 0, head, Orientation(turning="none"), classifier)
+    return HERTraining(embedder, HardExemplarLoss(), None, optimizer, 0, head, HER(turning="none"), classifier)
 
 
 def paired_batch(pairs):

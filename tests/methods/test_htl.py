@@ -18,18 +18,14 @@ from vicinal.data.transforms import FeatureTransform, ImageTransform
 from vicinal.errors import ConfigError
 from vicinal.exhibits import Dendrogram, from_json, to_json
 from vicinal.losses import HierarchicalTripletLoss
-from vicinal.methods.hierarchy import Hierarchy, MarginTable
-from vicinal.methods.htl import HTL, TrainingEmbeddings
+from vicinal.methods.hierarchy import MarginTable
+from vicinal.methods.htl import HTL, HTLTraining, TrainingEmbeddings
 from vicinal.methods.method import ReadsRecords
-from vicinal.methods.optimisation import Optimisation
-from vicinal.methods.plain import Plain
+from vicinal.methods.optimizer import OptimizerConfig
+from vicinal.methods.plain import PlainTraining
 from vicinal.models import Embedder, Identity, SmallConvNet
 from vicinal.parallel import part
 from vicinal.sampling import AnchorNeighbourSampler, ClassTree, PKSampler
-from vicinal.training.console import Console
-from vicinal.training.experiment import build_method, prepare
-from vicinal.training.overrides import apply
-from vicinal.training.recipe import find_recipe
 
 CLASSES, PER_CLASS = 8, 5
 
@@ -47,17 +43,17 @@ def records():
     return some_records()
 
 
-def method_of(records, hierarchy=Hierarchy(), sampler=None, **more):  # noqa: B008 (frozen)
+def method_of(records, hierarchy=HTL(), sampler=None, **more):  # noqa: B008 (frozen)
     torch.manual_seed(0)
-    sampler = sampler or AnchorNeighbourSampler(records.labels, anchors=2, neighbourhood=2, per_class=3, seed=0)
-    return HTL.optimised(
+    sampler = sampler or AnchorNeighbourSampler(records.labels, anchors=2, neighborhood=2, per_class=3, seed=0)
+    return HTLTraining.from_config(
         Embedder(Identity(6), 4),
         HierarchicalTripletLoss(),
         sampler,
         TrainingEmbeddings(records, FeatureTransform()),
-        Optimisation(**more),
+        OptimizerConfig(**more),
         hierarchy,
-        epochs=5,
+        steps=5 * len(sampler),
     )
 
 
@@ -103,7 +99,7 @@ def test_the_tree_is_that_of_the_network_at_the_beginning_of_the_epoch(make, rec
 
 
 def test_margins_are_beta_and_threshold_less_spread(make, records):
-    method = make(Hierarchy(beta=0.3, levels=5))
+    method = make(HTL(beta=0.3, levels=5))
     method.batches(1)
     tree, labels = method.tree, torch.tensor([2, 9, 4, 2])
     margins = method._margins(labels)
@@ -115,7 +111,7 @@ def test_margins_are_beta_and_threshold_less_spread(make, records):
 
 
 def test_active_triplets_are_those_that_cost_something_at_their_own_margins(make, records):
-    method = make(Hierarchy(beta=0.4))
+    method = make(HTL(beta=0.4))
     batch = batch_of(records, method.batches(1)[0])
     with torch.no_grad():
         rows, margins = method.embedder(batch.inputs), method._margins(batch.labels)
@@ -172,9 +168,11 @@ def test_a_run_that_stops_in_mid_epoch_goes_on_with_the_margins_of_its_tree(make
 
 def test_fixed_margins_over_random_classes_are_the_plain_twin(make, records):
     sampler = PKSampler(records.labels, classes=4, per_class=3, seed=0)
-    half = make(Hierarchy(margins="fixed"), sampler)
+    half = make(HTL(margins="fixed"), sampler)
     torch.manual_seed(0)
-    plain = Plain.optimised(Embedder(Identity(6), 4), HierarchicalTripletLoss(), sampler, Optimisation(), epochs=5)
+    plain = PlainTraining.from_config(
+        Embedder(Identity(6), 4), HierarchicalTripletLoss(), sampler, OptimizerConfig(), steps=5 * len(sampler)
+    )
     for epoch in range(2):
         plan = half.batches(epoch)
         assert plan == plain.batches(epoch)
@@ -195,7 +193,7 @@ def test_embedding_the_records_moves_nothing_and_leaves_training_mode(make):
 
 @pytest.mark.parametrize("linkage", ["single", "average", "pairwise"])
 def test_steps_bring_the_loss_down(linkage, make, records):
-    method = make(Hierarchy(linkage=linkage, margins="fixed"), learning_rate=2e-2)
+    method = make(HTL(linkage=linkage, margins="fixed"), learning_rate=2e-2)
     scalars = train(method, records, 5)
     first, last = (torch.stack([s["loss"] for s in epoch]).mean() for epoch in (scalars[0], scalars[-1]))
     assert last < first and all(value.isfinite() for s in scalars[-1] for value in s.values())
@@ -203,7 +201,7 @@ def test_steps_bring_the_loss_down(linkage, make, records):
 
 @pytest.mark.parametrize("linkage", ["single", "average"])
 def test_shows_its_tree(linkage, make, records):
-    method = make(Hierarchy(linkage=linkage))
+    method = make(HTL(linkage=linkage))
     assert method.exhibits() == ()
     method.batches(0)
     (shown,) = method.exhibits()
@@ -216,7 +214,7 @@ def test_shows_its_tree(linkage, make, records):
 @pytest.mark.parametrize("linkage", ["single", "average"])
 def test_of_many_classes_those_are_shown_that_merge_first(linkage, make, monkeypatch):
     monkeypatch.setattr(vicinal.methods.hierarchy, "MOST_SHOWN", 5)
-    method = make(Hierarchy(linkage=linkage))
+    method = make(HTL(linkage=linkage))
     method.batches(0)
     (shown,) = method.exhibits()
     assert len(shown.leaves) == 5 and len(shown.merges) == 4 and "the 5 that merge first" in shown.reading
@@ -229,31 +227,14 @@ def test_of_many_classes_those_are_shown_that_merge_first(linkage, make, monkeyp
 
 
 def test_without_a_tree_none_is_shown(make):
-    method = make(Hierarchy(linkage="pairwise"))
+    method = make(HTL(linkage="pairwise"))
     method.batches(0)
     assert method.exhibits() == ()
 
 
 def test_an_unknown_kind_of_margins_is_refused():
     with pytest.raises(ConfigError, match="did you mean 'dynamic'"):
-        Hierarchy(margins="dynamics")
-
-
-def test_the_four_variants_of_the_recipe_start_alike(records):
-    small = ["anchors=2", "neighbourhood=2", "per_class=3", "dim=4"]
-    built = {
-        name: build_method(
-            apply(find_recipe("cub_features_htl"), [*small, f"variant={name}"]), records, torch.device("cpu")
-        )
-        for name in ("htl", "sampling", "margin", "plain")
-    }
-    assert isinstance(built["plain"], Plain) and all(isinstance(built[n], HTL) for n in ("htl", "sampling", "margin"))
-    first = built["htl"].embedder.state_dict()
-    for method in built.values():
-        assert all(torch.equal(value, first[name]) for name, value in method.embedder.state_dict().items())
-    plans = {name: method.batches(0) for name, method in built.items()}
-    assert plans["htl"] == plans["sampling"] and plans["margin"] == plans["plain"] != plans["htl"]
-    assert {len(rows) for plan in plans.values() for rows in plan} == {12}
+        HTL(margins="dynamics")
 
 
 def test_images_on_the_device_are_taken_from_there(records, monkeypatch):
@@ -262,38 +243,20 @@ def test_images_on_the_device_are_taken_from_there(records, monkeypatch):
     transform, cpu, told, plans = ImageTransform(size=8, channels=1), torch.device("cpu"), [], []
     for resident in (None, decode(pictures, transform, cpu)):
         torch.manual_seed(0)
-        method = HTL.optimised(
+        method = HTLTraining.from_config(
             Embedder(SmallConvNet(1, (4,)), 4),
             HierarchicalTripletLoss(),
-            AnchorNeighbourSampler(records.labels, anchors=2, neighbourhood=2, per_class=3, seed=0),
+            AnchorNeighbourSampler(records.labels, anchors=2, neighborhood=2, per_class=3, seed=0),
             TrainingEmbeddings(pictures, transform),
-            Optimisation(),
-            Hierarchy(),
-            epochs=5,
+            OptimizerConfig(),
+            HTL(),
+            steps=5 * len(AnchorNeighbourSampler(records.labels, anchors=2, neighborhood=2, per_class=3, seed=0)),
         )
         assert isinstance(method, ReadsRecords)
         method.read_by(resident, workers=0, progress=told.append)
         plans.append(method.batches(0))
         monkeypatch.setattr("vicinal.evaluation.encoder.load_all", None)  # from now on nothing is read
     assert plans[0] == plans[1] and told == [len(records)] * 2
-
-
-def test_an_experiment_follows_the_planning_of_an_epoch(records, tmp_path, monkeypatch):
-    np.savez(
-        tmp_path / "x.npz",
-        features=records.source.features,
-        labels=records.labels,
-        splits=np.where(records.labels < 8, "train", "test"),
-    )
-    small = [f"data={tmp_path / 'x.npz'}", "anchors=2", "neighbourhood=2", "per_class=3", "dim=4", "validation=0"]
-    experiment = prepare(apply(find_recipe("cub_features_htl"), small), Console(quiet=True))
-    said = []
-    monkeypatch.setattr(vicinal.training.experiment, "WORTH_SAYING", 0.0)
-    monkeypatch.setattr(experiment.console, "line", said.append)
-    experiment.plan(1)
-    (line,) = said
-    assert line.startswith("planning epoch 2/10: 30 training records embedded in ")
-    assert experiment.method.embed.progress is None, "the bar is gone"
 
 
 # -- several processes ----------------------------------------------------------------------------

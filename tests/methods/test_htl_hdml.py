@@ -12,15 +12,15 @@ from vicinal.data.transforms import ImageTransform
 from vicinal.exhibits import Dendrogram
 from vicinal.losses import HierarchicalTripletLoss
 from vicinal.methods import htl_hdml
-from vicinal.methods.hierarchy import Hierarchy, MarginTable
-from vicinal.methods.htl import TrainingEmbeddings
-from vicinal.methods.htl_hdml import HTLHDML, TreeTripletLoss
+from vicinal.methods.hierarchy import MarginTable
+from vicinal.methods.htl import HTL, TrainingEmbeddings
+from vicinal.methods.htl_hdml import HTLHDMLTraining, TreeTripletLoss
 from vicinal.methods.method import ReadsRecords
-from vicinal.methods.optimisation import Optimisation
+from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models import Embedder, SmallConvNet
 from vicinal.sampling.anchor_neighbours import AnchorNeighbourSampler
 from vicinal.sampling.class_tree import ClassTree
-from vicinal.synthesis import Hardness
+from vicinal.synthesis import HDMLConfig
 
 LABELS = np.repeat([2, 5, 6, 9], 4)
 TRANSFORM = ImageTransform(size=8, channels=1)
@@ -36,18 +36,18 @@ def records():
 
 @pytest.fixture
 def make(records):
-    def made(hierarchy=Hierarchy()):  # noqa: B008 (frozen)
+    def made(hierarchy=HTL()):  # noqa: B008 (frozen)
         torch.manual_seed(0)
-        return HTLHDML.optimised(
+        return HTLHDMLTraining.from_config(
             Embedder(SmallConvNet(1, (4,)), 4),
-            AnchorNeighbourSampler(LABELS, anchors=2, neighbourhood=2, per_class=3, seed=0),
+            AnchorNeighbourSampler(LABELS, anchors=2, neighborhood=2, per_class=3, seed=0),
             TrainingEmbeddings(records, TRANSFORM),
-            Optimisation(learning_rate=1e-2),
-            Hardness(hidden=8),
+            OptimizerConfig(learning_rate=1e-2),
+            HDMLConfig(hidden=8),
             hierarchy,
             margin=0.2,
             labels=LABELS,
-            epochs=3,
+            steps=3 * len(AnchorNeighbourSampler(LABELS, anchors=2, neighborhood=2, per_class=3, seed=0)),
         )
 
     return made
@@ -66,11 +66,11 @@ def batch():
 
 
 def test_without_a_tree_it_is_the_hierarchical_loss_with_one_margin(batch):
-    torch.testing.assert_close(TreeTripletLoss(LABELS, Hierarchy())(*batch), HierarchicalTripletLoss()(*batch))
+    torch.testing.assert_close(TreeTripletLoss(LABELS, HTL())(*batch), HierarchicalTripletLoss()(*batch))
 
 
 def test_with_a_tree_it_is_the_hierarchical_loss_with_its_margins(batch):
-    hierarchy = Hierarchy(beta=0.3, levels=5)
+    hierarchy = HTL(beta=0.3, levels=5)
     tree = ClassTree.build(*batch, levels=5)
     loss = TreeTripletLoss(LABELS, hierarchy)
     loss.fill(tree)
@@ -79,7 +79,7 @@ def test_with_a_tree_it_is_the_hierarchical_loss_with_its_margins(batch):
 
 
 def test_margins_are_part_of_the_state_and_synthetic_negatives_do_not_meet_them(batch):
-    loss, again = TreeTripletLoss(LABELS, Hierarchy()), TreeTripletLoss(LABELS, Hierarchy())
+    loss, again = TreeTripletLoss(LABELS, HTL()), TreeTripletLoss(LABELS, HTL())
     loss.fill(ClassTree.build(*batch))
     assert not torch.equal(loss(*batch), again(*batch))
     again.load_state_dict(loss.state_dict())
@@ -92,7 +92,7 @@ def test_a_table_filled_in_parts_is_the_same(batch, monkeypatch):
     tree, tables = ClassTree.build(*batch), []
     for rows in (htl_hdml.ROWS, 3):
         monkeypatch.setattr(htl_hdml, "ROWS", rows)
-        tables.append(TreeTripletLoss(LABELS, Hierarchy()))
+        tables.append(TreeTripletLoss(LABELS, HTL()))
         tables[-1].fill(tree)
     assert torch.equal(tables[0].margins, tables[1].margins) and len(tables[0].margins.unique()) > 2
 
@@ -114,7 +114,7 @@ def test_the_first_epoch_samples_by_the_tree_with_one_margin_for_all(make, recor
 
 
 def test_fixed_margins_stay(make):
-    method = make(Hierarchy(margins="fixed"))
+    method = make(HTL(margins="fixed"))
     method.batches(1)
     assert method.tree_batches.loss.margins.eq(0.2).all()
 

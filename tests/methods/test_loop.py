@@ -6,11 +6,12 @@ import pytest
 import torch
 
 from vicinal.data.records import Batch
+from vicinal.errors import ConfigError
 from vicinal.exhibits import Tuples, from_json, to_json
 from vicinal.losses import HPHNLoss, MultiSimilarityLoss, TripletLoss
-from vicinal.methods.loop import LoOp
-from vicinal.methods.optimisation import Optimisation
-from vicinal.methods.plain import Plain
+from vicinal.methods.loop import LoOp, LoOpTraining
+from vicinal.methods.optimizer import OptimizerConfig
+from vicinal.methods.plain import PlainTraining
 from vicinal.models import Embedder, Identity
 from vicinal.sampling import PKSampler
 from vicinal.synthesis import EmbeddingExpansion, OptimalNegatives
@@ -27,8 +28,13 @@ def sampler():
     return PKSampler(LABELS.tolist(), classes=3, per_class=4, seed=0)
 
 
-def method(loss, **more):
-    return LoOp.optimised(embedder(), loss, sampler(), Optimisation(**more), epochs=20)
+def method(loss, wait=0, **more):
+    steps = 20 * len(sampler())
+    return LoOpTraining.from_config(embedder(), loss, sampler(), OptimizerConfig(**more), steps=steps, wait=wait)
+
+
+def published(loss):
+    return OptimalNegatives(loss, overlap="arcs")
 
 
 @pytest.fixture
@@ -50,9 +56,9 @@ def test_steps_bring_the_loss_down(kind, loss, batch):
 
 
 def test_points_between_samples_are_harder_than_samples(batch):
-    distances = method(OptimalNegatives(HPHNLoss())).step(batch)
+    distances = method(published(HPHNLoss())).step(batch)
     assert distances["hardest_negative/between"] < distances["hardest_negative/sample"]
-    similarities = method(OptimalNegatives(MultiSimilarityLoss())).step(batch)
+    similarities = method(published(MultiSimilarityLoss())).step(batch)
     assert similarities["hardest_negative/between"] > similarities["hardest_negative/sample"]
 
 
@@ -69,17 +75,32 @@ def test_where_all_of_a_class_agree_the_step_is_that_of_the_plain_twin():
     """Arcs are points then: same loss, same gradient, same weights after the step."""
     inputs = torch.randn(3, 6, generator=torch.Generator().manual_seed(1))[LABELS[:12]]
     batch, loss = Batch(inputs, LABELS[:12], torch.arange(12), largest_class=4), TripletLoss(0.8, squared=False)
-    loop = method(OptimalNegatives(loss))
-    plain = Plain.optimised(embedder(), loss, sampler(), Optimisation(), epochs=20)
+    loop = method(published(loss))
+    plain = PlainTraining.from_config(embedder(), loss, sampler(), OptimizerConfig(), steps=20 * len(sampler()))
     torch.testing.assert_close(loop.step(batch)["loss"], plain.step(batch)["loss"])
     for ours, theirs in zip(loop.embedder.parameters(), plain.embedder.parameters(), strict=True):
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-6)
 
 
-def test_goes_on_from_its_state(batch):
-    one = method(OptimalNegatives(HPHNLoss()))
+def test_until_it_begins_it_is_its_baseline(batch):
+    loss = MultiSimilarityLoss()
+    waiting, loop = method(published(loss), wait=2), method(published(loss))
+    plain = PlainTraining.from_config(embedder(), loss, sampler(), OptimizerConfig(), steps=20 * len(sampler()))
+    for _ in range(2):
+        assert waiting.step(batch)["loss"] == plain.step(batch)["loss"]
+    pairs = zip(waiting.embedder.parameters(), plain.embedder.parameters(), strict=True)
+    assert all(torch.equal(ours, theirs) for ours, theirs in pairs)
+    loop.embedder.load_state_dict(plain.embedder.state_dict())
+    assert waiting.step(batch)["loss"] == loop.step(batch)["loss"]
+    with pytest.raises(ConfigError, match=r"wait is a number of steps, 0 or more, got -1"):
+        LoOp(wait=-1)
+
+
+@pytest.mark.parametrize("wait", [0, 2])
+def test_goes_on_from_its_state(batch, wait):
+    one, other = (method(OptimalNegatives(HPHNLoss()), wait) for _ in range(2))
     one.step(batch)
-    other = method(OptimalNegatives(HPHNLoss()))
+    one.step(batch)
     other.load_state_dict(copy.deepcopy(one.state_dict()))
     assert one.step(batch) == other.step(batch)
     assert all(torch.equal(a, b) for a, b in zip(one.embedder.parameters(), other.embedder.parameters(), strict=True))

@@ -7,8 +7,8 @@ import torch
 
 from vicinal.data.records import Batch
 from vicinal.losses import BatchAllTripletLoss, MultiSimilarityLoss
-from vicinal.methods.optimisation import Optimisation
-from vicinal.methods.plain import Plain, collapsed_loss, describe_batch
+from vicinal.methods.optimizer import OptimizerConfig
+from vicinal.methods.plain import PlainTraining, collapsed_loss, describe_batch
 from vicinal.models import Embedder, Identity
 
 
@@ -30,7 +30,7 @@ def batch(rng):
 def test_a_step_is_embed_score_step(batch):
     embedder = Embedder(Identity(5), 3)
     twin, loss = copy.deepcopy(embedder), MultiSimilarityLoss()
-    method = Plain(embedder, loss, OneBatch(), torch.optim.SGD(embedder.parameters(), lr=0.1))
+    method = PlainTraining(embedder, loss, OneBatch(), torch.optim.SGD(embedder.parameters(), lr=0.1))
     scalars = method.step(batch)
     value = loss(twin.embed(twin.features(batch.inputs)), batch.labels)
     value.backward()
@@ -61,7 +61,7 @@ def test_a_collapsed_triplet_loss_is_its_margin():
 
 def test_new_layers_learn_faster_and_vectors_do_not_decay():
     embedder = _with_backbone()
-    optimizer, _ = Optimisation(learning_rate=1e-4, head_factor=10, weight_decay=0.1, schedule="constant").build(
+    optimizer, _ = OptimizerConfig(learning_rate=1e-4, head_factor=10, weight_decay=0.1, schedule="constant").build(
         embedder, steps=10
     )
     rates = {id(p): (group["lr"], group["weight_decay"]) for group in optimizer.param_groups for p in group["params"]}
@@ -72,7 +72,7 @@ def test_new_layers_learn_faster_and_vectors_do_not_decay():
 
 def test_what_a_loss_learns_has_a_rate_of_its_own():
     proxies = torch.nn.Parameter(torch.zeros(3, 2))
-    optimizer, _ = Optimisation(learning_rate=1e-4, loss_factor=100, schedule="constant").build(
+    optimizer, _ = OptimizerConfig(learning_rate=1e-4, loss_factor=100, schedule="constant").build(
         _with_backbone(), steps=10, others=[proxies]
     )
     (group,) = [group for group in optimizer.param_groups if any(p is proxies for p in group["params"])]

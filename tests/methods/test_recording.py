@@ -18,15 +18,15 @@ from vicinal.losses import (
     NPairLoss,
 )
 from vicinal.methods import recording
-from vicinal.methods.hdml import HDML
-from vicinal.methods.her import HER, Orientation
-from vicinal.methods.loop import LoOp
-from vicinal.methods.optimisation import Optimisation
-from vicinal.methods.plain import Plain
+from vicinal.methods.hdml import HDMLTraining
+from vicinal.methods.her import HER, HERTraining
+from vicinal.methods.loop import LoOpTraining
+from vicinal.methods.optimizer import OptimizerConfig
+from vicinal.methods.plain import PlainTraining
 from vicinal.methods.recording import Recorder, Work, differentiate, learnt
 from vicinal.models import Embedder, OrientationHead, SmallConvNet, TwoStreamEmbedder
 from vicinal.sampling import PKSampler
-from vicinal.synthesis import Hardness, OptimalNegatives
+from vicinal.synthesis import HDMLConfig, OptimalNegatives
 
 LABELS = torch.arange(8).repeat_interleave(4)
 
@@ -45,23 +45,26 @@ class Counting(nn.Module):
 
 def built(kind, loss=None):
     torch.manual_seed(0)
-    embedder, optimisation = Embedder(SmallConvNet(1, (8, 16)), 8), Optimisation(learning_rate=1e-2)
+    embedder, optimisation = Embedder(SmallConvNet(1, (8, 16)), 8), OptimizerConfig(learning_rate=1e-2)
     sampler = PKSampler(LABELS.tolist(), classes=4, per_class=4, seed=0)
-    if kind == "loop":
-        return LoOp.optimised(embedder, OptimalNegatives(MultiSimilarityLoss()), sampler, optimisation, epochs=30)
+    if kind.startswith("loop"):
+        negatives, wait = OptimalNegatives(MultiSimilarityLoss()), 8 if kind == "loop, waiting" else 0
+        return LoOpTraining.from_config(embedder, negatives, sampler, optimisation, steps=30 * len(sampler), wait=wait)
     if kind == "hdml":
-        settings, labels = Hardness(window=4), LABELS.numpy()
-        return HDML.optimised(embedder, NPairLoss(), sampler, optimisation, settings, labels=labels, epochs=30)
+        settings, labels = HDMLConfig(window=4), LABELS.numpy()
+        return HDMLTraining.from_config(
+            embedder, NPairLoss(), sampler, optimisation, settings, labels=labels, steps=30 * len(sampler)
+        )
     if kind.startswith("her"):
         two, classes = TwoStreamEmbedder(embedder, copy.deepcopy(embedder)), NormalizedSoftmaxLoss(8, 8)
         parts = {"classifier": classes} if kind == "her, classes" else {}
-        loss, turns = HardExemplarLoss(), Orientation()
-        return HER.optimised(
-            two, loss, sampler, optimisation, turns, head=OrientationHead(8), epochs=30, seed=0, **parts
+        loss, turns = HardExemplarLoss(), HER()
+        return HERTraining.from_config(
+            two, loss, sampler, optimisation, turns, head=OrientationHead(8), steps=30 * len(sampler), seed=0, **parts
         )
     own = {"danml": AdaptiveNeighborhoodLoss(), "softmax": NormalizedSoftmaxLoss(8, 8, known=tuple(range(8)))}
     loss = loss or own.get(kind, MultiSimilarityLoss())
-    return Plain.optimised(embedder, loss, sampler, optimisation, epochs=30)
+    return PlainTraining.from_config(embedder, loss, sampler, optimisation, steps=30 * len(sampler))
 
 
 def batches(device, count=12):
@@ -104,7 +107,7 @@ def test_no_more_than_two_shapes_are_recorded(monkeypatch):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("kind", ["plain", "loop", "hdml", "danml", "softmax", "her", "her, classes"])
+@pytest.mark.parametrize("kind", ["plain", "loop", "loop, waiting", "hdml", "danml", "softmax", "her", "her, classes"])
 def test_replayed_steps_give_what_steps_give(kind):
     device, methods = torch.device("cuda"), (built(kind), built(kind))
     done, replayed = (trained(method, device, recorded=how) for method, how in zip(methods, (False, True), strict=True))

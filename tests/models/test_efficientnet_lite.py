@@ -112,5 +112,5 @@ def test_dropped_branches_leave_the_input_and_evaluation_drops_nothing(picture, 
 def test_settings_that_cannot_work_are_refused():
     with pytest.raises(ConfigError, match="did you mean 'lite0'"):
         EfficientNetLite("lite-0")
-    with pytest.raises(ConfigError, match="drop_connect is a probability below 1, but 1 came"):
+    with pytest.raises(ConfigError, match="drop_connect is a probability below 1, got 1"):
         EfficientNetLite(drop_connect=1)

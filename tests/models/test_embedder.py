@@ -3,8 +3,9 @@
 import pytest
 import torch
 
+from vicinal.description import build, describe
 from vicinal.errors import ConfigError
-from vicinal.models import Embedder, Identity, SmallConvNet
+from vicinal.models import MODELS, Embedder, Identity, SmallConvNet
 
 
 def test_normalisation_is_explicit(rng):
@@ -32,7 +33,22 @@ def test_pooling_gives_average_maximum_their_sum_or_what_lies_between(rng):
         torch.testing.assert_close(Embedder(network, pooling=pooling).features(inputs), expected)
 
 
+@pytest.mark.parametrize("hidden", [None, 6])
+def test_a_norm_before_the_head_standardizes_features_and_is_rebuilt(hidden, rng):
+    inputs, seen = 5 + 3 * torch.randn(40, 8, generator=rng), []
+    embedder = Embedder(Identity(8), 3, hidden=hidden, head_norm=True)
+    embedder.head[1].register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    embedder.train()(inputs)
+    torch.testing.assert_close(seen[0].mean(dim=0), torch.zeros(8), atol=1e-5, rtol=0)
+    torch.testing.assert_close(seen[0].var(dim=0, correction=0), torch.ones(8), atol=1e-3, rtol=0)
+    rebuilt = build(describe(embedder), MODELS)
+    rebuilt.load_state_dict(embedder.state_dict())
+    assert torch.equal(rebuilt.eval()(inputs), embedder.eval()(inputs))
+
+
 def test_settings_that_cannot_work_are_refused():
+    with pytest.raises(ConfigError, match=r"got head_norm=True and dim=None\. Set `dim`"):
+        Embedder(Identity(8), head_norm=True)
     with pytest.raises(ConfigError, match="dim=0"):
         Embedder(Identity(8), 0)
     with pytest.raises(ConfigError, match="at least one block"):

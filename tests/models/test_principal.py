@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from vicinal.errors import ConfigError
-from vicinal.models import Embedder, Identity
-from vicinal.models.principal import start_as_discriminants, start_as_principal_components
+from vicinal.models import Embedder, Identity, TwoStreamEmbedder
+from vicinal.models.principal import start_as_discriminants, start_as_principal_components, start_by_glorot
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_fewer_pictures_than_dimensions_are_completed_by_directions_at_right_ang
 
 
 def test_a_network_without_a_head_is_refused():
-    with pytest.raises(ConfigError, match="Set `dim`"):
+    with pytest.raises(ConfigError, match=r"got Identity\. Set model\.head=linear, model\.dim"):
         start_as_principal_components(Embedder(Identity(8)), torch.randn(40, 8))
 
 
@@ -110,3 +110,19 @@ def test_discriminants_do_not_care_how_classes_are_numbered(features):
         start_as_discriminants(embedder, features, numbers, length=2.0)
         heads.append(embedder.head.weight.detach().clone())
     assert torch.equal(*heads)
+
+
+def test_glorots_start_fills_its_range_has_no_bias_and_follows_the_seed():
+    first, again, other = (Embedder(Identity(30), 20, head_norm=True) for _ in range(3))
+    for embedder, seed in ((TwoStreamEmbedder(first, again), 1), (other, 2)):
+        start_by_glorot(embedder, seed)
+    weight, limit = first.head[1].weight, (6 / 50) ** 0.5
+    assert 0.98 * limit < weight.abs().max() <= limit and not first.head[1].bias.any()
+    assert torch.equal(weight, again.head[1].weight) and not torch.equal(weight, other.head[1].weight)
+
+
+def test_starts_that_a_network_has_no_head_for_are_rejected(features):
+    with pytest.raises(ConfigError, match=r"got a network without one\. Set model\.dim"):
+        start_by_glorot(Embedder(Identity(8)), 0)
+    with pytest.raises(ConfigError, match=r"got Sequential\. Set .* model\.head_norm=false"):
+        start_as_principal_components(Embedder(Identity(8), 3, head_norm=True), features)

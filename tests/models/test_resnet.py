@@ -37,5 +37,5 @@ def test_loads_torchvisions_weights_and_gives_its_features(depth, filled, pictur
 
 
 def test_other_depths_are_refused():
-    with pytest.raises(ConfigError, match="18 or 50, but depth=34"):
-        ResNet(34)
+    with pytest.raises(ConfigError, match="152, got depth=20"):
+        ResNet(20)

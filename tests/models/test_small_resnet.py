@@ -15,5 +15,5 @@ def test_each_stage_but_the_first_halves_the_side(stride, side):
 
 
 def test_a_network_without_stages_is_refused():
-    with pytest.raises(ConfigError, match=r"widths = \(\)"):
+    with pytest.raises(ConfigError, match=r"widths=\(\)"):
         SmallResNet(1, ())

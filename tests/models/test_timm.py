@@ -1,7 +1,7 @@
 """timm's networks through a stand-in for timm, and through timm itself where it is installed."""
 
 import sys
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
@@ -9,71 +9,227 @@ from torch import nn
 
 from vicinal.description import build, describe
 from vicinal.errors import ConfigError
-from vicinal.models import MODELS, TimmBackbone, load_pretrained
-from vicinal.models.preprocessing import HALF
+from vicinal.models import MODELS, Embedder, ModelConfig, TimmBackbone, count_parameters, layer_groups, load_pretrained
+from vicinal.models.preprocessing import Preprocessing
+
+STATED = Preprocessing(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5), size=8, interpolation="bicubic")
+INSTALLED = {"reason": "timm cannot be imported here", "exc_type": (ImportError, RuntimeError)}
 
 
-class Network(nn.Module):
-    """What is used of a timm network."""
+class Conv(nn.Module):
+    """What is used of a timm network that gives maps."""
 
-    def __init__(self, pretrained):
+    def __init__(self, drop_path_rate=0.0):
         super().__init__()
-        self.stem, self.norm = nn.Conv2d(3, 6, 1), nn.BatchNorm2d(6)
-        self.num_features, self.pretrained_cfg = 6, {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
-        if pretrained:
-            nn.init.constant_(self.stem.weight, 3.0)
+        self.stem, self.norm, self.pooled = nn.Conv2d(3, 6, 1), nn.BatchNorm2d(6), True
+        self.pretrained_cfg = {"classifier": "fc"}
+
+    def reset_classifier(self, classes, pooling):
+        assert (classes, pooling) == (0, "")
+        self.pooled = False
 
     def forward(self, inputs):
-        return self.norm(self.stem(inputs)).mean(dim=(2, 3))
+        maps = self.norm(self.stem(inputs))
+        return maps.mean(dim=(2, 3)) if self.pooled else maps
+
+
+class Tokens(Conv):
+    """One with a position embedding, a class token and a pooling that learns."""
+
+    num_prefix_tokens = 1
+
+    def __init__(self, img_size=8):
+        super().__init__()
+        self.side, self.pos_embed = img_size, nn.Parameter(torch.zeros(1, 1 + img_size**2, 6))
+        self.attn_pool = nn.Linear(6, 6)
+
+    def reset_classifier(self, classes, pooling):
+        super().reset_classifier(classes, pooling)
+        self.attn_pool = nn.Identity()
+
+    def forward(self, inputs):
+        assert inputs.shape[-1] == self.side
+        patches = self.stem(inputs).flatten(2).transpose(1, 2)
+        tokens = torch.cat([patches.mean(dim=1, keepdim=True), patches], dim=1) + self.pos_embed
+        return self.attn_pool(tokens[:, 0]) if self.pooled else tokens
+
+
+class Rigid(Tokens):
+    """One whose size cannot be chosen."""
+
+    def __init__(self):
+        super().__init__()
+
+
+class Last(Conv):
+    """One whose channels are the last axis."""
+
+    output_fmt = "NHWC"
+
+    def forward(self, inputs):
+        maps = super().forward(inputs)
+        return maps if self.pooled else maps.permute(0, 2, 3, 1)
+
+
+KINDS = {"conv": Conv, "tokens": Tokens, "rigid": Rigid, "last": Last}
 
 
 @pytest.fixture
 def timm(monkeypatch):
-    def create_model(name, *, pretrained, num_classes):
+    def create_model(name, *, pretrained, num_classes, **options):
         assert num_classes == 0
-        return Network(pretrained)
+        network = KINDS[name](**options)
+        if pretrained:
+            if name == "last":
+                raise OSError("no route to host\nat great length")
+            nn.init.constant_(network.stem.weight, 3.0)
+        return network
 
-    names = ["small_net", "large_net"]
-    stand_in = SimpleNamespace(create_model=create_model, is_model=names.__contains__, list_models=lambda: names)
+    def get_pretrained_cfg(name):
+        if "." in name:
+            raise RuntimeError("Invalid pretrained tag (x) for conv.")
+        return SimpleNamespace(to_dict=lambda: {"input_size": (3, 8, 8)})
+
+    def resolve_data_config(*, pretrained_cfg):
+        return {**pretrained_cfg, "mean": (0.5,) * 3, "std": (0.5,) * 3, "interpolation": "bicubic"}
+
+    def resample(tensors, model):
+        return {n: v[:, :1].expand(model.pos_embed.shape) if n == "pos_embed" else v for n, v in tensors.items()}
+
+    stand_in = ModuleType("timm")
+    vars(stand_in).update(
+        create_model=create_model,
+        is_model=lambda name: name.split(".")[0] in KINDS,
+        list_models=lambda: list(KINDS),
+        get_pretrained_cfg=get_pretrained_cfg,
+        data=SimpleNamespace(resolve_data_config=resolve_data_config),
+    )
     monkeypatch.setitem(sys.modules, "timm", stand_in)
+    monkeypatch.setattr(sys.modules[Tokens.__module__], "checkpoint_filter_fn", resample, raising=False)
 
 
 @pytest.mark.usefixtures("timm")
 def test_a_network_by_name_gives_vectors_and_carries_its_preprocessing():
-    backbone = TimmBackbone("small_net")
+    backbone = TimmBackbone("conv")
     assert backbone(torch.zeros(2, 3, 4, 4)).shape == (2, backbone.width) == (2, 6)
-    assert backbone.preprocessing == HALF
+    assert backbone.preprocessing == ModelConfig(name="timm:conv").preprocessing == STATED
     assert describe(build(describe(backbone), MODELS)) == describe(backbone)
+    first = {"class": "TimmBackbone", "name": "conv", "freeze_norm": False}  # as the first version wrote it
+    assert build(first, MODELS)(torch.zeros(2, 3, 8, 8)).shape == (2, 6)
+
+
+@pytest.mark.usefixtures("timm")
+@pytest.mark.parametrize(
+    ("name", "pooling", "shape"),
+    [
+        ("conv", "generalized", (2, 6, 5, 5)),
+        ("last", "max", (2, 6, 5, 5)),
+        ("tokens", "token", (2, 26, 6)),
+        ("tokens", "average", (2, 26, 6)),
+        ("tokens", None, (2, 6)),
+    ],
+)
+def test_a_chosen_pooling_takes_the_place_of_timms(name, pooling, shape):
+    embedder = ModelConfig(name=f"timm:{name}", pooling=pooling, weights="none", dim=4).build(size=5)
+    inputs = torch.randn(2, 3, 5, 5)
+    assert embedder.backbone(inputs).shape == shape and embedder(inputs).shape == (2, 4)
+    again = build(describe(embedder), MODELS)
+    again.load_state_dict(embedder.state_dict())
+    assert torch.equal(again.eval()(inputs), embedder.eval()(inputs))
+
+
+@pytest.mark.usefixtures("timm")
+def test_a_position_embedding_gets_the_size_of_the_images_and_weights_are_resampled(tmp_path):
+    source = Tokens()
+    state = {f"model.{name}": value for name, value in source.state_dict().items()}
+    torch.save({"model": {**state, "model.fc.weight": torch.zeros(9, 6)}}, tmp_path / "w.pth")
+    backbone = TimmBackbone("tokens", size=4, pooled=False)
+    assert backbone.network.pos_embed.shape == (1, 17, 6)
+    report = load_pretrained(backbone, tmp_path / "w.pth")
+    assert torch.equal(backbone.network.stem.weight, source.stem.weight)
+    assert set(report.ignored) == {"attn_pool.weight", "attn_pool.bias", "fc.weight"}
+
+
+@pytest.mark.usefixtures("timm")
+def test_a_size_that_a_network_cannot_take_names_the_one_that_it_can():
+    with pytest.raises(ConfigError, match=r"timm:rigid cannot take images of 5 pixels\. Set transform\.size=8"):
+        TimmBackbone("rigid", size=5)
 
 
 @pytest.mark.usefixtures("timm")
 def test_norm_is_frozen_on_request():
-    norm = TimmBackbone("small_net", freeze_norm=True).train().network.norm
+    norm = TimmBackbone("conv", freeze_norm=True).train().network.norm
     assert not norm.training and not norm.weight.requires_grad
 
 
 @pytest.mark.usefixtures("timm")
 def test_pretrained_weights_are_a_step_of_their_own():
-    backbone = TimmBackbone("small_net")
+    backbone = TimmBackbone("conv")
     assert not (backbone.network.stem.weight == 3).any()
     assert not load_pretrained(backbone, "imagenet").missing
     assert (backbone.network.stem.weight == 3).all()
+    with pytest.raises(ConfigError, match=r"nor could they be downloaded: no route to host .*model\.weights=none"):
+        load_pretrained(TimmBackbone("last"), "imagenet")
 
 
 @pytest.mark.usefixtures("timm")
-def test_an_unknown_name_is_refused_with_the_nearest():
-    with pytest.raises(ConfigError, match="timm has no model 'smal_net'; did you mean small_net"):
-        TimmBackbone("smal_net")
+def test_names_and_options_that_timm_does_not_know_are_explained():
+    with pytest.raises(ConfigError, match="timm has no model 'tokns'; did you mean tokens"):
+        TimmBackbone("tokns")
+    with pytest.raises(ConfigError, match=r"Invalid pretrained tag .* Leave out what follows the dot"):
+        TimmBackbone("conv.x")
+    with pytest.raises(ConfigError, match=r"timm:tokens cannot be built with drop_path=0\.1"):
+        TimmBackbone("tokens", drop_path=0.1)
+    assert TimmBackbone("conv", drop_path=0.1).drop_path == 0.1
 
 
 def test_without_timm_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)  # what Python itself puts there for "not to be imported"
     with pytest.raises(ConfigError, match=r"pip install 'vicinal\[timm\]'"):
-        TimmBackbone("small_net")
+        TimmBackbone("conv")
 
 
-def test_a_real_network_where_timm_is_installed(rng):
-    pytest.importorskip("timm", reason="timm cannot be imported here", exc_type=(ImportError, RuntimeError))
-    backbone = TimmBackbone("resnet18").eval()
+@pytest.mark.parametrize(
+    ("name", "pooling", "size"),
+    [
+        ("resnet18", None, 64),
+        ("test_convnext", "generalized", 64),
+        ("test_vit", None, 96),
+        ("test_vit", "token", 96),
+        ("swin_tiny_patch4_window7_224", "max", 64),
+    ],
+)
+def test_a_real_network_where_timm_is_installed(name, pooling, size, rng):
+    pytest.importorskip("timm", **INSTALLED)
+    embedder = ModelConfig(name=f"timm:{name}", pooling=pooling, weights="none", dim=8).build(size=size).eval()
     with torch.no_grad():
-        assert backbone(torch.randn(1, 3, 64, 64, generator=rng)).shape == (1, backbone.width)
+        assert embedder(torch.randn(2, 3, size, size, generator=rng)).shape == (2, 8)
+    groups = layer_groups(embedder)
+    assert len(groups) > 3 and sum(map(len, groups)) == len(list(embedder.parameters()))
+    assert build(describe(embedder), MODELS).state_dict().keys() == embedder.state_dict().keys()
+
+
+def test_dinov2_takes_224_pixels_and_loads_weights_of_518(tmp_path):
+    timm = pytest.importorskip("timm", **INSTALLED)
+    source = timm.create_model("vit_small_patch14_dinov2", depth=2)
+    torch.save({"state_dict": {f"module.{n}": v for n, v in source.state_dict().items()}}, tmp_path / "w.pth")
+    backbone = TimmBackbone("vit_small_patch14_dinov2", size=224)
+    del backbone.network.blocks[2:]
+    report = load_pretrained(backbone, tmp_path / "w.pth")
+    assert not report.missing and backbone.network.pos_embed.shape == (1, 257, 384)
+    assert backbone.preprocessing.size == 518 and backbone.preprocessing.interpolation == "bicubic"
+
+
+def test_lora_trains_at_most_a_twentieth_of_vit_small():
+    pytest.importorskip("timm", **INSTALLED)
+    embedder = ModelConfig(name="timm:vit_small_patch16_224", weights="none", lora=8).build(size=64)
+    trained, total = count_parameters(embedder)
+    assert 0 < trained < 0.05 * total
+    inputs = torch.randn(2, 3, 64, 64)
+    with torch.no_grad():
+        for name, parameter in embedder.named_parameters():
+            if name.endswith(".b"):
+                parameter.normal_(std=0.1)
+        merged = embedder.eval().merged()
+        torch.testing.assert_close(merged(inputs), embedder(inputs), atol=1e-5, rtol=0)
+    assert isinstance(merged, Embedder) and count_parameters(merged)[1] < total

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from vicinal.errors import ConfigError
-from vicinal.methods.optimisation import Optimisation
+from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models import Embedder, Identity, SmallConvNet, TwoStreamEmbedder
 
 
@@ -36,7 +36,7 @@ def test_streams_of_different_size_are_refused():
 def test_weights_are_separate_and_all_of_them_learn(embedder):
     names = set(embedder.state_dict())
     assert names == {f"{stream}.head.{part}" for stream in ("query", "gallery") for part in ("weight", "bias")}
-    optimizer, _ = Optimisation(head_factor=3.0).build(embedder, steps=1)
+    optimizer, _ = OptimizerConfig(head_factor=3.0).build(embedder, steps=1)
     learnt = {id(p) for group in optimizer.param_groups for p in group["params"]}
     assert learnt == {id(parameter) for parameter in embedder.parameters()}
 

@@ -6,7 +6,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from vicinal.errors import ConfigError, DataError
-from vicinal.models import EfficientNetLite, GoogLeNet, load_pretrained, load_weights
+from vicinal.models import EfficientNetLite, GoogLeNet, ResNet, SmallConvNet, load_pretrained, load_weights
 
 
 def network():
@@ -17,13 +17,15 @@ def weights(**changes):
     return {**{name: torch.full_like(value, 7) for name, value in network().state_dict().items()}, **changes}
 
 
-@pytest.mark.parametrize("kind", ["safetensors", "pth", "legacy", "checkpoint"])
+@pytest.mark.parametrize("kind", ["safetensors", "pth", "legacy", "checkpoint", "model"])
 def test_every_kind_of_file_fills_the_network(kind, tmp_path):
     path = tmp_path / ("w.safetensors" if kind == "safetensors" else "w.pth")
     if kind == "safetensors":
         save_file(weights(), path)
     elif kind == "checkpoint":
         torch.save({"state_dict": weights(), "epoch": 3}, path)
+    elif kind == "model":
+        torch.save({"model": weights(), "epoch": 3}, path)
     else:
         torch.save(weights(), path, _use_new_zipfile_serialization=kind != "legacy")
     model = network()
@@ -43,7 +45,7 @@ def test_a_wrong_shape_is_refused_with_the_name_and_both_shapes_and_nothing_chan
 def test_what_is_missing_or_unexpected_is_refused_by_name():
     lacking = weights(**{"2.weight": torch.zeros(1)})
     del lacking["0.bias"]
-    with pytest.raises(ConfigError, match=r"1 missing \(0\.bias\); 1 unexpected \(2\.weight\).*strict=False"):
+    with pytest.raises(ConfigError, match=r"1 missing \(0\.bias\); 1 unexpected \(2\.weight\).*model\.weights=none"):
         load_weights(network(), lacking)
 
 
@@ -72,6 +74,23 @@ def test_a_file_of_another_network_is_refused_even_on_request():
         load_weights(network(), {"x": torch.zeros(1)}, strict=False)
 
 
+@pytest.mark.parametrize("prefix", ["module.", "module.model.", "backbone."])
+def test_a_prefix_of_all_names_is_dropped_and_what_lies_beside_it_ignored(prefix):
+    model = network()
+    given = {f"{prefix}{name}": value for name, value in weights().items()}
+    report = load_weights(
+        model, {**given, "head.weight": torch.zeros(1), f"{prefix}fc.bias": torch.ones(1)}, ignore=["fc."]
+    )
+    assert set(report.loaded) == set(model.state_dict()) and report.ignored == ("fc.bias", "head.weight")
+    assert all((value == 7).all() for value in model.state_dict().values())
+
+
+def test_tensors_that_no_file_has_may_be_missing():
+    lacking = weights()
+    del lacking["0.bias"]
+    assert not load_weights(network(), lacking, optional=(".bias",)).missing
+
+
 def test_a_name_of_the_network_is_loaded_though_it_begins_like_an_ignored_one():
     model = nn.ModuleDict({"fc": nn.Linear(2, 2)})
     state = {name: torch.ones_like(value) for name, value in model.state_dict().items()}
@@ -94,7 +113,7 @@ def test_code_in_a_file_is_refused_not_run(tmp_path):
 @pytest.mark.parametrize("name", ["w.pth", "w.safetensors"])
 def test_damaged_absent_and_strange_files_are_refused_by_name(name, tmp_path):
     path = tmp_path / name
-    with pytest.raises(ConfigError, match=f"{name}, but there is no such file"):
+    with pytest.raises(ConfigError, match=f"{name} does not exist"):
         load_weights(network(), path)
     path.write_bytes(b"")
     with pytest.raises(DataError, match=f"{name} cannot be read"):
@@ -119,6 +138,22 @@ def test_pretrained_weights_come_by_path_and_drop_their_classifier(tmp_path, fil
     assert all(torch.equal(value, source[name]) for name, value in ours.state_dict().items())
 
 
-def test_weights_that_no_package_carries_name_the_file_to_fetch():
+def test_weights_that_no_package_carries_name_the_file_to_fetch(monkeypatch, tmp_path):
+    monkeypatch.setattr("torch.hub.get_dir", lambda: str(tmp_path))
     with pytest.raises(ConfigError, match=r"GoogLeNet come in no package.*googlenet-1378be20\.pth"):
         load_pretrained(GoogLeNet(), "imagenet")
+
+
+def test_weights_in_torchs_cache_are_found(monkeypatch, tmp_path, filled):
+    monkeypatch.setattr("torch.hub.get_dir", lambda: str(tmp_path))
+    (tmp_path / "checkpoints").mkdir()
+    source = filled(ResNet(18)).state_dict()
+    torch.save({**source, "fc.bias": torch.zeros(10)}, tmp_path / "checkpoints" / "resnet18-f37072fd.pth")
+    ours = ResNet(18, attention="fcam")
+    assert load_pretrained(ours, "imagenet").ignored == ("fc.bias",)  # and attention, which no file has, is not missing
+    assert torch.equal(ours.conv1.weight, source["conv1.weight"])
+
+
+def test_a_network_without_public_weights_says_so():
+    with pytest.raises(ConfigError, match=r"SmallConvNet has no public weights.*model\.weights=none"):
+        load_pretrained(SmallConvNet(), "imagenet")

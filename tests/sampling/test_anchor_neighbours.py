@@ -17,16 +17,16 @@ def tree_of(labels=LABELS, seed=0):
 
 
 def sampler(**more):
-    return AnchorNeighbourSampler(LABELS, **{"anchors": 2, "neighbourhood": 3, "per_class": 2, "seed": 5, **more})
+    return AnchorNeighbourSampler(LABELS, **{"anchors": 2, "neighborhood": 3, "per_class": 2, "seed": 5, **more})
 
 
 @pytest.mark.parametrize("anchors", [1, 2, 4])
-@pytest.mark.parametrize("neighbourhood", [1, 2, 3])
-def test_a_batch_has_as_many_different_classes_as_asked_for(anchors, neighbourhood):
-    made = sampler(anchors=anchors, neighbourhood=neighbourhood)
+@pytest.mark.parametrize("neighborhood", [1, 2, 3])
+def test_a_batch_has_as_many_different_classes_as_asked_for(anchors, neighborhood):
+    made = sampler(anchors=anchors, neighborhood=neighborhood)
     for batch in made.epoch(0, tree_of()):
         found, counts = np.unique(LABELS[batch], return_counts=True)
-        assert len(found) == anchors * neighbourhood and set(counts) == {2}
+        assert len(found) == anchors * neighborhood and set(counts) == {2}
         assert len(set(batch)) == len(batch) == made.batch_size
         assert (LABELS[batch].reshape(-1, 2)[:, 0] == LABELS[batch].reshape(-1, 2)[:, 1]).all(), "class by class"
 
@@ -78,18 +78,18 @@ def test_ties_leave_a_batch_its_classes(rows, linkage):
     tree = ClassTree.build(rows[np.unique(LABELS, return_inverse=True)[1]], torch.tensor(LABELS), linkage=linkage)
     levels = tree.levels()
     assert len(levels[~torch.eye(12, dtype=torch.bool)].unique()) == 1, "one distance, one level"
-    made = sampler(anchors=3, neighbourhood=4)
+    made = sampler(anchors=3, neighborhood=4)
     for epoch in range(3):
         for batch in made.epoch(epoch, tree):
             found, counts = np.unique(LABELS[batch], return_counts=True)
             assert len(found) == 12 and set(counts) == {2}
-    made = sampler(anchors=2, neighbourhood=2)
+    made = sampler(anchors=2, neighborhood=2)
     assert all(len(set(LABELS[batch])) == 4 for epoch in range(3) for batch in made.epoch(epoch, tree))
 
 
 def test_refusals_name_the_numbers():
-    with pytest.raises(ConfigError, match="neighbourhood of at least 1, but 0 came"):
-        sampler(neighbourhood=0)
+    with pytest.raises(ConfigError, match="neighborhood of at least 1, but 0 came"):
+        sampler(neighborhood=0)
     with pytest.raises(ConfigError, match=r"5 anchors in neighbourhoods of 3 need 15 classes .* only 12 of the 12 "):
         sampler(anchors=5)
     with pytest.raises(ConfigError, match="need 6 classes with at least 7 samples each, but only 3 of the 12 classes"):

@@ -3,22 +3,22 @@
 import pytest
 
 from vicinal.errors import ConfigError
-from vicinal.synthesis import Hardness, published_n_pair, published_triplet
+from vicinal.synthesis import HDMLConfig, published_n_pair, published_triplet
 
 
 def test_presets_are_the_switches_and_a_switch_set_apart_wins():
-    authors, paper = Hardness("authors").reading(), Hardness("paper").reading()
+    authors, paper = HDMLConfig("authors").preset(), HDMLConfig("paper").preset()
     assert (authors.averaged, paper.averaged) == ("weighted", "metric")
     assert (authors.label_factor, paper.label_factor) == (5e3, 0.5)
     assert (authors.label_average, paper.label_average) == ("parts", "sum")
-    mixed = Hardness("authors", averaged="metric", alpha=1.0).reading()
+    mixed = HDMLConfig("authors", averaged="metric", alpha=1.0).preset()
     assert (mixed.averaged, mixed.alpha, mixed.label_factor) == ("metric", 1.0, 5e3)
 
 
 def test_triplets_have_the_papers_smaller_alpha_and_one_mean_over_rows():
-    reading = Hardness("authors").reading(triplets=True)
+    reading = HDMLConfig("authors").preset(triplets=True)
     assert (reading.alpha, reading.label_average) == (7.0, "rows")
-    assert Hardness("authors", alpha=3.0).reading(triplets=True).alpha == 3.0
+    assert HDMLConfig("authors", alpha=3.0).preset(triplets=True).alpha == 3.0
 
 
 def test_the_losses_of_each_reading():
@@ -47,4 +47,4 @@ def test_the_losses_of_each_reading():
 )
 def test_settings_that_cannot_work_are_refused(settings, message):
     with pytest.raises(ConfigError, match=message):
-        Hardness(**settings).reading()
+        HDMLConfig(**settings).preset()

@@ -1,5 +1,6 @@
 """LoOp's losses against loops over pairs of pairs, and against the losses that they come from."""
 
+import inspect
 import itertools
 import math
 
@@ -50,6 +51,10 @@ def embeddings(rng):
     return lambda n, dim=4: torch.randn(n, dim, generator=rng, dtype=torch.float64)
 
 
+def published(loss, **settings):
+    return OptimalNegatives(loss, overlap="arcs", **settings)
+
+
 def pairs_by_hand(labels):
     return {
         frozenset(pair) for pair in itertools.combinations(range(len(labels)), 2) if labels[pair[0]] == labels[pair[1]]
@@ -76,6 +81,37 @@ def test_consecutive_rows_are_pairs_if_of_one_class():
     assert first.tolist() == [0, 2, 4] and second.tolist() == [1, 3, 5] and keep.tolist() == [True, True, False]
     with pytest.raises(DataError, match="but 3 rows came"):
         positive_pairs(torch.tensor([0, 0, 1]), "consecutive")
+
+
+def test_each_row_goes_with_the_nearest_of_its_class(embeddings):
+    labels, given = torch.tensor(UNEVEN), torch.nn.functional.normalize(embeddings(len(UNEVEN)), dim=1)
+    first, second, keep = positive_pairs(labels, "nearest", given)
+    assert first.tolist() == list(range(len(UNEVEN))) and keep.tolist() == [UNEVEN.count(label) > 1 for label in UNEVEN]
+    similarity = given @ given.T
+    for row in first[keep].tolist():
+        others = [other for other in range(len(UNEVEN)) if other != row and labels[other] == labels[row]]
+        assert second[row] == max(others, key=lambda other: similarity[row, other])
+    assert not positive_pairs(torch.arange(3), "nearest", given[:3]).keep.any()
+    with pytest.raises(ConfigError, match=r"compares embeddings, got None"):
+        positive_pairs(labels, "nearest")
+
+
+@pytest.mark.parametrize("loss", [HPHNLoss(), MultiSimilarityLoss()], ids=["distances", "similarities"])
+def test_samples_stand_for_arcs_that_are_closer_than_their_ends(loss):
+    """Two short arcs far apart keep their nearest points; a long arc that crosses one of them does not."""
+    given = torch.tensor(
+        [[1.0, 0.1, 0], [1, -0.1, 0], [0.1, 1, 0], [-0.1, 1, 0], [1, 0, 1], [1, 0, -1]], dtype=torch.float64
+    )
+    given, labels = torch.nn.functional.normalize(given, dim=1), torch.tensor([0, 0, 1, 1, 2, 2])
+    arcs, found = (
+        OptimalNegatives(loss, pairing="consecutive", overlap=overlap).comparisons(given, labels).negative
+        for overlap in ("arcs", "samples")
+    )
+    assert torch.equal(found[0, 1], arcs[0, 1]), "short and apart"
+    ends = loss.compare(given)[:2, 4:]
+    torch.testing.assert_close(found[0, 2], ends.max() if loss.larger_is_closer else ends.min())
+    assert torch.equal(found, found.T) and found[0, 2] != arcs[0, 2]
+    assert OptimalNegatives(loss).overlap == "samples"
 
 
 def arc_distance(x1, x2, y1, y2):
@@ -111,7 +147,7 @@ def by_hand(name, loss, x, labels):
 @pytest.mark.parametrize("name", ["triplet", "HPHN", "lifted"])
 def test_equals_the_printed_sums(name, labels, embeddings):
     given, loss = embeddings(len(labels)), HINGES[name]
-    found = OptimalNegatives(loss)(given, torch.tensor(labels)).item()
+    found = published(loss)(given, torch.tensor(labels)).item()
     assert found == pytest.approx(by_hand(name, loss, given, labels), abs=1e-7)
 
 
@@ -123,7 +159,7 @@ def test_costs_at_least_what_its_plain_twin_costs_and_embedding_expansion_lies_b
         if isinstance(loss, BatchHardTripletLoss):  # of a row the farthest positive, of a pair its own
             plain = TripletLoss(0.3, squared=False)(given, labels)
         costs = [plain.item(), *(EmbeddingExpansion(loss, points=n)(given, labels).item() for n in (0, 1, 3, 31))]
-        costs.append(OptimalNegatives(loss)(given, labels).item())
+        costs.append(published(loss)(given, labels).item())
         assert all(less <= more + 1e-9 for less, more in itertools.pairwise(costs)), "each grid holds the one before"
         assert costs[0] < costs[5]
         assert costs[5] == pytest.approx(costs[4], rel=0.02), "32 steps are nearly the exact minimum"
@@ -133,13 +169,14 @@ def test_costs_at_least_what_its_plain_twin_costs_and_embedding_expansion_lies_b
 def test_equals_its_plain_twin_where_all_of_a_class_agree(loss, embeddings):
     labels = torch.arange(12) // 3
     given = embeddings(4)[labels]
-    torch.testing.assert_close(OptimalNegatives(loss)(given, labels), loss(given, labels), rtol=0, atol=1e-7)
+    torch.testing.assert_close(published(loss)(given, labels), loss(given, labels), rtol=0, atol=1e-7)
 
 
-@pytest.mark.parametrize("pairing", ["all", "consecutive"])
+@pytest.mark.parametrize(("pairing", "overlap"), [("all", "arcs"), ("consecutive", "arcs"), ("nearest", "samples")])
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
-def test_gradient_is_that_of_finite_differences(loss, pairing, embeddings):
-    labels, module = torch.tensor([0, 0, 1, 1, 2, 2, 2, 2]), OptimalNegatives(loss, pairing=pairing)
+def test_gradient_is_that_of_finite_differences(loss, pairing, overlap, embeddings):
+    labels = torch.tensor([0, 0, 1, 1, 2, 2, 2, 2])
+    module = OptimalNegatives(loss, pairing=pairing, overlap=overlap)
     given = embeddings(8).requires_grad_()
     assert gradcheck(lambda e: module(e, labels), (given,), fast_mode=True)
 
@@ -156,7 +193,7 @@ DEGENERATE = {
 }
 
 
-@pytest.mark.parametrize("kind", [OptimalNegatives, EmbeddingExpansion])
+@pytest.mark.parametrize("kind", [OptimalNegatives, published, EmbeddingExpansion])
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 def test_degenerate_batches_have_a_finite_value_and_gradient(loss, kind, embeddings):
     for state, degenerate in DEGENERATE.items():
@@ -172,10 +209,10 @@ def test_padding_counts_in_no_mean(embeddings, monkeypatch):
     """As on a GPU, where rows that are no pair stay: a mean over anchors would otherwise be too small."""
     given, labels = embeddings(8), torch.arange(8) // 4
     for loss in LOSSES.values():
-        expected = OptimalNegatives(loss)(given, labels)
+        expected = published(loss)(given, labels)
         with monkeypatch.context() as patch:
-            patch.setattr("vicinal.synthesis.optimal_negatives.positive_pairs", lambda y, _: pairs_with_padding(y))
-            torch.testing.assert_close(OptimalNegatives(loss)(given, labels), expected)
+            patch.setattr("vicinal.synthesis.optimal_negatives.positive_pairs", lambda y, *_: pairs_with_padding(y))
+            torch.testing.assert_close(published(loss)(given, labels), expected)
 
 
 def pairs_with_padding(labels):
@@ -191,7 +228,7 @@ def test_n_pair_without_normalisation_takes_the_largest_of_four_inner_products(e
     strongest = (given[:2] @ given[2:].T).max()
     own = torch.stack([given[0] @ given[1], given[2] @ given[3]])
     expected = torch.log1p(torch.exp(strongest - own)).mean()
-    torch.testing.assert_close(OptimalNegatives(NPairLoss(l2=0.0))(given, labels), expected)
+    torch.testing.assert_close(published(NPairLoss(l2=0.0))(given, labels), expected)
 
 
 def test_danml_with_the_identity_has_the_gradient_of_multi_similarity(embeddings):
@@ -203,14 +240,14 @@ def test_danml_with_the_identity_has_the_gradient_of_multi_similarity(embeddings
     ):
         given = embeddings(9).clone() if not gradients else given.detach().clone()
         given.requires_grad_()
-        gradients += torch.autograd.grad(OptimalNegatives(loss)(given, labels), given)
+        gradients += torch.autograd.grad(published(loss)(given, labels), given)
     torch.testing.assert_close(*gradients)
 
 
 def test_multi_similarity_sees_the_positives_of_both_members_once(embeddings):
     loss, labels = MultiSimilarityLoss(epsilon=None), torch.tensor([0, 0, 0, 1, 1])
     given = embeddings(5)
-    c = OptimalNegatives(loss, pairing="all").comparisons(given, labels)
+    c = published(loss, pairing="all").comparisons(given, labels)
     assert sorted(c.keep_positive.sum(dim=1).tolist()) == [1, 3, 3, 3], "of three: ij, ik and jk"
     first, second, _ = positive_pairs(labels, "all")
     torch.testing.assert_close(c.negative, arc_similarity(given[first], given[second]))
@@ -220,15 +257,15 @@ def test_soft_lifted_is_the_form_of_the_authors_code(embeddings):
     """log Σ exp(-d) + d_ij + m, hinged: ``form="smooth"`` on rows with one positive."""
     given, labels = embeddings(6), torch.arange(6) // 2
     loss = LiftedStructureLoss(0.2, form="smooth")
-    c = OptimalNegatives(loss).comparisons(given, labels)
+    c = published(loss).comparisons(given, labels)
     soft = (-c.negative).masked_fill(~c.keep_negative, -torch.inf).logsumexp(dim=1)
     expected = (soft + c.positive[:, 0] + 0.2).relu().mean()
-    torch.testing.assert_close(OptimalNegatives(loss)(given, labels), expected)
+    torch.testing.assert_close(published(loss)(given, labels), expected)
 
 
 @pytest.mark.parametrize("kind", [OptimalNegatives, EmbeddingExpansion])
 def test_refusals_say_what_to_do(kind):
-    with pytest.raises(ConfigError, match="over CircleLoss"):
+    with pytest.raises(ConfigError, match="Use one of multi_similarity, danml"):
         kind(CircleLoss())
     with pytest.raises(ConfigError, match="blocks=True"):
         kind(NPairLoss(blocks=True))
@@ -236,3 +273,17 @@ def test_refusals_say_what_to_do(kind):
         kind(BatchHardTripletLoss())
     with pytest.raises(ConfigError, match="did you mean 'consecutive'"):
         kind(HPHNLoss(), pairing="consecutiv")
+
+
+def test_an_unknown_overlap_is_rejected():
+    with pytest.raises(ConfigError, match="overlap 'points'"):
+        OptimalNegatives(HPHNLoss(), overlap="points")
+
+
+@pytest.mark.parametrize("kind", [OptimalNegatives, EmbeddingExpansion])
+@pytest.mark.parametrize("labels", [5, 13])
+def test_another_number_of_labels_than_rows_is_rejected(kind, labels):
+    """Without the type checks of these tests, fewer labels would leave rows out."""
+    loss = kind(MultiSimilarityLoss())
+    with pytest.raises(DataError, match=rf"got \[12, 4\] and \[{labels}\]"):
+        inspect.unwrap(type(loss).comparisons)(loss, torch.randn(12, 4), torch.arange(labels) // 2)

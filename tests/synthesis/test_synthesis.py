@@ -8,7 +8,7 @@ import torch
 from vicinal import losses
 from vicinal.errors import ConfigError
 from vicinal.losses import NPairLoss, TripletLoss, reduce
-from vicinal.synthesis import FeatureClassifier, Generator, Hardness, Roles, Synthesis, harder
+from vicinal.synthesis import FeatureClassifier, Generator, HDMLConfig, Roles, Synthesis, harder
 from vicinal.synthesis.roles import checked
 
 PK = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 2])
@@ -49,8 +49,8 @@ def synthesis(loss, dim=4, width=6, generator="learnt", **settings):
     classifier = FeatureClassifier(dim if generator == "perfect" else width, torch.arange(6))
     if generator is None:
         settings |= {"generate": False, "real_share": 0.5}
-    settings = Hardness(**settings)
-    return Synthesis(loss, made[generator](), classifier, settings, settings.reading().label_average).__call__
+    settings = HDMLConfig(**settings)
+    return Synthesis(loss, made[generator](), classifier, settings, settings.preset().label_average).__call__
 
 
 def embeddings_for(labels, rng, dim=4, dtype=torch.float32):
@@ -209,7 +209,7 @@ def test_reference_distances_follow_their_rule(rule, rng):
         (losses.ClusteringLoss(), "proxies or clusters"),
         (losses.AngularLoss(), "middle of a pair"),
         (losses.ContrastiveLoss(reduction="none"), "one number"),
-        (losses.CrossBatchMemory(losses.ContrastiveLoss(), size=8, dim=4), "stands around"),
+        (losses.CrossBatchMemory(losses.ContrastiveLoss(), size=8, dim=4), "got CrossBatchMemory"),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -263,3 +263,37 @@ def test_real_members_without_features_are_refused(rng):
         synthesis(losses.ContrastiveLoss(), members="real")(
             embeddings_for(PK, rng), PK, torch.tensor(0.5), torch.nn.Linear(6, 4)
         )
+
+
+REPEATED = {
+    "triplet": (TripletLoss(blocks=True), torch.tensor([0, 1, 0, 1, 2, 3])),
+    "n_pair": (NPairLoss(blocks=True, l2=0.1), torch.tensor([0, 1, 2, 0, 1, 2])),
+    "classes": (losses.MultiSimilarityLoss(), PK),
+}
+
+
+@pytest.mark.parametrize("members", ["regenerated", "real"])
+@pytest.mark.parametrize("name", REPEATED)
+def test_without_batch_norms_repeated_rows_change_nothing(name, members, rng, head):
+    loss, labels = REPEATED[name]
+    embeddings, features = embeddings_for(labels, rng), torch.randn(len(labels), 6, generator=rng)
+    once, twice = (
+        synthesis(loss, repeated=repeated, members=members)(embeddings, labels, torch.tensor(0.6), head, features)
+        for repeated in (False, True)
+    )
+    torch.testing.assert_close(
+        reduce(loss.core(twice.comparisons), "mean"), reduce(loss.core(once.comparisons), "mean")
+    )
+    for ours, theirs in zip(twice[1:], once[1:], strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize(("name", "generated", "embedded"), [("triplet", 6 * 2, 3 * 2), ("n_pair", 21, 15)])
+def test_repeated_rows_pass_the_batch_norms(name, generated, embedded, rng):
+    """The authors' [z; a; p; ẑ]: 6T rows of T = 2 triplets, 2N + 2N + N² of N = 3 pairs."""
+    loss, labels = REPEATED[name]
+    make, head, seen = synthesis(loss, repeated=True), torch.nn.Linear(6, 4), []
+    for module in (make.__self__.generator, head):
+        module.register_forward_pre_hook(lambda _, given: seen.append(len(given[0])))
+    make(embeddings_for(labels, rng), labels, torch.tensor(0.6), head)
+    assert seen == [generated, embedded]

@@ -1,60 +1,39 @@
-"""A recipe of a few seconds on feature vectors, written as a user would write one."""
+"""An experiment of a few seconds on feature vectors, with a loss of the user's own."""
 
+import importlib.util
+import os
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from vicinal.config import Config, compose, from_words, read
 from vicinal.training.console import Console
 
-TINY = '''"""A tiny recipe for tests.
-
-Cost: seconds.
-Expected: nothing.
+TINY = """
+preset = "features"
+model = { name = "identity", dim = 4 }
+sampler = { name = "classes", classes = 3, per_class = 4 }
+loss = "breakable:Breakable"
+optimizer = { learning_rate = 1e-2 }
+training = { epochs = 3, checkpoint_seconds = 0.0 }
+evaluation = { restarts = 1 }
 """
 
+LOSS = '''
 import time
-from dataclasses import dataclass
 
 import torch
 
-from vicinal.data.records import Dataset, Records
-from vicinal.data.transforms import FeatureTransform, Transform
 from vicinal.losses import MultiSimilarityLoss
-from vicinal.methods.optimisation import Optimisation
-from vicinal.methods.plain import Plain
-from vicinal.models import Embedder, Identity
-from vicinal.sampling import PKSampler
-from vicinal.training.recipe import Recipe
-
-
-@dataclass(frozen=True, kw_only=True)
-class Tiny(Recipe):
-    data: Dataset
-    transform: Transform = FeatureTransform()
-    optimisation: Optimisation = Optimisation(learning_rate=1e-2)
-    epochs: int = 3
-    restarts: int = 1
-    checkpoint_seconds: float = 0.0
-    noisy: bool = False
-    slow: float = 0.0
-    explode_at: int = -1
-    flat: bool = False
-
-    def build(self, train: Records) -> Plain:
-        embedder = Embedder(Identity(8), 4)
-        if self.flat:
-            torch.nn.init.zeros_(embedder.head.weight)
-        sampler = PKSampler(train.labels, classes=3, per_class=4, seed=self.seed)
-        loss = Breakable(self.explode_at, self.slow, self.noisy)
-        return Plain.optimised(embedder, loss, sampler, self.optimisation, epochs=self.epochs)
 
 
 class Breakable(MultiSimilarityLoss):
     """Multi-similarity that can be slow, or NaN from a given call on, or noisy: then it draws from torch's global
     generator, so that a resume which forgot its state would show."""
 
-    def __init__(self, explode_at, slow, noisy):
+    def __init__(self, explode_at: int = -1, slow: float = 0.0, noisy: bool = False):
         super().__init__()
         self.explode_at, self.slow, self.noisy, self.calls = explode_at, slow, noisy, 0
 
@@ -68,17 +47,46 @@ class Breakable(MultiSimilarityLoss):
 '''
 
 
+@dataclass(frozen=True)
+class Tiny:
+    """The experiment's file, its data, and the words with which a shell would train it."""
+
+    folder: Path
+
+    @property
+    def file(self) -> Path:
+        return self.folder / "tiny.toml"
+
+    @property
+    def trust(self) -> dict[str, type]:
+        spec = importlib.util.spec_from_file_location("breakable", self.folder / "breakable.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return {"breakable:Breakable": module.Breakable}
+
+    def config(self, *words: str) -> Config:
+        title, layer = read(self.file)
+        data = {"data": str(self.folder / "tiny.npz")}
+        return compose(layer, data, from_words(words), preset_name=title, trust=self.trust)
+
+    def words(self, *more: str) -> list[str]:
+        return [str(self.file), "--data", str(self.folder / "tiny.npz"), "--trust", "breakable:Breakable", *more]
+
+
 @pytest.fixture
-def tiny(tmp_path) -> tuple[str, str]:
-    """The recipe's file and the override that gives it data: 16 noisy classes of 12 vectors."""
+def tiny(tmp_path, monkeypatch) -> Tiny:
+    """16 noisy classes of 12 vectors, half of them to train on."""
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(16), 12)
     centres = rng.normal(size=(16, 8))
     features = (centres[labels] + 0.8 * rng.normal(size=(len(labels), 8))).astype(np.float32)
-    np.savez(tmp_path / "tiny.npz", features=features, labels=labels)
-    recipe = tmp_path / "tiny.py"
-    recipe.write_text(TINY)
-    return str(recipe), f"data={Path(tmp_path / 'tiny.npz')}"
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    np.savez(folder / "tiny.npz", features=features, labels=labels)
+    (folder / "tiny.toml").write_text(TINY)
+    (folder / "breakable.py").write_text(LOSS)
+    monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")  # of other processes
+    return Tiny(folder)
 
 
 @pytest.fixture(scope="session")

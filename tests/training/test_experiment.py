@@ -4,56 +4,58 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
+from vicinal.config import compose
+from vicinal.data import ImageTransform
 from vicinal.errors import ConfigError, DataError
-from vicinal.training.experiment import pick_device, prepare
-from vicinal.training.overrides import apply
-from vicinal.training.recipe import find_recipe
+from vicinal.training.experiment import build_method, pick_device, prepare
 
 
 def features(tmp_path, labels, splits):
     path = tmp_path / "x.npz"
     rows = np.random.default_rng(0).normal(size=(len(labels), 4)).astype(np.float32)
     np.savez(path, features=rows, labels=np.array(labels), splits=np.array(splits))
-    return apply(find_recipe("features"), [f"data={path}", "classes=2", "per_class=2", "validation=0"])
+    sampler = {"name": "classes", "classes": 2, "per_class": 2}
+    return compose({"data": str(path), "sampler": sampler, "training": {"validation": 0}})
 
 
 def test_a_test_part_of_one_class_is_refused(tmp_path):
-    recipe = features(tmp_path, [0, 0, 1, 1, 2, 2], ["train"] * 4 + ["test"] * 2)
+    config = features(tmp_path, [0, 0, 1, 1, 2, 2], ["train"] * 4 + ["test"] * 2)
     with pytest.raises(DataError, match=r"test part of .* has 1 classes of at most 2 records"):
-        prepare(recipe)
+        prepare(config)
 
 
 def test_a_test_part_of_single_records_is_refused(tmp_path):
-    recipe = features(tmp_path, [0, 0, 1, 1, 2, 3], ["train"] * 4 + ["test"] * 2)
+    config = features(tmp_path, [0, 0, 1, 1, 2, 3], ["train"] * 4 + ["test"] * 2)
     with pytest.raises(DataError, match="at most 1 records"):
-        prepare(recipe)
+        prepare(config)
 
 
 def test_classes_in_both_parts_are_noted(tmp_path):
-    recipe = features(tmp_path, [0, 0, 1, 1, 0, 0, 1, 1], ["train"] * 4 + ["test"] * 4)
-    assert prepare(recipe).notes == ("2 classes are in training and test: the test measures known classes.",)
+    config = features(tmp_path, [0, 0, 1, 1, 0, 0, 1, 1], ["train"] * 4 + ["test"] * 4)
+    assert prepare(config).notes == ("2 classes are in training and test: the test measures known classes.",)
 
 
-def test_a_recipe_for_images_refuses_vectors(tmp_path):
-    recipe = features(tmp_path, [0, 0, 1, 1, 2, 2, 3, 3], ["train"] * 4 + ["test"] * 4)
-    images = apply(find_recipe("images"), [f"data={recipe.data.path}", "validation=0"])
-    with pytest.raises(ConfigError, match=r"prepares images, but .* holds features"):
+def test_a_transform_of_images_rejects_vectors(tmp_path):
+    config = features(tmp_path, [0, 0, 1, 1, 2, 2, 3, 3], ["train"] * 4 + ["test"] * 4)
+    images = config.replace(transform=ImageTransform(size=8))
+    with pytest.raises(ConfigError, match=r"prepares images, got .* with features"):
         prepare(images)
 
 
 def test_a_gpu_that_is_not_there_is_refused(monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with pytest.raises(ConfigError, match="no GPU"):
+    with pytest.raises(ConfigError, match="torch sees none"):
         pick_device("cuda")
     assert pick_device("auto").type == "cpu"
 
 
 def test_a_method_that_lacks_something_is_refused_before_training(tmp_path, monkeypatch):
     """Exhibits and readings are asked for at the end: hours later, with an AttributeError."""
-    recipe = features(tmp_path, [0, 0, 1, 1, 2, 2, 3, 3], ["train"] * 4 + ["test"] * 4)
-    whole = type(recipe).build(recipe, recipe.data.load().part("train"))
+    config = features(tmp_path, [0, 0, 1, 1, 2, 2, 3, 3], ["train"] * 4 + ["test"] * 4)
+    whole, _ = build_method(config, config.data.load().part("train"), torch.device("cpu"))
     partial = SimpleNamespace(embedder=whole.embedder, step=whole.step, batches=whole.batches, to=whole.to, notes=())
-    monkeypatch.setattr(type(recipe), "build", lambda self, train: partial)
+    monkeypatch.setattr(type(config.method), "build", lambda self, parts: partial)
     with pytest.raises(ConfigError, match="also has readings, collapsed_loss, exhibits, state_dict, load_state_dict"):
-        prepare(recipe)
+        prepare(config)

@@ -14,6 +14,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from safetensors.torch import load_file
 
+from vicinal.config import compose
 from vicinal.errors import ConfigError
 from vicinal.run_directory import RunDirectory
 from vicinal.training.checkpoint import latest_checkpoint, load_checkpoint
@@ -21,8 +22,6 @@ from vicinal.training.console import Console
 from vicinal.training.experiment import pick_device, refuse_unequal_parts
 from vicinal.training.interruption import Interruption
 from vicinal.training.launcher import wanted
-from vicinal.training.overrides import apply
-from vicinal.training.recipe import find_recipe
 from vicinal.training.run import resume, start
 
 VICINAL = [sys.executable, "-m", "vicinal", "train"]
@@ -30,20 +29,21 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "
 SILENT = ["--quiet", "--no-report"]
 
 
-def one_process(tiny, path, console, *overrides):
-    file, data = tiny
-    return start(file, apply(find_recipe(file), [data, *overrides]), path, command="test", console=console)
+AGAIN = ["--trust", "breakable:Breakable"]
+
+
+def one_process(tiny, path, console, *words):
+    return start(tiny.config(*words), path, command="test", console=console)
 
 
 def test_two_processes_give_the_run_of_one(tiny, tmp_path, console):
-    file, data = tiny
     path = tmp_path / "two"
     # Noise comes after the gather: all processes must draw the same, and what one process would.
-    words = [file, data, "noisy=true", "--processes", "2", "--run", str(path), *SILENT]
+    words = tiny.words("loss.noisy=true", "--processes", "2", "--run", str(path), *SILENT)
     done = subprocess.run([*VICINAL, *words], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Recall@1") == 1, "only the first process speaks"
-    one, two = one_process(tiny, tmp_path / "one", console, "noisy=true"), RunDirectory.open(path)
+    one, two = one_process(tiny, tmp_path / "one", console, "loss.noisy=true"), RunDirectory.open(path)
 
     assert two.status["state"] == "finished"
     assert two.info["hardware"]["processes"] == two.status["processes"] == 2
@@ -96,9 +96,7 @@ def test_an_echo_of_ctrl_c_is_not_a_second_one(monkeypatch):
 
 @pytest.mark.slow
 def test_a_refusal_is_said_once_and_before_there_is_a_folder(tiny, tmp_path):
-    recipe = Path(tiny[0])
-    recipe.write_text(recipe.read_text().replace("per_class=4", "per_class=3"))
-    words = [str(recipe), tiny[1], "--processes", "2", "--run", str(tmp_path / "run"), *SILENT]
+    words = tiny.words("sampler.per_class=3", "--processes", "2", "--run", str(tmp_path / "run"), *SILENT)
     done = subprocess.run([*VICINAL, *words], capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr.count("batch 1 has 9 rows") == 1 and "Traceback" not in done.stderr
@@ -108,24 +106,25 @@ def test_a_refusal_is_said_once_and_before_there_is_a_folder(tiny, tmp_path):
 @pytest.mark.slow
 def test_ctrl_c_then_kill_minus_nine_then_one_process_change_nothing(tiny, tmp_path, console):
     """The same run three times over: asked to stop, gone on with, killed in part, and finished by one process."""
-    settings = ["noisy=true", "epochs=6"]
+    settings = ["loss.noisy=true", "training.epochs=6"]
     whole = one_process(tiny, tmp_path / "whole", console, *settings)
-    file, data = tiny
     path = tmp_path / "run"
-    words = [file, data, *settings, "slow=0.05", "--processes", "2", "--run", str(path), "--no-report"]
-    launcher, ranks = begin([*VICINAL, *words, "checkpoint_seconds=1000"], path, steps=3)
+    words = tiny.words(*settings, "loss.slow=0.05", "--processes", "2", "--run", str(path), "--no-report")
+    launcher, ranks = begin([*VICINAL, *words, "training.checkpoint_seconds=1000"], path, steps=3)
     launcher.send_signal(signal.SIGINT)
     said = ended(launcher, ranks, code=130)
-    assert f"vicinal train {file} --resume {path}" in said
+    assert f"vicinal train --resume {path}" in said
     run = RunDirectory.open(path)
     assert run.status["state"] == "interrupted"
     reached = load_checkpoint(latest_checkpoint(run.checkpoints_path))["position"]["step"]
     assert reached == run.status["step"] == steps_of(path)
 
     saved = json.loads(run.info_path.read_text())
-    saved["recipe"]["settings"]["checkpoint_seconds"] = 0.0  # a kill must lose nothing, to see that it loses nothing
+    saved["config"]["slots"]["training"]["checkpoint_seconds"] = (
+        0.0  # a kill must lose nothing, to see that it loses nothing
+    )
     run.info_path.write_text(json.dumps(saved))
-    words = [file, "--resume", str(path), "--processes", "2", "--no-report"]
+    words = ["--resume", str(path), *AGAIN, "--processes", "2", "--no-report"]
     launcher, ranks = begin([*VICINAL, *words], path, steps=reached + 3)
     os.kill(ranks[1], signal.SIGKILL)
     said = ended(launcher, ranks, code=1)
@@ -133,7 +132,7 @@ def test_ctrl_c_then_kill_minus_nine_then_one_process_change_nothing(tiny, tmp_p
     assert run.status["state"] == "failed" and "process 1 of 2" in run.status["message"]
     assert latest_checkpoint(run.checkpoints_path).name in run.status["message"]
 
-    resume(path, recipe=file, console=console)
+    resume(path, trust=tiny.trust, console=console)
     for a, b in zip(whole.metrics(), run.metrics(), strict=True):
         assert a == pytest.approx(b, abs=1e-5) if a["kind"] == "step" else a == b
     close(load_file(whole.weights_path), load_file(run.weights_path))
@@ -143,17 +142,17 @@ def test_ctrl_c_then_kill_minus_nine_then_one_process_change_nothing(tiny, tmp_p
 @pytest.mark.slow
 def test_a_killed_run_goes_on_bit_for_bit_in_as_many_processes(tiny, tmp_path):
     """Killed is the first process, so another one has to say so; started by torchrun, resumed by our launcher."""
-    file, data = tiny
-    settings, together = ["noisy=true", "epochs=6", "checkpoint_seconds=0"], ["--processes", "2", *SILENT]
+    settings = ["loss.noisy=true", "training.epochs=6", "training.checkpoint_seconds=0"]
+    together = ["--processes", "2", *SILENT]
     whole, path = tmp_path / "whole", tmp_path / "run"
-    subprocess.run([*VICINAL, file, data, *settings, "--run", str(whole), *together], check=True)
-    words = [file, data, *settings, "slow=0.05", "--run", str(path), *SILENT]
+    subprocess.run([*VICINAL, *tiny.words(*settings, "--run", str(whole), *together)], check=True)
+    words = tiny.words(*settings, "loss.slow=0.05", "--run", str(path), *SILENT)
     launcher, ranks = begin([*TORCHRUN, *words], path, steps=8)
     os.kill(ranks[0], signal.SIGKILL)
     ended(launcher, ranks, code=1)
     status = RunDirectory.open(path).status
     assert status["state"] == "failed" and "process 0 of 2" in status["message"]
-    subprocess.run([*VICINAL, file, "--resume", str(path), *together], check=True)
+    subprocess.run([*VICINAL, "--resume", str(path), *AGAIN, *together], check=True)
     for name in ("metrics.jsonl", "model.safetensors"):
         assert (path / name).read_bytes() == (whole / name).read_bytes()
 
@@ -163,9 +162,16 @@ def on_one_gpu(number: int, folder: str, count: int) -> None:
     torch.backends.cudnn.allow_tf32 = False
     if count > 1:
         dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=number, world_size=count)
-    settings = ["epochs=2", "widths=8,16", "data.per_class=12", "precision=float32", "device=cuda", "restarts=1"]
-    recipe = apply(find_recipe("glyphs_triplet"), settings)
-    start("glyphs_triplet", recipe, Path(folder) / f"of_{count}", command="test", console=Console(quiet=True))
+    config = compose(
+        {
+            "data": {"name": "glyphs", "per_class": 12},
+            "model": {"name": "small", "widths": [8, 16]},
+            "loss": "batch_all_triplet",
+            "training": {"epochs": 2, "precision": "float32", "device": "cuda"},
+            "evaluation": {"restarts": 1},
+        }
+    )
+    start(config, Path(folder) / f"of_{count}", command="test", console=Console(quiet=True))
     if count > 1:
         dist.destroy_process_group()
 
@@ -185,12 +191,12 @@ def test_synchronised_norms_on_a_gpu_see_the_whole_batch(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(("error", "code"), [("DataError('no such picture')", 2), ("RuntimeError('a bug')", 1)])
 def test_an_error_in_one_process_ends_all_and_is_named(tiny, tmp_path, error, code):
-    recipe = Path(tiny[0])
-    text = recipe.read_text().replace("import time\n", "import os, time\nfrom vicinal.errors import DataError\n")
+    loss = tiny.folder / "breakable.py"
+    text = loss.read_text().replace("import time\n", "import os, time\nfrom vicinal.errors import DataError\n")
     breaks = f"        if self.calls == 4 and os.environ['RANK'] == '1':\n            raise {error}\n"
-    recipe.write_text(text.replace("        self.calls += 1\n", "        self.calls += 1\n" + breaks))
+    loss.write_text(text.replace("        self.calls += 1\n", "        self.calls += 1\n" + breaks))
     path = tmp_path / "run"
-    words = [str(recipe), tiny[1], "--processes", "2", "--run", str(path), *SILENT]
+    words = tiny.words("--processes", "2", "--run", str(path), *SILENT)
     began = time.monotonic()
     done = subprocess.run([*VICINAL, *words], capture_output=True, text=True, timeout=120)
     assert done.returncode == code and time.monotonic() - began < 100

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -16,19 +17,16 @@ from vicinal.errors import ConfigError, DivergenceError, RunError
 from vicinal.evaluation.encoder import Encoder
 from vicinal.run_directory import RunDirectory
 from vicinal.training.checkpoint import latest_checkpoint, load_checkpoint
-from vicinal.training.overrides import apply
-from vicinal.training.recipe import find_recipe
 from vicinal.training.run import resume, start
 
 
-def begin(tiny, path, console, *overrides):
-    file, data = tiny
-    return start(file, apply(find_recipe(file), [data, *overrides]), path, command="test", console=console)
+def begin(tiny, path, console, *words):
+    return start(tiny.config(*words), path, command="test", console=console)
 
 
 @pytest.fixture
 def finished(tiny, tmp_path, console, once):
-    """A finished run of the tiny recipe to look at or to spoil: trained once, copied for each test."""
+    """A finished run of the tiny experiment to look at or to spoil: trained once, copied for each test."""
     if not once.exists():
         begin(tiny, once, console)
     shutil.copytree(once, tmp_path / "finished")
@@ -38,8 +36,9 @@ def finished(tiny, tmp_path, console, once):
 def test_a_run_writes_what_the_format_promises(finished):
     run = finished
     assert run.status["state"] == "finished"
-    assert run.info["recipe"]["title"] == "A tiny recipe for tests."
-    assert run.info["recipe"]["settings"]["epochs"] == 3
+    assert run.config["title"] == "breakable:Breakable on tiny"
+    assert run.config["slots"]["training"]["epochs"] == 3
+    assert run.config["own"] == ["loss"]
     assert run.info["data"]["counts"]["test"] == {"records": 96, "classes": 8}
     lines = list(run.metrics())
     steps = [line for line in lines if line["kind"] == "step"]
@@ -54,7 +53,7 @@ def test_a_run_writes_what_the_format_promises(finished):
 
 
 def test_the_selected_model_is_the_best_on_validation_not_the_last(tiny, tmp_path, console):
-    run = begin(tiny, tmp_path / "run", console, "epochs=4")
+    run = begin(tiny, tmp_path / "run", console, "training.epochs=4")
     scores = [line["metrics"]["recall@1"] for line in run.metrics() if line["kind"] == "evaluation"]
     assert run.results["selected"]["value"] == max(scores)
     assert run.results["selected"]["epoch"] == scores.index(max(scores))
@@ -66,7 +65,7 @@ def test_the_test_classes_choose_nothing(finished, tiny, console):
 
 
 def test_without_validation_classes_the_last_model_is_selected(tiny, tmp_path, console):
-    run = begin(tiny, tmp_path / "run", console, "validation=0")
+    run = begin(tiny, tmp_path / "run", console, "training.validation=0")
     last = load_checkpoint(latest_checkpoint(run.checkpoints_path))["method"]["embedder"]
     weights = load_file(run.weights_path)
     assert all(torch.equal(weights[name], last[name]) for name in weights)
@@ -80,19 +79,20 @@ def test_equal_settings_give_equal_bytes(finished, tiny, tmp_path, console):
 
 def test_kill_minus_nine_in_mid_epoch_changes_nothing(tiny, tmp_path, console):
     """A real process, killed at an arbitrary moment, twice; parameters and metrics must be the unbroken run's."""
-    whole = begin(tiny, tmp_path / "whole", console, "noisy=true", "epochs=4")
+    whole = begin(tiny, tmp_path / "whole", console, "loss.noisy=true", "training.epochs=4")
     path = tmp_path / "killed"
-    file, data = tiny
-    command = ["train", file, data, "noisy=true", "epochs=4", "slow=0.05", "--run", str(path), "--quiet", "--no-report"]
-    for words in (command, ["train", file, "--resume", str(path), "--quiet", "--no-report"]):
-        process = subprocess.Popen([sys.executable, "-m", "vicinal", *words])
+    settings = ["loss.noisy=true", "training.epochs=4", "loss.slow=0.05"]
+    again = ["--resume", str(path), "--trust", "breakable:Breakable"]
+    for words in (tiny.words(*settings, "--run", str(path)), again):
+        command = [sys.executable, "-m", "vicinal", "train", *words, "--quiet", "--no-report"]
+        process = subprocess.Popen(command)
         before = _steps(path)
         while _steps(path) < before + 3 and process.poll() is None:
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
     assert _steps(path) < len(_metrics(whole.path)), "the process was to be killed before its end"
-    resume(path, recipe=file, console=console)
+    resume(path, trust=tiny.trust, console=console)
     killed = RunDirectory.open(path)
     assert killed.metrics_path.read_bytes() == whole.metrics_path.read_bytes()
     assert killed.weights_path.read_bytes() == whole.weights_path.read_bytes()
@@ -102,20 +102,20 @@ def test_kill_minus_nine_in_mid_epoch_changes_nothing(tiny, tmp_path, console):
 
 
 def test_ctrl_c_stops_between_steps_and_says_how_to_go_on(finished, tiny, tmp_path, console):
-    file, data = tiny
     path = tmp_path / "run"
-    words = ["train", file, data, "slow=0.05", "checkpoint_seconds=1000", "--run", str(path), "--no-report"]
-    process = subprocess.Popen([sys.executable, "-m", "vicinal", *words], stderr=subprocess.PIPE, text=True)
+    words = tiny.words("loss.slow=0.05", "training.checkpoint_seconds=1000", "--run", str(path), "--no-report")
+    command = [sys.executable, "-m", "vicinal", "train", *words]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     while _steps(path) < 2 and process.poll() is None:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert f"vicinal train {file} --resume {path}" in said  # the whole command: a recipe file has to be named
+    assert f"vicinal train --resume {path}" in said
     assert RunDirectory.open(path).status["state"] == "interrupted"
     done = load_checkpoint(latest_checkpoint(path / "checkpoints"))["position"]["step"]
     assert done == _steps(path) > 0
-    resume(path, recipe=file, console=console)
+    resume(path, trust=tiny.trust, console=console)
     assert (path / "metrics.jsonl").read_bytes() == finished.metrics_path.read_bytes()
 
 
@@ -126,38 +126,53 @@ def test_a_run_killed_before_its_first_checkpoint_starts_over(finished, tiny, co
         for file in path.iterdir():
             file.unlink()
         path.rmdir()
-    resume(run.path, recipe=tiny[0], console=console)
+    resume(run.path, trust=tiny.trust, console=console)
     assert run.metrics_path.read_bytes() == whole
 
 
 def test_a_nan_stops_with_step_files_and_checkpoint_named(tiny, tmp_path, console):
     with pytest.raises(DivergenceError, match=r"step 4: loss = nan.*row 24.*step-00000004") as caught:
-        begin(tiny, tmp_path / "run", console, "explode_at=4")
+        begin(tiny, tmp_path / "run", console, "loss.explode_at=4")
     assert "learning rate" in str(caught.value)
     assert RunDirectory.open(tmp_path / "run").status["state"] == "failed"
 
 
-def test_collapse_is_said(finished, tiny, tmp_path, console):
-    """A head of zeros gives every input its bias; the rate is too small to leave that point."""
-    run = begin(tiny, tmp_path / "run", console, "flat=true", "optimisation.learning_rate=1e-9")
+def test_collapse_is_reported(finished, tiny, tmp_path, console):
+    """Equal inputs give equal embeddings, whatever the network."""
+    labels = np.repeat(np.arange(16), 12)
+    np.savez(tiny.folder / "tiny.npz", features=np.ones((len(labels), 8), np.float32), labels=labels)
+    run = begin(tiny, tmp_path / "run", console)
     events = [line["message"] for line in run.metrics() if line["kind"] == "event"]
     assert len(events) == 3 and all(message.startswith("collapse:") for message in events)
     assert not [line for line in finished.metrics() if line["kind"] == "event"]
 
 
-def test_a_users_recipe_file_is_only_run_when_the_user_names_it(finished, tiny, console):
-    run = finished
-    with pytest.raises(RunError, match="Name it to go on"):
-        resume(run.path, recipe=None, console=console)
+def test_code_of_the_users_own_only_runs_when_the_user_names_it(finished, tiny, console):
+    with pytest.raises(RunError, match=r"--trust breakable:Breakable"):
+        resume(finished.path, console=console)
 
 
-def test_a_packaged_recipe_resumes_by_the_runs_name_alone(tiny, tmp_path, console):
-    settings = [tiny[1], "classes=3", "per_class=4", "dim=4", "epochs=1", "restarts=1"]
-    recipe = apply(find_recipe("features"), settings)
-    run = start("features", recipe, tmp_path / "run", command="test", console=console)
+def test_a_run_without_own_code_resumes_by_its_name_alone(tiny, tmp_path, console):
+    run = begin(tiny, tmp_path / "run", console, "loss=multi_similarity", "training.epochs=1")
     before = run.metrics_path.read_bytes()
-    resume(run.path, recipe=None, console=console)
+    resume(run.path, console=console)
     assert run.metrics_path.read_bytes() == before
+
+
+def test_a_number_of_steps_ends_in_mid_epoch_and_resumes_there(tiny, tmp_path, console):
+    run = begin(tiny, tmp_path / "run", console, "loss=multi_similarity", "training.steps=7")
+    steps = [line["step"] for line in run.metrics() if line["kind"] == "step"]
+    assert steps == list(range(7))
+    before = run.metrics_path.read_bytes()
+    resume(run.path, console=console)
+    assert run.metrics_path.read_bytes() == before
+
+
+def test_patience_stops_and_keeps_the_best(tiny, tmp_path, console):
+    settings = ["training.epochs=40", "training.patience=2", "optimizer.learning_rate=1e-9"]
+    run = begin(tiny, tmp_path / "run", console, "loss=multi_similarity", *settings)
+    scores = [line["metrics"]["recall@1"] for line in run.metrics() if line["kind"] == "evaluation"]
+    assert len(scores) == 3 and run.results["selected"]["value"] == scores[0]  # nothing moves: two without improvement
 
 
 def test_changed_data_is_refused_on_resume(finished, tiny, console):
@@ -166,7 +181,7 @@ def test_changed_data_is_refused_on_resume(finished, tiny, console):
     info["data"]["fingerprint"] = "0" * 16
     run.info_path.write_text(json.dumps(info))
     with pytest.raises(RunError, match="changed since it started"):
-        resume(run.path, recipe=tiny[0], console=console)
+        resume(run.path, trust=tiny.trust, console=console)
 
 
 def test_two_processes_cannot_train_one_run(finished, tiny, console):
@@ -176,7 +191,7 @@ def test_two_processes_cannot_train_one_run(finished, tiny, console):
     with (run.path / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(RunError, match="another process"):
-            resume(run.path, recipe=tiny[0], console=console)
+            resume(run.path, trust=tiny.trust, console=console)
 
 
 def test_loading_a_model_executes_nothing_from_the_run(finished, tiny, console):
@@ -218,7 +233,7 @@ def _equal(a, b) -> bool:
 
 
 def test_a_run_without_artefacts_keeps_what_a_comparison_needs(finished, tiny, tmp_path, console):
-    bare = begin(tiny, tmp_path / "bare", console, "artefacts=false")
+    bare = begin(tiny, tmp_path / "bare", console, "evaluation.artifacts=false")
     trained = [row for row in finished.results["rows"] if row["name"] == "trained"]
     assert bare.results == finished.results | {"rows": trained}
     written = bare.arrays("by_class")

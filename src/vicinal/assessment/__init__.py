@@ -1,6 +1,6 @@
 """Learning which tuples matter: assessors, what they assess, and the gradient that teaches them."""
 
-from vicinal.assessment.assessing import Assessing
+from vicinal.assessment.assessing import ALAConfig
 from vicinal.assessment.assessor import (
     Assessment,
     Assessor,
@@ -14,8 +14,8 @@ from vicinal.assessment.metric import Metric, Unroll
 from vicinal.assessment.scoring import AnchorScoring, EpisodeLoss, PairScoring, Scored, Scoring, TripletScoring
 
 __all__ = [
+    "ALAConfig",
     "AnchorScoring",
-    "Assessing",
     "Assessment",
     "Assessor",
     "ConstantAssessor",

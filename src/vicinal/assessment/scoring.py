@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from vicinal.errors import ConfigError
 from vicinal.geometry import at_least_float32, pairwise_distances, row_distances, unit_rows
-from vicinal.losses.loss import Comparisons, Loss
+from vicinal.losses.loss import Comparisons, Loss, tuple_loss
 from vicinal.sampling.episodes import episode_triplets
 from vicinal.tuples import other_class, same_class
 
@@ -48,12 +48,7 @@ class Scoring(nn.Module, ABC):
 
     def __init__(self, loss: Loss) -> None:
         super().__init__()
-        if not isinstance(loss, Loss) or not loss.takes_reference:
-            raise ConfigError(
-                f"an assessor weighs losses of tuples, but {type(loss).__name__} has none: it scores proxies or the "
-                f"batch as a whole. Use a loss over pairs, triplets or anchors."
-            )
-        self.loss = loss
+        self.loss = tuple_loss(loss, "ALA")
 
     @abstractmethod
     def forward(self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"], head: Head) -> Scored:
@@ -142,7 +137,7 @@ class AnchorScoring(Scoring):
 
 
 class EpisodeLoss(nn.Module):
-    """All tuples of both subsets, unweighted: what ALA's plain twin trains on.
+    """All tuples of both subsets, unweighted: what ALA's plain baseline trains on.
 
     Args:
         scoring: how a subset forms tuples.

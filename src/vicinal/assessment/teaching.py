@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
-from vicinal.assessment.assessing import Assessing
+from vicinal.assessment.assessing import ALAConfig
 from vicinal.assessment.assessor import Assessor
 from vicinal.assessment.meta_gradient import (
     Route,
@@ -45,11 +45,11 @@ class Teaching:
     """
 
     def __init__(
-        self, metric: Metric, scoring: Scoring, assessor: Assessor, sampler: EpisodeSampler, settings: Assessing
+        self, metric: Metric, scoring: Scoring, assessor: Assessor, sampler: EpisodeSampler, settings: ALAConfig
     ) -> None:
         self.metric, self.scoring, self.assessor = metric, scoring, assessor
         self.sampler, self.settings = sampler, settings
-        self.optimizer = settings.build(assessor)
+        self.optimizer = settings.build_optimizer(assessor)
         self.route: Route = settings.route
 
     @property

@@ -1,8 +1,22 @@
-"""Benches: tables of rows and seeds, run by one command, compared with intervals; tuning on the training classes.
+"""Tables of experiments over seeds, run by one command and compared with intervals; tuning; comparison of runs.
 
-Where to look: which tables there are, ``catalogue`` (rows in ``papers``, ``hard_exemplars``, ``hardness`` over
-``grounds``; printed numbers in ``published``); how one is run, ``run``, ``pool``, ``job`` and what a job writes down,
-``measuring`` and ``results``; how it is read, ``summary``, ``statistics``, ``best`` and ``findings``; how it is shown,
-``page``, ``excerpt``, ``figures``; how rows are tuned, ``table_tuning`` over ``ranges``, and a recipe, ``tuning``.
-ANML's Table 2, whose rows are estimators and no recipes, has its own: ``linear_plan`` and the other ``linear_*``.
+``table`` describes a table, ``job`` does one row and seed, ``pool`` and ``worker`` run jobs side by side, ``measure``
+and ``results`` record them, ``run`` puts these together; ``statistics``, ``summary``, ``text``, ``figures`` and
+``page`` show them. ``tuning`` searches on held-out training classes, ``compare`` compares any runs.
 """
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vicinal.bench.table import Matrix, Row, Scatter, Table, baseline, layer, row
+
+__all__ = ["Matrix", "Row", "Scatter", "Table", "baseline", "layer", "row"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load torch and all that follows only where a table is made: workers start without."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from vicinal.bench import table
+
+    return getattr(table, name)

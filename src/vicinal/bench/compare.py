@@ -5,14 +5,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from vicinal.bench.by_class import run_class_hits
-from vicinal.bench.measuring import row_metrics
-from vicinal.bench.results import agree
+from vicinal.bench.measure import by_query, row_metrics, run_class_scores
 from vicinal.bench.statistics import Estimate, holm, paired_t_interval, smallest_effect, spread_of, t_interval
 from vicinal.bench.summary import over_classes
 from vicinal.errors import ConfigError, RunError, unknown
 from vicinal.run_directory import RunDirectory
 from vicinal.training.experiment import pick_device
+
+_SPEED = ("device", "workers", "resident", "compile", "checkpoint_seconds")
+# The seed, and what changes speed and report but no result; runs of version 0.1 have them without a slot.
+_NO_MATTER = frozenset(
+    {f"training.{name}" for name in ("seed", "cuda_graph", "trackers", *_SPEED)}
+    | {"evaluation.artifacts", "evaluation.batch_size", "seed", "batch_size", "record", "artefacts", *_SPEED}
+)
 
 
 @dataclass(frozen=True)
@@ -33,8 +38,9 @@ class Comparison:
     Attributes:
         seeds: those that both groups have.
         over_seeds: mean paired difference with its interval; without an interval for fewer than two shared seeds.
-        over_classes: the difference in Recall@1 with the interval over test classes; None where these differ.
-        notes: what besides the method was not the same on both sides.
+        over_classes: the difference with the interval over test classes; None where these differ, and for metrics
+            that are no mean over queries, such as NMI.
+        notes: what besides the settings was not the same on both sides.
         p: of the paired t-test, corrected by Holm over all groups.
     """
 
@@ -49,24 +55,22 @@ class Comparison:
 
 
 def groups(paths: Iterable[Path]) -> list[Group]:
-    """The runs by their settings without the seed, in the order in which they came, named by what differs."""
+    """The runs by their settings without the seed, in the order in which they are given, named by what differs."""
     found: list[tuple[str, dict[str, Any], dict[int, RunDirectory]]] = []
     for path in paths:
         run = RunDirectory.open(path)
         if run.results is None:
             raise RunError(f"{run.path} has no results yet ({run.status.get('state')}). Compare finished runs.")
-        recipe = run.info["recipe"]
-        own = {key: value for key, value in recipe["settings"].items() if key != "seed"}
-        seed = int(recipe["settings"]["seed"])
-        for name, settings, runs in found:
-            if name == recipe["name"] and agree(settings, own):
+        preset, own, seed = run.config["preset"], _flat(run.config["slots"]), int(run.settings["seed"])
+        for name, other, runs in found:
+            if name == preset and all(own[key] == other[key] for key in own.keys() & other.keys() - _NO_MATTER):
                 if seed in runs:
-                    raise ConfigError(f"{runs[seed].path} and {run.path} are one recipe with one seed. Leave one out.")
+                    raise ConfigError(f"{runs[seed].path} and {run.path} have the same settings and seed. Drop one.")
                 runs[seed] = run
                 break
         else:
-            found.append((recipe["name"], own, {seed: run}))
-    names = _names([(name, settings) for name, settings, _ in found])
+            found.append((preset, own, {seed: run}))
+    names = _names([(name, own) for name, own, _ in found])
     return [Group(name, runs) for name, (_, _, runs) in zip(names, found, strict=True)]
 
 
@@ -75,17 +79,18 @@ def compare(paths: Sequence[Path], metric: str = "recall@1") -> list[Comparison]
     found = groups(paths)
     if len(found) < 2:
         raise ConfigError(
-            f"a comparison needs runs of at least two recipes or settings, but {len(paths)} of one came. "
-            f"Name the reference first, then the runs to hold against it."
+            f"a comparison needs runs of at least two settings, got {len(paths)} of one. Name the reference first, "
+            f"then the runs to compare with it."
         )
     for run in (run for group in found for run in group.runs.values()):
         if metric not in _metrics(run):
             raise ConfigError(f"{run.path}: " + unknown("metric", metric, _metrics(run)))
     for group in found:
-        _refuse_other_test(found[0], group)
+        _reject_other_test(found[0], group)
+    device, runs = pick_device("auto"), [run for group in found for run in group.runs.values()]
+    sums = {run.path: run_class_scores(run, metric, device) if by_query(metric) else {} for run in runs}
     first, *others = found
-    hits = {run.path: {"classes": run_class_hits(run, pick_device("auto"))} for g in found for run in g.runs.values()}
-    lines = [_against(first, group, metric, hits) for group in others]
+    lines = [_against(first, group, metric, sums) for group in others]
     tested = [line.over_seeds.p for line in lines if line.over_seeds and line.over_seeds.p is not None]
     corrected = iter(holm(tested))
     lines = [
@@ -96,14 +101,13 @@ def compare(paths: Sequence[Path], metric: str = "recall@1") -> list[Comparison]
     return [itself, *lines]
 
 
-def _against(first: Group, group: Group, metric: str, hits: Mapping[Path, Mapping[str, Any]]) -> Comparison:
+def _against(first: Group, group: Group, metric: str, sums: Mapping[Path, Mapping[str, Any]]) -> Comparison:
     ours, theirs = group.scores(metric), first.scores(metric)
     seeds = sorted(ours.keys() & theirs.keys())
     # Without a shared seed the classes are still the same: all runs of each side against all of the other.
     sides = [[g.runs[seed] for seed in seeds] if seeds else list(g.runs.values()) for g in (group, first)]
     count = min(map(len, sides))
-    left, right = ([hits[run.path] for run in side[:count]] for side in sides)
-    differences = [ours[seed] - theirs[seed] for seed in seeds]
+    left, right = ([sums[run.path] for run in side[:count]] for side in sides)
     return Comparison(
         group,
         t_interval(list(ours.values())),
@@ -111,35 +115,30 @@ def _against(first: Group, group: Group, metric: str, hits: Mapping[Path, Mappin
         paired_t_interval([ours[s] for s in seeds], [theirs[s] for s in seeds]) if seeds else None,
         over_classes(left, right),
         None,
-        smallest_effect(spread_of(differences), len(seeds)),
+        smallest_effect(spread_of([ours[seed] - theirs[seed] for seed in seeds]), len(seeds)),
         tuple(_unlike((group.runs[seed], first.runs[seed]) for seed in seeds)),
     )
 
 
-def _refuse_other_test(first: Group, group: Group) -> None:
+def _reject_other_test(first: Group, group: Group) -> None:
     """A difference between scores on different test records is no difference between methods."""
     one = next(iter(first.runs.values()))
-    wanted = _tested_on(one)
     for run in group.runs.values():
-        if _tested_on(run) != wanted:
+        if _tested_on(run) != _tested_on(one):
             raise ConfigError(
-                f"runs are compared on the same test records, but {one.path} was tested on {_said(wanted)} and "
-                f"{run.path} on {_said(_tested_on(run))}. Measure one on the other's data (`vicinal evaluate`) first."
+                f"runs are compared on the same test records, got {one.path} tested on {_tested_on(one)} and "
+                f"{run.path} on {_tested_on(run)}. Measure one on the other's data (`vicinal evaluate`) first."
             )
 
 
-def _tested_on(run: RunDirectory) -> tuple[Any, ...]:
+def _tested_on(run: RunDirectory) -> str:
     results = run.results or {}
-    return run.info["data"]["name"], results.get("split"), results.get("records"), results.get("classes")
-
-
-def _said(tested: tuple[Any, ...]) -> str:
-    name, split, records, classes = tested
-    return f"{records} {split} records of {classes} classes of {name}"
+    facts = (results.get(key) for key in ("records", "split", "classes"))
+    return "{} {} records of {} classes of {}".format(*facts, run.info["data"]["name"])
 
 
 def _unlike(pairs: Iterable[tuple[RunDirectory, RunDirectory]]) -> list[str]:
-    """What a reader of the difference must know: it may come from these and not from the method."""
+    """What a reader of the difference must know: it may come from these and not from the settings."""
     found = dict[str, None]()
     for ours, theirs in pairs:
         protocols = [str((run.results or {}).get("protocol")) for run in (ours, theirs)]
@@ -151,17 +150,24 @@ def _unlike(pairs: Iterable[tuple[RunDirectory, RunDirectory]]) -> list[str]:
 
 
 def _metrics(run: RunDirectory) -> dict[str, float]:
-    return row_metrics(run.results or {"rows": []}, "trained")
+    return row_metrics(run.results or {"rows": []})
 
 
 def _names(found: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
-    """The recipe's name with the settings in which runs of that recipe differ."""
+    """The preset with the settings in which runs of it differ; another class of a slot stands for its arguments."""
     names = []
-    for name, settings in found:
-        rivals = [other for rival, other in found if rival == name and other is not settings]
-        flat = _flat(settings)
-        differing = [key for key in flat if any(_flat(rival).get(key) != flat[key] for rival in rivals)]
-        names.append(" ".join((name, *(f"{key}={flat[key]}" for key in differing))))
+    for name, own in found:
+        rivals = [other for rival, other in found if rival == name and other is not own]
+        differing = [
+            key for key in own if any(rival.get(key) != own[key] for rival in rivals) and key not in _NO_MATTER
+        ]
+        renamed = {key.removesuffix(".name") for key in differing if key.endswith(".name")}
+        words = [
+            f"{key.removesuffix('.name')}={own[key]}"
+            for key in differing
+            if key.endswith(".name") or key.partition(".")[0] not in renamed
+        ]
+        names.append(" ".join((str(name), *words)))
     return names
 
 

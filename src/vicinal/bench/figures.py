@@ -1,4 +1,4 @@
-"""The figure of a table: scores against a reading, or differences to the twin by condition and method."""
+"""The figure of a table: scores against a scalar, or differences to the baseline by condition and method."""
 
 import io
 from collections.abc import Sequence
@@ -9,17 +9,16 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from vicinal.bench.matrix import STAY, matrix_legend, matrix_lines, methods, sure
 from vicinal.bench.statistics import Estimate
 from vicinal.bench.summary import Summary, SummaryRow
-from vicinal.bench.tables import Matrix, Readings
-from vicinal.bench.wording import score, signed
+from vicinal.bench.table import Matrix, Scatter
+from vicinal.bench.text import STAY, matrix_legend, matrix_lines, matrix_methods, score, signed
 from vicinal.reports.colours import INK, LINES, PAPER, RULE, SOFT
 from vicinal.reports.tables import MISSING, metric_title
 
 _FULL = 0.05  # a difference of 5 points has the full colour
 _DARKEST = 0.62  # of the full colour
-_ABOVE, _BELOW = LINES[0], LINES[1]  # blue and vermilion: told apart by all eyes
+_ABOVE, _BELOW = LINES[0], LINES[1]  # blue and vermilion: distinct also to color-blind readers
 _CELL = (1.0, 0.5)  # inches
 _GAP = 0.22  # of a cell, between groups
 
@@ -28,8 +27,8 @@ def draw(summary: Summary) -> Figure | None:
     """The table's figure, of what is there; None where it has none, or nothing to draw yet."""
     rows = {row.name: row for row in summary.rows}
     match summary.table.figure:
-        case Readings() as asked:
-            return _draw_readings(asked, rows, summary.table.metrics[0])
+        case Scatter() as asked:
+            return _draw_scatter(asked, rows, summary.table.metrics[0])
         case Matrix() as asked:
             return _draw_matrix(asked, summary)
     return None
@@ -41,12 +40,12 @@ def png(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
-def _draw_readings(asked: Readings, rows: dict[str, SummaryRow], metric: str) -> Figure | None:
-    """Points from low to high along the reading that their runs reached, with intervals over seeds."""
+def _draw_scatter(asked: Scatter, rows: dict[str, SummaryRow], metric: str) -> Figure | None:
+    """Points along the scalar that their runs reached, with intervals over seeds."""
     points = [
-        (rows[name].readings[asked.reading], rows[name].scores[metric], name)
+        (rows[name].scalars[asked.scalar], rows[name].scores[metric], name)
         for name in asked.rows
-        if asked.reading in rows[name].readings and metric in rows[name].scores
+        if asked.scalar in rows[name].scalars and metric in rows[name].scores
     ]
     if len(points) < 2:
         return None
@@ -79,11 +78,11 @@ def _draw_readings(asked: Readings, rows: dict[str, SummaryRow], metric: str) ->
 
 
 def _draw_matrix(asked: Matrix, summary: Summary) -> Figure | None:
-    """A line for each condition: how plain does, how far each method is from it, and which one to pick.
+    """A line for each condition: the baseline, how far each method is from it, and which one to pick.
 
     Colour only repeats what sign, triangle and weight of the print say, so that nothing is lost without it.
     """
-    lines, columns = matrix_lines(summary, asked), methods(asked)
+    lines, columns = matrix_lines(summary, asked), matrix_methods(asked)
     if not any(one for line in lines for one in line.differences):
         return None
     heads = [*asked.levels, *columns, "pick"]
@@ -105,14 +104,14 @@ def _draw_matrix(asked: Matrix, summary: Summary) -> Figure | None:
         bold = "normal" if line.pick in ("", STAY) else "bold"
         pick = "\n".join(wrap(line.pick, 13)) or MISSING
         axes.text(across[-1], y, pick, ha="center", va="center", fontsize=8.5, color=INK, fontweight=bold)
-    said = "\n".join(wrap(matrix_legend(summary), 205))
+    said = "\n".join(wrap(matrix_legend(summary, asked), 205))
     axes.text(-0.6 - 2.1 / _CELL[0], down[-1] + 0.75, said, fontsize=8, color=SOFT, va="top")
     return figure
 
 
 def _draw_cell(axes: Axes, x: float, y: float, found: Estimate | None, *, picked: bool) -> None:
     """A difference with its interval; ▲ and ▼ where that leaves 0, framed where the method is the one to pick."""
-    mean, certain = (0.0 if found is None else found.mean), sure(found)
+    mean, certain = (0.0 if found is None else found.mean), found is not None and found.significant
     share = min(1.0, abs(mean) / _FULL) * (1.0 if certain else 0.55)
     fill = _mixed(_ABOVE if mean > 0 else _BELOW, share)
     edge, width = (INK, 1.6) if picked else (RULE, 0.6)

@@ -1,71 +1,164 @@
-"""Jobs in processes that stay, some at a time: they share cores or a GPU, outlive failures, and stop resumably."""
+"""Tasks in processes that stay, some at a time: they share cores or a GPU, survive failures, and stop resumably."""
 
-import fcntl
 import math
 import os
+import re
 import shutil
+import signal
 import subprocess
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import IO, Any, cast
 
-from vicinal.bench import job as job_files
-from vicinal.bench.job import Job
-from vicinal.bench.worker import DONE, PROGRAM, Worker
+from filelock import FileLock, Timeout
+
+from vicinal.bench.worker import DONE
 from vicinal.data.decoded import VARIABLE as DECODED
 from vicinal.errors import ConfigError
-from vicinal.files import read_json
+from vicinal.files import read_json, write_json
 from vicinal.training.console import Console, Follower
 
-LAST_LINES = 12  # of a failed job's log that are shown
-STOP_SECONDS = 120.0  # that a stopped job may take to save its run
+PROGRAM = (sys.executable, "-m", "vicinal.bench.worker")
+LAST_LINES = 12  # of a failed task's log that are shown
+STOP_SECONDS = 120.0  # that a stopped task may take to save its run
+LEAVE_SECONDS = 20.0  # that a process without a task may take to end
 POLL_SECONDS = 0.05
+_ANSWER = re.compile(rb"^ended (\d+)$", re.MULTILINE)  # some library may print when it is imported
+_PACKAGE = Path(__file__).parents[1]
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A function to call in a worker.
+
+    Attributes:
+        name: for the console.
+        call: ``module:function`` or ``FILE.py:function``; it gets the task's folder and the arguments, and returns a
+            list of dictionaries that JSON can hold.
+        arguments: by name, as JSON can hold them.
+        key: another task has another one; the same one finds its folder again.
+    """
+
+    name: str
+    call: str
+    arguments: Mapping[str, Any]
+    key: str
+
+    def folder(self, runs: Path) -> Path:
+        name = "".join(c if c.isalnum() else "-" for c in self.name.lower())
+        return runs / f"{name}-{sha256(self.key.encode()).hexdigest()[:8]}"
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A job that ended without a result, and what it said last."""
+    """A task that ended without a result, and the end of its log."""
 
-    job: Job
+    task: Task
     code: int
     log: Path
-    said: str
+    last_lines: str
+
+
+class Worker:
+    """A process that does one task after another, and its standard input and output as the conversation with it.
+
+    Imports and a GPU's context take longer than a small task; a process that stays pays for them once.
+
+    Args:
+        log: what it prints before its first task, so that a failing import is reported too.
+    """
+
+    def __init__(self, program: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+        self._code = _newest()
+        with log.open("ab") as file:
+            self.process = subprocess.Popen(
+                program,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=file,
+                bufsize=0,
+                env=environment,
+                start_new_session=True,  # a terminal's Ctrl-C reaches the bench alone, which stops each task once
+            )
+        self._requests, self._answers = cast(IO[bytes], self.process.stdin), cast(IO[bytes], self.process.stdout)
+        os.set_blocking(self._answers.fileno(), False)
+
+    def fit(self) -> bool:
+        """Whether it can do another task with the code as it is on the disk now."""
+        return self.process.poll() is None and self._code == _newest()
+
+    def give(self, folder: Path) -> None:
+        with suppress(BrokenPipeError):  # it has just ended, which `ended` reports
+            self._requests.write(f"{folder}\n".encode())
+
+    def ended(self) -> int | None:
+        """How its task ended; None while that runs."""
+        code = self.process.poll()  # before the answer: a process may end right after it
+        answer = _ANSWER.search(self._answers.read() or b"")
+        return code if answer is None else int(answer[1])
+
+    def interrupt(self) -> None:
+        """Stop its task as Ctrl-C would, so that it saves its run."""
+        self.process.send_signal(signal.SIGINT)
+        self.release()  # the task may have ended just before
+
+    def release(self) -> None:
+        """Let it end after the task that it has."""
+        self._requests.close()
+
+    def leave(self, seconds: float = LEAVE_SECONDS) -> None:
+        """Wait for its end; after ``seconds``, kill it."""
+        self.release()
+        try:
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(seconds)
+        finally:
+            self.process.kill()
+            self.process.wait()
+            self._answers.close()
 
 
 @dataclass
 class _Running:
-    job: Job
+    task: Task
     folder: Path
     worker: Worker
 
 
 class Pool:
-    """Runs jobs below ``runs``, in at most ``slots`` processes, each of which does one after another.
+    """Runs tasks below ``runs`` in at most ``slots`` processes, each of which does one after another.
 
-    A job that kills its process fails alone: the next one gets a new process. Processes end with ``run``; those of a
-    pool that is entered (``with Pool(...) as pool``) stay from one ``run`` to the next.
+    A task that kills its process fails alone. Processes end with ``run``; those of a pool that is entered
+    (``with Pool(...) as pool``) stay from one ``run`` to the next.
 
     Args:
-        runs: where jobs work; a job with the same settings finds its folder again and goes on.
-        slots: how many run at a time.
-        console: told of each end; failures speak, and the rest goes on.
-        fresh: begin anew whatever lies in a job's folder.
-        program: what does jobs (``bench.worker``).
+        fresh: begin anew whatever a task's folder holds.
+        program: what does tasks (``bench.worker``).
+        clock: seconds; what ``minutes`` is measured by.
     """
 
     def __init__(
-        self, runs: Path, *, slots: int, console: Console, fresh: bool = False, program: Sequence[str] = PROGRAM
+        self,
+        runs: Path,
+        *,
+        slots: int,
+        console: Console,
+        fresh: bool = False,
+        program: Sequence[str] = PROGRAM,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if slots < 1:
-            raise ConfigError(f"at least 1 job runs at a time, but {slots} came.")
+            raise ConfigError(f"--jobs must be at least 1, got {slots}.")
         self.runs, self.slots, self.console, self.fresh = runs, slots, console, fresh
-        self.program = program
+        self.program, self.clock = program, clock
         self.failures: list[Failure] = []
         self._idle: list[Worker] = []
         self._entered = False
@@ -82,27 +175,25 @@ class Pool:
 
     def run(
         self,
-        jobs: Iterable[Job],
-        done: Callable[[Job, list[dict[str, Any]]], None],
+        tasks: Iterable[Task],
+        done: Callable[[Task, list[dict[str, Any]]], str],
         *,
         title: str,
         minutes: float | None = None,
     ) -> int:
-        """Run all jobs; ``done`` gets each one's results as they come. Ctrl-C stops all and leaves them resumable.
+        """Run all tasks and return how many were not started. Ctrl-C stops all and leaves them resumable.
 
         Args:
-            minutes: after which no job starts any more; those that run then end in peace.
-
-        Returns:
-            how many jobs were not started.
+            done: gets each task's results as it ends; what it returns is printed behind the task's name.
+            minutes: after which no task starts any more; those that run then finish.
         """
-        waiting = deque(jobs)
+        waiting = deque(tasks)
         total, running = len(waiting), list[_Running]()
-        end = math.inf if minutes is None else time.monotonic() + 60 * minutes
+        end = math.inf if minutes is None else self.clock() + 60 * minutes
         with alone_in(self.runs), self.console.following(total, 0, title) as follower:
-            try:  # Ctrl-C may come anywhere in here: a worker that is not noted yet sees by itself that nobody asks it
-                while running or (waiting and time.monotonic() < end):
-                    while waiting and len(running) < self.slots and time.monotonic() < end:
+            try:  # Ctrl-C may come anywhere in here: a worker that is not noted yet sees that its parent is gone
+                while running or (waiting and self.clock() < end):
+                    while waiting and len(running) < self.slots and self.clock() < end:
                         self._start(waiting.popleft(), running)
                     for one in list(running):
                         code = one.worker.ended()
@@ -118,15 +209,15 @@ class Pool:
                     self._dismiss()
         return len(waiting)
 
-    def _start(self, job: Job, running: list[_Running]) -> None:
-        folder = job.folder(self.runs)
+    def _start(self, task: Task, running: list[_Running]) -> None:
+        folder = task.folder(self.runs)
         if self.fresh:
             shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "done.json").unlink(missing_ok=True)  # what it holds was recorded, or is recorded anew
-        job_files.write(job, folder)
+        (folder / "done.json").unlink(missing_ok=True)  # its content was recorded, or is recorded anew
+        write_json(folder / "task.json", {"call": task.call, "arguments": dict(task.arguments)})
         (folder / "log.txt").write_bytes(b"")
-        running.append(_Running(job, folder, self._worker(folder / "log.txt")))
+        running.append(_Running(task, folder, self._worker(folder / "log.txt")))
         running[-1].worker.give(folder)
 
     def _worker(self, log: Path) -> Worker:
@@ -138,24 +229,18 @@ class Pool:
         decoded = {DECODED: str((self.runs.parent / "decoded").resolve())}
         return Worker(self.program, {**os.environ, **threads(self.slots, os.environ), **decoded}, log)
 
-    def _end(self, one: _Running, code: int, done: Callable[[Job, list[dict[str, Any]]], None]) -> None:
-        name, found = label(one.job), one.folder / "done.json"
-        if code == DONE and found.is_file():  # a job can end its process with any code
-            lines = read_json(found)
-            done(one.job, lines)
-            recall = lines[-1].get("last", lines[-1]["metrics"].get("recall@1"))
-            said = (
-                "diverged" if "diverged" in lines[-1] else f"R@1 {100 * recall:.1f}" if recall is not None else "done"
-            )
-            self.console.line(f"{name}: {said}")
+    def _end(self, one: _Running, code: int, done: Callable[[Task, list[dict[str, Any]]], str]) -> None:
+        found = one.folder / "done.json"
+        if code == DONE and found.is_file():  # a task can end its process with any code
+            self.console.line(f"{one.task.name}: {done(one.task, read_json(found))}")
             return
         path = one.folder / "log.txt"
-        said = "\n".join(path.read_text(errors="replace").strip().splitlines()[-LAST_LINES:])
-        self.failures.append(Failure(one.job, code, path, said))
-        self.console.line(f"{name} failed (exit {code}); its last lines, from {path}:\n{said}", warning=True)
+        last = "\n".join(path.read_text(errors="replace").strip().splitlines()[-LAST_LINES:])
+        self.failures.append(Failure(one.task, code, path, last))
+        self.console.line(f"{one.task.name} failed (exit {code}); its last lines, from {path}:\n{last}", warning=True)
 
     def _stop(self, running: list[_Running]) -> None:
-        """Ask each to stop as Ctrl-C would, so that it saves its run; end it if it does not."""
+        """Interrupt each task, so that it saves its run; kill it if it does not end."""
         if not running:
             return
         self.console.line(f"stopping {len(running)} jobs; a second Ctrl-C does not wait for them to save")
@@ -181,49 +266,47 @@ class Pool:
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Hold a folder of jobs; refuse where another bench works in it, for both would train in the same run folders.
+    """Hold a folder of tasks, since two benches would train in the same run folders.
 
     The lock is the process's, so one that was killed leaves none behind.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            raise ConfigError(
-                f"jobs were to run in {folder}, but process {file.read().strip() or 'unknown'} runs its own there. "
-                f"Wait for its end, or give this command another folder (bench: --runs, tune: --out)."
-            ) from None
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
-        yield
-
-
-def label(job: Job) -> str:
-    """What the console calls a job."""
-    part = f" fold {job.fold[0] + 1}/{job.fold[1]}" if job.kind == "fold" else ""
-    return f"{job.row} seed {job.seed}{part}"
+    try:
+        with FileLock(folder / "lock", timeout=0):
+            yield
+    except Timeout:
+        raise ConfigError(
+            f"another process already runs jobs in {folder}. Wait for it to finish, or give this command another "
+            f"folder (bench: --runs, tune: --out)."
+        ) from None
 
 
 def threads(slots: int, environment: Mapping[str, str]) -> dict[str, str]:
-    """Thread limits of each of ``slots`` jobs, so that pools do not fight over cores; what the user set stays.
+    """Thread limits of each of ``slots`` tasks, so that they do not compete for cores; the user's settings stay.
 
-    OMP_NUM_THREADS of the user is meant for all: torch would follow a larger MKL_NUM_THREADS that we set beside it.
+    A user's OMP_NUM_THREADS is meant for all: torch would follow a larger MKL_NUM_THREADS beside it.
     """
     each = environment.get("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // slots)))
     return {name: environment.get(name, each) for name in _THREADS}
 
 
 def slots_here() -> int:
-    """How many jobs this machine runs at a time: one per core, at most 16; on a GPU 4, which share it."""
+    """How many tasks this machine runs at a time: one per core, at most 16; on a GPU 4, which share it."""
     import torch
 
     cores = os.cpu_count() or 1
     return min(4, cores) if torch.cuda.is_available() else min(16, cores)
 
 
+def _newest() -> int:
+    """When the newest file of the package was written: what a process has imported may be older."""
+    times = []
+    for path in _PACKAGE.rglob("*.py"):
+        with suppress(FileNotFoundError):  # being replaced at this moment
+            times.append(path.stat().st_mtime_ns)
+    return max(times)
+
+
 def _show(follower: Follower, done: int, running: list[_Running]) -> None:
-    names = ", ".join(label(one.job) for one in running[:3])
+    names = ", ".join(one.task.name for one in running[:3])
     follower.advance(done, f"running: {names}{' ...' if len(running) > 3 else ''}")

@@ -1,52 +1,50 @@
-"""Results as JSON lines, one for each row and seed: appended whole, never changed, found again by what was computed.
+"""Results as JSON lines, one for each row and seed: appended whole, found again by what was computed.
 
-A result is reused for a job if recipe, kind, protocol and seed are the same and no setting that both know differs.
-Spelling of overrides and settings added since do not matter. Commit and code are recorded and shown; the code
-(``code.py``) is compared only where asked for. So a row recorded for one table, or on another machine, serves every
-other.
+A result is used for every row, of any table, that has its protocol, its seed and the same slots (``slots_hash``).
+Commit and code are recorded and shown; the code is compared only where asked for.
 """
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from vicinal.errors import DataError
 
-FORMAT = 1
-# Settings that change how fast a run is and what its report shows, not what it computes.
-_NO_MATTER = frozenset(
-    {"device", "workers", "batch_size", "checkpoint_seconds", "resident", "compile", "record", "artefacts"}
-)
-
+FORMAT = 2
+KEY = ("protocol", "seed", "slots")
 Line = dict[str, Any]
+_PACKAGE = Path(__file__).parents[1]
+_NO_MATTER = frozenset({"cli", "compat", "linear", "presets", "reports", "search", "serve", "index", "retrieval"})
 
 
 def append(path: Path, line: Mapping[str, Any]) -> None:
-    """Add a line and force it to disk; a part of a line that a crash left is ended first, so that it harms nothing."""
+    """Add a line and force it to disk; a partial line that a crash left is ended first."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps({"format": FORMAT, **line}, allow_nan=False, ensure_ascii=False) + "\n"
+    text = written(line)
     with path.open("ab+") as file:
         if file.seek(0, os.SEEK_END):
             file.seek(-1, os.SEEK_END)
             text = text if file.read(1) == b"\n" else "\n" + text
-        file.write(text.encode())  # one write: two benches that append to one file do not mix their lines
+        file.write(text.encode())  # one write: two processes that append to one file do not mix their lines
         file.flush()
         os.fsync(file.fileno())
 
 
-def read(path: Path) -> tuple[list[Line], list[str]]:
-    """The lines of a results file, and what a person should know of those that cannot be read.
+def written(line: Mapping[str, Any]) -> str:
+    """A line as its file has it."""
+    return json.dumps({"format": FORMAT, **line}, allow_nan=False, ensure_ascii=False, separators=(",", ":")) + "\n"
 
-    A crash leaves at most a part of a line. Anything that is no JSON object is left out and said; a file of a later
-    format is refused, for its numbers might mean something else.
-    """
+
+def read(path: Path) -> tuple[list[Line], list[str]]:
+    """The lines of a results file, and a note for each that cannot be read, as a crash leaves one."""
     lines: list[Line] = []
     notes: list[str] = []
-    if not path.is_file():
-        return lines, notes
-    for number, text in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+    texts = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
+    for number, text in enumerate(texts, 1):
         if not text.strip():
             continue
         try:
@@ -54,10 +52,10 @@ def read(path: Path) -> tuple[list[Line], list[str]]:
         except json.JSONDecodeError:
             line = None
         if not isinstance(line, dict):
-            notes.append(f"{path}, line {number}: not a result, left out (cut off by a crash?).")
+            notes.append(f"{path}, line {number}: not a result, ignored (cut off by a crash?).")
         elif line.get("format", FORMAT) != FORMAT:
             raise DataError(
-                f"{path}, line {number}: results of format {line.get('format')}, this vicinal reads {FORMAT}. "
+                f"{path}, line {number}: results of format {line.get('format')}, this version reads {FORMAT}. "
                 f"Use the version that wrote it."
             )
         else:
@@ -65,47 +63,46 @@ def read(path: Path) -> tuple[list[Line], list[str]]:
     return lines, notes
 
 
-def read_folder(folder: Path) -> tuple[list[Line], list[str]]:
-    """All results of a folder: a row recorded for one table serves the others."""
-    lines: list[Line] = []
-    notes: list[str] = []
-    for path in sorted(folder.glob("*.jsonl")):
-        found, said = read(path)
-        lines += [line for line in found if "settings" in line]  # results of other programs may lie here too
-        notes += said
-    return lines, notes
-
-
-def find(lines: Iterable[Line], wanted: Mapping[str, Any], *, code: str | None = None) -> Line | None:
-    """The newest result of what ``wanted`` describes (``Job.identity``; baselines with their row), or None.
+class Store:
+    """The results of a folder by what they are results of; the newest of each counts.
 
     Args:
-        code: accept results of this code alone (``code.fingerprint``).
+        fresh: accept results of this very code alone.
     """
-    found = None
-    for line in lines:
-        if any(line.get(key) != value for key, value in wanted.items() if key != "settings"):
-            continue
-        if code is not None and line.get("code") != code:
-            continue
-        if agree(line["settings"], wanted["settings"]) and (found is None or line["created"] >= found["created"]):
-            found = line
-    return found
+
+    def __init__(self, folder: Path, *, fresh: bool = False) -> None:
+        self.folder, self.notes = folder, list[str]()
+        self._lines: dict[tuple[Any, ...], Line] = {}
+        for path in sorted(folder.glob("*.jsonl")):
+            lines, notes = read(path)
+            self.notes += notes
+            for line in lines:
+                if "slots" in line and not (fresh and line.get("code") != fingerprint()):
+                    self.add(line)
+
+    def add(self, line: Line) -> None:
+        before = self._lines.setdefault(_key(line), line)
+        if line["created"] >= before["created"]:
+            self._lines[_key(line)] = line
+
+    def find(self, wanted: Mapping[str, Any]) -> Line | None:
+        """The newest result of a job; ``row`` counts only for rows without training."""
+        return self._lines.get(_key(wanted))
 
 
-def agree(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two descriptions of settings are the same wherever both say something.
+def _key(line: Mapping[str, Any]) -> tuple[Any, ...]:
+    untrained = line.get("kind") == "untrained"
+    return (*(line[name] for name in KEY), line["row"] if untrained else "")
 
-    >>> agree({"epochs": 3, "data": {"class": "Glyphs", "seed": 0}}, {"data": {"class": "Glyphs"}, "new": 1})
-    True
-    >>> agree({"epochs": 3}, {"epochs": 4})
-    False
+
+@cache
+def fingerprint() -> str:
+    """A short hash of all code that a run may execute: the same in a copy without a repository.
+
+    Documents, tests, reports and commands do not count, so a commit that touches them alone invalidates nothing.
     """
-    for key in one.keys() & other.keys() - _NO_MATTER:
-        left, right = one[key], other[key]
-        if isinstance(left, Mapping) and isinstance(right, Mapping):
-            if not agree(left, right):
-                return False
-        elif left != right:
-            return False
-    return True
+    digest = sha256()
+    for path in sorted(_PACKAGE.rglob("*.py")):
+        if path.relative_to(_PACKAGE).parts[0] not in _NO_MATTER:
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]

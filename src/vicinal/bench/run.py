@@ -1,17 +1,17 @@
 """Tables run: which results are there, which jobs are missing, and what became of them."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from vicinal.bench import results
-from vicinal.bench.code import fingerprint
 from vicinal.bench.job import Job
-from vicinal.bench.pool import Failure, Pool, label
-from vicinal.bench.results import Line
-from vicinal.bench.tables import BASELINES, Table
-from vicinal.errors import ConfigError, RunError, unknown
-from vicinal.run_directory import RunDirectory
+from vicinal.bench.pool import Failure, Pool, Task
+from vicinal.bench.results import Line, Store
+from vicinal.bench.table import UNTRAINED_ROWS, Table
+from vicinal.errors import ConfigError, unknown
+from vicinal.files import write_text
 from vicinal.training.console import Console
 from vicinal.training.provenance import commit
 
@@ -22,120 +22,60 @@ class Outcome:
 
     Attributes:
         lines: results by row and seed.
-        failures: jobs of this run that ended without one.
+        failures: how many jobs of this run failed, by row.
         notes: what a reader of the results files should know.
     """
 
     table: Table
     lines: dict[str, dict[int, Line]]
-    failures: list[Failure] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    failures: dict[str, int] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+
+    def missing(self) -> list[Job]:
+        return [job for job in jobs(self.table) if any(job.seed not in self.lines[row] for row in rows_of(job))]
 
 
-def jobs(table: Table) -> list[Job]:
+def jobs(table: Table, data: str = "") -> list[Job]:
     """Every job of a table, seed by seed, so that a bench stopped early has all rows with few seeds."""
-    network = table.row(table.network)
     found = []
     for seed in range(table.seeds):
-        found.append(
-            Job("baselines", "baselines", network.recipe, network.overrides, seed, table.protocol, dim=table.dim)
-        )
-        found += [Job(row.name, "trained", row.recipe, row.overrides, seed, table.protocol) for row in table.rows]
+        found.append(Job(table, table.row(table.network), "untrained", seed, data=data))
+        found += [Job(table, row, "trained", seed, data=data) for row in table.rows]
     return found
 
 
 def rows_of(job: Job) -> tuple[str, ...]:
     """The rows of the table that a job fills."""
-    return BASELINES if job.kind == "baselines" else (job.row,)
+    return UNTRAINED_ROWS if job.kind == "untrained" else (job.row.name,)
 
 
-def collect(table: Table, folder: Path, *, fresh: bool = False) -> Outcome:
-    """What the results files of ``folder`` hold of a table; ``fresh`` accepts those of this very code."""
-    lines, notes = results.read_folder(folder)
-    outcome = Outcome(table, {name: {} for name in (*BASELINES, *(row.name for row in table.rows))}, notes=notes)
+def collect(table: Table, store: Store) -> Outcome:
+    """What a store holds of a table."""
+    outcome = Outcome(table, {name: {} for name in (*UNTRAINED_ROWS, *(row.name for row in table.rows))})
+    outcome.notes = store.notes
     for job in jobs(table):
         identity = job.identity()
         for row in rows_of(job):
-            wanted = {**identity, "row": row} if job.kind == "baselines" else identity
-            line = results.find(lines, wanted, code=fingerprint(job.recipe) if fresh else None)
+            line = store.find({**identity, "row": row})
             if line is not None:
                 outcome.lines[row][job.seed] = line
     return outcome
 
 
-def missing(table: Table, outcome: Outcome) -> list[Job]:
-    """The jobs that have still to be done."""
-    return [job for job in jobs(table) if any(job.seed not in outcome.lines[row] for row in rows_of(job))]
-
-
 def check_rows(tables: Sequence[Table], rows: Iterable[str]) -> None:
-    """Refuse a row that none of the tables has."""
-    known = {name for table in tables for name in (*BASELINES, *(row.name for row in table.rows))}
+    """Reject a row that none of the tables has."""
+    known = {name for table in tables for name in (*UNTRAINED_ROWS, *(row.name for row in table.rows))}
     for name in rows:
         if name not in known:
             raise ConfigError(f"in {', '.join(table.name for table in tables)}: " + unknown("row", name, known))
 
 
-def check_data(jobs: Iterable[Job]) -> None:
-    """Refuse jobs whose data are not there, before each of them fails by itself."""
-    for job in jobs:
-        job.located()
-
-
 def chosen(table: Table, rows: Collection[str]) -> set[str]:
-    """The rows that a run limited to ``rows`` fills: those with their twins, and the ones without training."""
+    """The rows that a run limited to ``rows`` fills: those, their baselines, and the ones without training."""
     own = [row for row in table.rows if not rows or row.name in rows]
-    if not own and not any(name in rows for name in BASELINES):
+    if not own and not any(name in rows for name in UNTRAINED_ROWS):
         return set()
-    return {*BASELINES, *(row.name for row in own), *(row.twin for row in own if row.twin is not None)}
-
-
-@dataclass
-class Wanted:
-    """A job that is missing, and every table that waits for it.
-
-    Attributes:
-        identity: by which the others ask for the same.
-        places: the tables' outcomes, each with the job as its table calls it; the first one's file keeps the result.
-    """
-
-    job: Job
-    identity: Line
-    places: list[tuple[Outcome, Job]]
-
-    def record(self, lines: Iterable[Line], folder: Path) -> None:
-        """Append the results to the first table's file, and show them in all."""
-        owner = self.places[0][0].table.name
-        for line in lines:
-            line = {"table": owner, **line}
-            results.append(folder / f"{owner}.jsonl", line)
-            for outcome, job in self.places:
-                outcome.lines[line["row"] if job.kind == "baselines" else job.row][job.seed] = line
-
-
-def schedule(outcomes: Sequence[Outcome], rows: Collection[str] = ()) -> list[Wanted]:
-    """The missing jobs of all tables, each once: seed by seed, and within a seed table by table.
-
-    So a stop leaves every table with whole seeds. Two jobs are one if the result of either would be found for both.
-    """
-    found: list[Wanted] = []
-    for outcome, job in sorted(_asked(outcomes, rows), key=lambda place: place[1].seed):  # stable: tables keep order
-        identity = job.identity()
-        alike = (one for one in found if one.job.seed == job.seed and results.find([one.identity], identity))
-        same = next(alike, None)
-        if same is None:
-            found.append(Wanted(job, identity, [(outcome, job)]))
-        else:
-            same.places.append((outcome, job))
-    return found
-
-
-def _asked(outcomes: Sequence[Outcome], rows: Collection[str]) -> Iterator[tuple[Outcome, Job]]:
-    for outcome in outcomes:
-        names = chosen(outcome.table, rows)
-        for job in missing(outcome.table, outcome):
-            if names.intersection(rows_of(job)):
-                yield outcome, job
+    return {*UNTRAINED_ROWS, *(row.name for row in own), *(row.against for row in own if row.against is not None)}
 
 
 def run_tables(
@@ -144,80 +84,111 @@ def run_tables(
     runs: Path,
     *,
     slots: int,
-    fresh: bool,
     console: Console,
+    fresh: bool = False,
     rows: Collection[str] = (),
     minutes: float | None = None,
     data: str = "",
-) -> dict[str, Outcome]:
+    make_pool: Callable[..., Pool] = Pool,
+) -> list[Outcome]:
     """Run what is missing of some tables through one pool; results are appended to ``folder/TABLE.jsonl`` as they come.
 
-    Args:
-        runs: where the jobs work, below ``jobs``: those of all tables, so that each finds what another has begun.
-        rows: run these alone, with their twins and the rows without training; without any, all.
-        minutes: no job starts later than this; those that run then end in peace.
-        data: where this machine has the tables' data, if not where the rows say.
+    Seeds go round by round over all tables, so that a stop leaves whole seeds. A job that several tables need is done
+    once, and the first of them keeps its result.
 
-    Returns:
-        what each table has now, by its name.
+    Args:
+        runs: where the jobs work.
+        rows: run these alone, with their baselines and the rows without training; without any, all.
+        minutes: no job starts later than this; those that run then finish.
+        data: a copy of the tables' data on this machine, if it is not where the rows say.
     """
     check_rows(tables, rows)
-    outcomes = [collect(table, folder, fresh=fresh) for table in tables]
-    for note in dict.fromkeys(note for outcome in outcomes for note in outcome.notes):
+    store = Store(folder, fresh=fresh)
+    for note in store.notes:
         console.line(note, warning=True)
-    todo = {replace(wanted.job, data=data): wanted for wanted in schedule(outcomes, rows)}
-    check_data(todo)
-    _announce(outcomes, list(todo.values()), console)
-    pool = Pool(runs / "jobs", slots=slots, console=console, fresh=fresh)
+    outcomes = [collect(table, store) for table in tables]
+    wanted: dict[Task, list[tuple[Outcome, Job]]] = {}
+    by_key: dict[str, Task] = {}
+    asked = [
+        (outcome, Job(job.table, job.row, job.kind, job.seed, data=data))
+        for outcome in outcomes
+        for job in outcome.missing()
+        if chosen(outcome.table, rows).intersection(rows_of(job))
+    ]
+    for outcome, job in sorted(asked, key=lambda place: place[1].seed):  # stable: tables keep their order
+        task = job.task()
+        task = by_key.setdefault(task.key, task)
+        wanted.setdefault(task, []).append((outcome, job))
+        if len(wanted[task]) == 1:
+            job.located()  # raises before anything runs
+    _announce(outcomes, wanted.values(), console)
+
+    def done(task: Task, lines: list[Line]) -> str:
+        first = wanted[task][0][0].table.name
+        for line in lines:
+            results.append(folder / f"{first}.jsonl", {"table": first, **line})
+            for outcome, job in wanted[task]:
+                outcome.lines[line["row"] if job.kind == "untrained" else job.row.name][job.seed] = line
+        recall = lines[-1]["metrics"].get("recall@1")
+        return "done" if recall is None else f"R@1 {100 * recall:.1f}"
+
+    pool = make_pool(runs / "jobs", slots=slots, console=console, fresh=fresh)
     title = tables[0].name if len(tables) == 1 else f"{len(tables)} tables"
-    left = pool.run(todo, lambda job, lines: todo[job].record(lines, folder), title=title, minutes=minutes)
-    for failure in pool.failures:
-        for outcome, job in todo[failure.job].places:
-            outcome.failures.append(replace(failure, job=job))
-    for outcome in outcomes:
-        if outcome.failures:
-            names = ", ".join(label(failure.job) for failure in outcome.failures)
-            console.line(f"{outcome.table.name}: failed: {names}; the same command tries again", warning=True)
+    left = pool.run(wanted, done, title=title, minutes=minutes)
+    _report(pool.failures, wanted, console)
     if left:
-        console.line(f"{title}: time is up, {left} jobs were not started; the same command goes on with them")
-    return {outcome.table.name: outcome for outcome in outcomes}
+        console.line(f"{title}: time is up, {left} jobs were not started; run the same command to continue")
+    return outcomes
 
 
-def adopt(table: Table, path: Path, folder: Path) -> str:
-    """Record a finished run that ``vicinal train`` made as a result of the table's row that it is; return that row."""
-    from vicinal.bench.measuring import finished
-
-    run = RunDirectory.open(path)
-    if run.status.get("state") != "finished" or run.results is None:
-        raise RunError(
-            f"{run.path} is {run.status.get('state')}, but only a finished run is a result. Resume it first."
-        )
-    saved = run.info["recipe"]
-    found = {"recipe": saved["name"], "kind": "trained", "protocol": run.results["protocol"], "dim": 0}
-    found |= {"seed": saved["settings"]["seed"], "settings": saved["settings"], "created": run.info["created"]}
-    for job in jobs(replace(table, seeds=found["seed"] + 1)):
-        if job.kind == "trained" and results.find([found], job.identity()) is not None:
-            line = {"table": table.name, "row": job.row, **found, "overrides": list(job.overrides), **finished(run)}
-            results.append(folder / f"{table.name}.jsonl", line | {"wall": run.status["seconds"]})
-            return job.row
-    raise ConfigError(
-        f"{run.path} is {saved['name']} with seed {found['seed']} by protocol {found['protocol']}, and no row of table "
-        f"{table.name!r} ({', '.join(row.name for row in table.rows)}; protocol {table.protocol}) has its settings."
-    )
+def _report(failures: Iterable[Failure], wanted: dict[Task, list[tuple[Outcome, Job]]], console: Console) -> None:
+    names: dict[str, list[str]] = {}
+    for failure in failures:
+        for outcome, job in wanted[failure.task]:
+            names.setdefault(outcome.table.name, []).append(failure.task.name)
+            for row in rows_of(job):
+                outcome.failures[row] = outcome.failures.get(row, 0) + 1
+    for table, failed in names.items():
+        console.line(f"{table}: failed: {', '.join(failed)}; run the same command to try again", warning=True)
 
 
-def _announce(outcomes: Sequence[Outcome], todo: Sequence[Wanted], console: Console) -> None:
+def _announce(outcomes: Sequence[Outcome], wanted: Iterable[list[tuple[Outcome, Job]]], console: Console) -> None:
+    places = list(wanted)
     for outcome in outcomes:
-        ours = [wanted for wanted in todo if any(place is outcome for place, _ in wanted.places)]
-        own = sum(wanted.places[0][0] is outcome for wanted in ours)
-        done = len(jobs(outcome.table)) - len(missing(outcome.table, outcome))
-        shared = f", {len(ours) - own} shared with tables before it" if len(ours) > own else ""
-        console.line(f"{outcome.table.name}: {own} jobs to run, {done} done before{shared}")
+        own = sum(place[0][0] is outcome for place in places)
+        shared = sum(any(one is outcome for one, _ in place[1:]) for place in places)
+        done = len(jobs(outcome.table)) - len(outcome.missing())
+        said = f", {shared} shared with tables before it" if shared else ""
+        console.line(f"{outcome.table.name}: {own} jobs to run, {done} done before{said}")
     old = commits(line for outcome in outcomes for seeds in outcome.lines.values() for line in seeds.values())
     if old and old != [commit()]:
         console.line(f"results of {', '.join(old)} are used again; --fresh computes them anew")
 
 
 def commits(lines: Iterable[Line]) -> list[str]:
-    """The commits behind some results; where there was no repository, the code's own fingerprint."""
+    """The commits behind some results; where there was no repository, the fingerprint of the code."""
     return sorted({str(line.get("commit") or f"code {line.get('code', 'unknown')}") for line in lines})
+
+
+def rehash(tables: Sequence[Table], folder: Path) -> int:
+    """Give results their rows' new hashes, where settings were renamed and not changed; how many lines changed.
+
+    A line is taken for its table's row by the names of both.
+    """
+    new: dict[tuple[Any, ...], str] = {
+        (job.table.name, row, job.protocol, job.seed): job.identity()["slots"]
+        for table in tables
+        for job in jobs(table)
+        for row in rows_of(job)
+    }
+    changed = 0
+    for table in tables:
+        path = folder / f"{table.name}.jsonl"
+        lines, _ = results.read(path)
+        for line in lines:
+            slots = new.get((line.get("table"), line.get("row"), line.get("protocol"), line.get("seed")))
+            if slots is not None and slots != line["slots"]:
+                line["slots"], changed = slots, changed + 1
+        if lines:
+            write_text(path, "".join(map(results.written, lines)))
+    return changed

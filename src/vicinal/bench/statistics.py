@@ -1,8 +1,4 @@
-"""What a handful of seeds can say: intervals, paired tests, bootstrap over classes, Holm's correction, power.
-
-Pure functions of numbers. An effect comes with its interval, and a silence with the smallest effect that would have
-spoken.
-"""
+"""Intervals, paired tests, bootstrap over classes, Holm's correction and power for a handful of seeds."""
 
 import math
 from collections.abc import Sequence
@@ -38,6 +34,11 @@ class Estimate:
         return self.low is not None and self.low > 0
 
     @property
+    def significant(self) -> bool:
+        """Whether the interval excludes 0."""
+        return self.above_zero or (self.high is not None and self.high < 0)
+
+    @property
     def half_width(self) -> float | None:
         return None if self.low is None or self.high is None else (self.high - self.low) / 2
 
@@ -52,14 +53,14 @@ def t_interval(values: Sequence[float], *, level: float = LEVEL) -> Estimate:
     return _t(values, variance_factor=1 / max(1, len(values)), level=level)
 
 
-def paired_t_interval(values: Sequence[float], twins: Sequence[float], *, level: float = LEVEL) -> Estimate:
-    """The interval of the mean difference ``values - twins`` of pairs (the same seed, the same fold), with its test."""
-    return t_interval(_differences(values, twins), level=level)
+def paired_t_interval(values: Sequence[float], others: Sequence[float], *, level: float = LEVEL) -> Estimate:
+    """The interval of the mean difference ``values - others`` of pairs (same seed, same fold), with its test."""
+    return t_interval(_differences(values, others), level=level)
 
 
 def corrected_resampled_t(
     values: Sequence[float],
-    twins: Sequence[float],
+    others: Sequence[float],
     *,
     trained_on: int,
     tested_on: int,
@@ -76,15 +77,15 @@ def corrected_resampled_t(
         tested_on: records of its test part.
     """
     if trained_on < 1 or tested_on < 1:
-        raise ConfigError(f"a split has records on both sides, but {trained_on} and {tested_on} came.")
-    differences = _differences(values, twins)
+        raise ConfigError(f"a split needs records on both sides, got {trained_on} and {tested_on}.")
+    differences = _differences(values, others)
     factor = 1 / max(1, len(differences)) + tested_on / trained_on
     return _t(differences, variance_factor=factor, level=level)
 
 
 def class_bootstrap(
     hits: Float[np.ndarray, "c"],
-    twin_hits: Float[np.ndarray, "c"],
+    other_hits: Float[np.ndarray, "c"],
     queries: Float[np.ndarray, "c"],
     *,
     level: float = LEVEL,
@@ -100,16 +101,16 @@ def class_bootstrap(
 
     Args:
         hits: right answers of each class; over several seeds, their sum.
-        twin_hits: the same of the twin, over the same seeds.
+        other_hits: the same of the baseline, over the same seeds.
         queries: how often each class was asked, over the same seeds.
     """
-    if not hits.shape == twin_hits.shape == queries.shape or hits.ndim != 1 or not len(hits):
+    if not hits.shape == other_hits.shape == queries.shape or hits.ndim != 1 or not len(hits):
         raise DataError(
-            f"a bootstrap over classes takes three columns of one length, but {hits.shape}, {twin_hits.shape} and "
-            f"{queries.shape} came. Compare runs on the same test classes."
+            f"a bootstrap over classes needs three columns of one length, got {hits.shape}, {other_hits.shape} and "
+            f"{queries.shape}. Compare runs on the same test classes."
         )
     rng = np.random.default_rng(seed)
-    gained, asked = np.asarray(hits, float) - twin_hits, np.asarray(queries, float)
+    gained, asked = np.asarray(hits, float) - other_hits, np.asarray(queries, float)
     count = len(gained)
     found = np.empty(draws)
     at_once = max(1, 2_000_000 // count)  # so that a data set of thousands of classes stays within 16 MB
@@ -163,17 +164,17 @@ def spread_of(values: Sequence[float]) -> float:
     return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
 
 
-def _differences(values: Sequence[float], twins: Sequence[float]) -> list[float]:
-    if len(values) != len(twins):
-        raise DataError(f"pairs are compared, but {len(values)} and {len(twins)} values came. Keep the shared seeds.")
-    return [value - twin for value, twin in zip(values, twins, strict=True)]
+def _differences(values: Sequence[float], others: Sequence[float]) -> list[float]:
+    if len(values) != len(others):
+        raise DataError(f"pairs are compared, got {len(values)} and {len(others)} values. Keep the shared seeds.")
+    return [value - other for value, other in zip(values, others, strict=True)]
 
 
 def _t(values: Sequence[float], *, variance_factor: float, level: float) -> Estimate:
     if not values:
-        raise DataError("a mean needs at least one value, but none came.")
+        raise DataError("a mean needs at least one value, got none.")
     if not 0 < level < 1:
-        raise ConfigError(f"the level of an interval lies between 0 and 1, but {level} came.")
+        raise ConfigError(f"the level of an interval lies between 0 and 1, got {level}.")
     mean = float(np.mean(values))
     if len(values) == 1:
         return Estimate(mean, None, None, 1)

@@ -1,106 +1,38 @@
-"""A process that does one job after another: ``python -m vicinal.bench.worker``, and the bench's end of it.
+"""A process that does one task after another: ``python -m vicinal.bench.worker``.
 
-Imports and a GPU's context take longer than a small job; a process that stays pays for them once. It reads a folder a
-line, and answers a line, how that job ended, when it is ready for the next. A process that is not (killed, interrupted,
-an error that nobody foresaw, a job that left traces) ends instead, and its exit code is the answer.
+It reads a task's folder a line, calls what ``task.json`` there names, writes ``done.json`` and answers how the task
+ended when it is ready for the next. A process that is not (killed, interrupted, an unforeseen error, a task that left
+traces) ends instead, and its exit code is the answer.
 """
 
-import json
+import gc
+import importlib
 import os
-import re
+import random
+import runpy
 import signal
-import subprocess
 import sys
+import threading
+import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
-from typing import IO, cast
+from typing import Any, Protocol
 
-from vicinal.bench.parent import stop_with_parent
+from vicinal.errors import VicinalError
+from vicinal.files import read_json, write_json
 
-PROGRAM = (sys.executable, "-m", "vicinal.bench.worker")
-DONE, REFUSED, INTERRUPTED = 0, 2, 130  # how jobs end; after the first two a process may stay
-LEAVE_SECONDS = 20.0  # that a process without a job may take to end
-_ANSWER = re.compile(rb"^ended (\d+)$", re.MULTILINE)  # some library may greet whoever imports it
-_PACKAGE = Path(__file__).parents[1]
+DONE, REJECTED, INTERRUPTED = 0, 2, 130  # how tasks end; after the first two a process may stay
+LEFT_BYTES = 2**29  # on a GPU: below it is work space that libraries keep for each stream, above it a leak
 
 
-class Worker:
-    """The bench's end.
+def serve(prepare: "Callable[[], State] | None" = None) -> int:
+    """Do tasks until no more come; the exit code.
 
-    Args:
-        program: the process; its standard input and output are the conversation.
-        log: where it speaks until its first job has begun, so that an import that fails is told too.
-    """
-
-    def __init__(self, program: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
-        self._code = _newest()
-        with log.open("ab") as file:
-            self.process = subprocess.Popen(
-                program,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=file,
-                bufsize=0,
-                env=environment,
-                start_new_session=True,  # a terminal's Ctrl-C reaches the bench alone, which then stops each job once
-            )
-        self._requests, self._answers = cast(IO[bytes], self.process.stdin), cast(IO[bytes], self.process.stdout)
-        os.set_blocking(self._answers.fileno(), False)
-
-    def fit(self) -> bool:
-        """Whether it can do another job, by the code as it lies on the disk now: what it imported may be older."""
-        return self.process.poll() is None and self._code == _newest()
-
-    def give(self, folder: Path) -> None:
-        with suppress(BrokenPipeError):  # it has just ended, and says so when it is asked for the job
-            self._requests.write(json.dumps(str(folder)).encode() + b"\n")
-
-    def ended(self) -> int | None:
-        """How its job ended; None while that runs."""
-        code = self.process.poll()  # before what it said: who has answered may end right after
-        answer = _ANSWER.search(self._answers.read() or b"")
-        return code if answer is None else int(answer[1])
-
-    def interrupt(self) -> None:
-        """Stop its job as Ctrl-C would, so that it saves its run."""
-        self.process.send_signal(signal.SIGINT)
-        self.release()  # the job may have ended just before
-
-    def release(self) -> None:
-        """No job follows: it ends after the one that it has."""
-        self._requests.close()
-
-    def leave(self, seconds: float = LEAVE_SECONDS) -> None:
-        """Wait for its end; after ``seconds``, end it."""
-        self.release()
-        try:
-            with suppress(subprocess.TimeoutExpired):
-                self.process.wait(seconds)
-        finally:
-            self.process.kill()
-            self.process.wait()
-            self._answers.close()
-
-
-def _newest() -> int:
-    """When the newest file of the package was written; results name the code that made them."""
-    times = []
-    for path in _PACKAGE.rglob("*.py"):
-        with suppress(FileNotFoundError):  # being replaced at this moment
-            times.append(path.stat().st_mtime_ns)
-    return max(times)
-
-
-def serve(prepare: Callable[[], tuple[Callable[[Path], int], Callable[[], bool]]]) -> int:
-    """The process's end: job after job until no more come; the exit code.
-
-    Standard output and error are each job's own log; the conversation moves out of the way of all that a job starts.
+    Standard output and error are each task's own log; the conversation is moved out of the way of all it starts.
 
     Args:
-        prepare: loads and gives two functions. One does the job of a folder and returns its exit code; the other makes
-            the process as good as new, and says whether it could.
+        prepare: loads what tasks need and gives the state that they begin in; ``ProcessState`` by default.
     """
     stop_with_parent()
     with os.fdopen(os.dup(0), "rb") as requests, os.fdopen(os.dup(1), "wb", buffering=0) as answers:
@@ -108,23 +40,47 @@ def serve(prepare: Callable[[], tuple[Callable[[Path], int], Callable[[], bool]]
             os.dup2(nothing.fileno(), 0)
         os.dup2(2, 1)
         try:
-            do, restore = prepare()
+            state = (prepare or ProcessState)()
             for line in requests:
-                folder = Path(json.loads(line))
-                _speak_into(folder / "log.txt")
-                with warnings.catch_warnings():  # and each job is told what one before it was warned of
+                folder = Path(line.decode().rstrip("\n"))
+                _log_to(folder / "log.txt")
+                with warnings.catch_warnings():  # a task is warned of what the one before it was warned of
                     code = do(folder)
                 sys.stdout.flush()
-                if code not in (DONE, REFUSED) or not restore():
+                if code not in (DONE, REJECTED) or not state.restore():
                     return code
                 answers.write(f"ended {code}\n".encode())
-        except KeyboardInterrupt:  # without a job, which would have caught it
+        except KeyboardInterrupt:  # without a task, which would have caught it
             return INTERRUPTED
     return DONE
 
 
-def _speak_into(path: Path) -> None:
-    """From here on; what outlives a job, such as the server that forks readers of images, keeps the log it began in."""
+def do(folder: Path) -> int:
+    """The task of a folder, and its exit code; an unforeseen error is raised."""
+    try:
+        task = read_json(folder / "task.json")
+        write_json(folder / "done.json", _function(task["call"])(folder, **task["arguments"]))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except VicinalError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return REJECTED
+    return DONE
+
+
+def _function(call: str) -> Callable[..., Any]:
+    """``module:name`` or ``FILE.py:name``, where the file may import those beside it."""
+    place, _, name = call.rpartition(":")
+    if not place.endswith(".py"):
+        return getattr(importlib.import_module(place), name)  # type: ignore[no-any-return]
+    sys.path.insert(0, str(Path(place).resolve().parent))
+    try:
+        return runpy.run_path(place)[name]  # type: ignore[no-any-return]
+    finally:
+        sys.path.pop(0)
+
+
+def _log_to(path: Path) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     with path.open("ab") as log:
@@ -132,12 +88,79 @@ def _speak_into(path: Path) -> None:
         os.dup2(log.fileno(), 2)
 
 
-def prepare() -> tuple[Callable[[Path], int], Callable[[], bool]]:
-    from vicinal.bench import job, measuring  # noqa: F401  (what jobs load is part of the state that they begin in)
-    from vicinal.bench.isolation import ProcessState
+def stop_with_parent() -> None:
+    """End as by Ctrl-C, which saves a run, when this process's parent is gone, even if that was killed."""
+    parent = os.getppid()
 
-    return job.do, ProcessState().restore
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+class State(Protocol):
+    """What every task of a process begins in."""
+
+    def restore(self) -> bool:
+        """Make the process as good as new, or return False."""
+        ...
+
+
+class ProcessState:
+    """This process before its first task: no task sees what the one before it left behind."""
+
+    def __init__(self) -> None:
+        import vicinal.bench.job  # noqa: F401  (what tasks load is part of the state that they begin in)
+
+        self._settings, self._environment = _settings(), dict(os.environ)
+
+    def restore(self) -> bool:
+        """Undo what every task leaves behind; False where one left more, and the process should end.
+
+        Global settings are only compared: a process that differs is replaced, not repaired.
+        """
+        import numpy as np
+        import torch
+
+        if "torch._dynamo" in sys.modules:  # compiled code and learnt shapes would serve the next network
+            torch.compiler.reset()
+        gc.collect()
+        on_gpu = bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+        if on_gpu:
+            torch.cuda.empty_cache()
+        random.seed()
+        np.random.seed()  # noqa: NPY002  (libraries of a user's own table may draw from it)
+        torch.seed()
+        os.environ.clear()
+        os.environ.update(self._environment)
+        traces = [name for name, value in _settings().items() if value != self._settings[name]]
+        left = torch.cuda.memory_allocated() if on_gpu else 0
+        traces += [f"{left / 2**20:.0f} MiB on the GPU"] * (left >= LEFT_BYTES)
+        if traces:
+            sys.stderr.write(f"note: the task left traces in its process ({', '.join(traces)}), which ends.\n")
+        return not traces
+
+
+def _settings() -> dict[str, Any]:
+    """What a task could set for the whole process and that decides numbers."""
+    import numpy as np
+    import torch
+
+    cudnn = torch.backends.cudnn
+    return {
+        "threads": [torch.get_num_threads(), torch.get_num_interop_threads()],
+        "default type": [torch.get_default_dtype(), str(torch.get_default_device())],
+        "gradients": torch.is_grad_enabled(),
+        "determinism": [torch.are_deterministic_algorithms_enabled(), cudnn.benchmark, cudnn.deterministic],
+        "precision of products": torch.get_float32_matmul_precision(),
+        "floating-point errors": np.geterr(),
+        "folder": os.getcwd(),
+        "imports": list(sys.path),
+        "signals": [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)],
+    }
 
 
 if __name__ == "__main__":
-    sys.exit(serve(prepare))
+    sys.exit(serve())

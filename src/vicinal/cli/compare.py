@@ -14,16 +14,17 @@ def compare(
     metric: Annotated[str, typer.Option(help="What is compared.")] = "recall@1",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Hold runs against those of the first one's recipe and settings, paired by seed and by test class.
+    """Compare runs with those of the first one's settings, paired by seed and by test class.
 
     Runs that differ in their seed alone are one row. With two shared seeds or more there is an interval over seeds and
-    a test; the interval over test classes drawn anew (of Recall@1) needs one run on each side. Runs that were tested on
-    other records are refused; other training records or another protocol are said.
+    a test; the interval over test classes drawn anew needs one run on each side and a metric that is a mean over
+    queries (Recall@K, MAP@R, R-precision). Runs tested on other records are rejected; other training records or
+    another protocol are reported.
     """
     from dataclasses import asdict
 
     from vicinal.bench.compare import compare as compare_runs
-    from vicinal.bench.wording import interval, probability, score
+    from vicinal.bench.text import interval, probability, score
     from vicinal.cli.tables import print_grid
     from vicinal.reports.tables import MISSING, metric_title
 
@@ -45,7 +46,7 @@ def compare(
         ]
         typer.echo(json.dumps({"metric": metric, "rows": found}, indent=2))
         return
-    heads = ["runs", metric_title(metric), "difference", "over classes", "p", "from", "seeds"]
+    heads = ["runs", metric_title(metric), "difference", "over classes", "p", "detectable", "seeds"]
     rows = [
         [
             line.group.name,
@@ -60,8 +61,8 @@ def compare(
     ]
     print_grid("differences to the first row, in points", heads, rows, unbroken=range(1, len(heads)))
     typer.echo(
-        "95 % intervals over paired seeds, and of Recall@1 over test classes; p after Holm's correction; from: the "
-        "smallest difference that these seeds would show; seeds: paired, of all."
+        f"{metric_title(metric)}: 95 % intervals over paired seeds, and over test classes drawn anew; p after Holm's "
+        "correction; detectable: the smallest difference that these seeds would show; seeds: paired, of all."
     )
     for line in lines:
         for note in line.notes:

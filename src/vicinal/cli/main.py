@@ -10,6 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from vicinal.cli.bench import bench
+from vicinal.cli.catalog import explain, list_, recipes
 from vicinal.cli.cluster import cluster
 from vicinal.cli.compare import compare
 from vicinal.cli.data import app as data
@@ -19,7 +20,6 @@ from vicinal.cli.evaluate import evaluate
 from vicinal.cli.examples import epilog
 from vicinal.cli.export import export
 from vicinal.cli.index import index
-from vicinal.cli.recipes import recipes
 from vicinal.cli.report import report
 from vicinal.cli.search import search
 from vicinal.cli.serve import serve
@@ -39,7 +39,18 @@ app = typer.Typer(
 
 
 @app.callback()
-def _main(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+def _main(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    trust: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MODULE:CLASS", help="A network of your own that runs may be rebuilt from."),
+    ] = None,
+) -> None:
+    if trust:
+        from vicinal.config import trusted
+        from vicinal.models.custom import TRUSTED
+
+        TRUSTED.update(trusted(trust))
     if version:
         import vicinal
 
@@ -57,7 +68,7 @@ for command in (
     evaluate,
     embed,
     report,
-    recipes,
+    explain,
     bench,
     compare,
     tune,
@@ -69,6 +80,8 @@ for command in (
     serve,
 ):
     app.command(help=_flowing(command), epilog=epilog(command.__name__))(command)
+app.command(name="list", help=_flowing(list_), epilog=epilog("list"))(list_)
+app.command(hidden=True)(recipes)
 app.add_typer(data, name="data")
 
 REFUSED, INTERRUPTED = 2, 130  # as the shell's own conventions have them

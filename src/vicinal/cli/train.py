@@ -1,4 +1,4 @@
-"""``vicinal train``: from a recipe to a finished run with its report."""
+"""``vicinal train``: from slots to a finished run with its report."""
 
 import functools
 import os
@@ -6,21 +6,19 @@ import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ParamSpec
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
 
 import typer
 
 if TYPE_CHECKING:
+    from vicinal.config import Config
     from vicinal.training.console import Console
-    from vicinal.training.recipe import Recipe
 
 P = ParamSpec("P")
 
-DEFAULT_RECIPE = "glyphs_multi_similarity"
 
-
-def _said_once(command: Callable[P, None]) -> Callable[P, None]:
-    """Of several processes on a machine that refuse the same thing, the first one says so."""
+def _reported_once(command: Callable[P, None]) -> Callable[P, None]:
+    """Of several processes on a machine that raise the same error, the first one prints it."""
 
     @functools.wraps(command)
     def call(*words: P.args, **options: P.kwargs) -> None:
@@ -36,27 +34,39 @@ def _said_once(command: Callable[P, None]) -> Callable[P, None]:
     return call
 
 
-@_said_once
+@_reported_once
 def train(
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[RECIPE] [KEY=VALUE]...", help="A recipe's name or .py file, then settings to change."),
+        typer.Argument(
+            metavar="[PRESET|FILE.toml] [SLOT=NAME] [SLOT.ARGUMENT=VALUE]...",
+            help="A preset or a file of slots, then what to change in it.",
+        ),
     ] = None,
     data: Annotated[
-        str | None, typer.Option(help="Your data: folder, table or array file; without a recipe, one is chosen.")
+        str | None, typer.Option(help="Your data: folder, table or array file; the preset follows from it.")
     ] = None,
     run: Annotated[Path | None, typer.Option(help="Folder to write; default: a new one in runs/.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with this interrupted run.")] = None,
+    trust: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MODULE:CLASS", help="A class of your own that slots may name and that may run."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the resolved experiment, its size and cost, and stop.")
+    ] = False,
     processes: Annotated[
         int | None, typer.Option(help="Train in this many processes on this machine, one GPU or some cores each.")
     ] = None,
     report: Annotated[bool, typer.Option(help="Write the report at the end.")] = True,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the result.")] = False,
 ) -> None:
-    """Train a recipe, measure it on classes it never saw, and write the report.
+    """Train any model with any loss and method, measure it on classes it never saw, and write the report.
 
-    `vicinal recipes` lists the recipes; without one, --data FOLDER chooses one that fits what lies there, and without
-    both, the default trains on embedded data. Ctrl-C stops between two steps and says how to go on.
+    An experiment has nine slots: data, transform, model, sampler, loss, method, optimizer, training, evaluation. Each
+    is a name and the arguments of the class of that name: `loss=multi_similarity loss.alpha=2`. What you leave out
+    follows from the data and the other slots and is printed. `vicinal list losses` names what there is, `vicinal
+    explain loss=triplet` says what it takes. Ctrl-C stops between two steps and says how to go on.
     """
     from vicinal.training import launcher
 
@@ -65,58 +75,68 @@ def train(
         return
     words = arguments or []
     names = [word for word in words if "=" not in word]
-    overrides = [word for word in words if "=" in word]
+    settings = [word for word in words if "=" in word]
     from vicinal.errors import ConfigError
 
     if len(names) > 1:
-        raise ConfigError(f"one recipe at a time, but {', '.join(names)} came. Settings are written key=value.")
-    if resume is not None and (overrides or data is not None or run is not None):
-        raise ConfigError("a resumed run keeps its settings and its folder: leave out KEY=VALUE, --data and --run.")
-    if data is not None and any(word.startswith("data=") for word in overrides):
+        raise ConfigError(f"one preset at a time, got {', '.join(names)}. Settings are written slot.argument=value.")
+    if resume is not None and (words or data is not None or run is not None):
+        raise ConfigError("a resumed run keeps its settings and its folder: leave out settings, --data and --run.")
+    if data is not None and any(word.startswith("data=") for word in settings):
         raise ConfigError(f"--data {data} and data=... say the same thing. Give one of them.")
 
+    from vicinal.api import fresh
+    from vicinal.config import trusted
     from vicinal.parallel import first
     from vicinal.training.console import Console
     from vicinal.training.run import resume as resume_run
     from vicinal.training.run import start
 
     console = Console(quiet=quiet or not first())
+    known = trusted(trust or [])
     if resume is not None:
-        directory = resume_run(resume, recipe=names[0] if names else None, console=console)
+        directory = resume_run(resume, trust=known, console=console)
     else:
-        name, recipe = _chosen(names[0] if names else None, data, overrides, console)
-        directory = start(name, recipe, run or _fresh(Path("runs"), name), command=_command(), console=console)
+        config = _composed(names[0] if names else None, data, settings, known)
+        if dry_run:
+            from vicinal.training.estimate import describe
+
+            typer.echo(describe(config))
+            return
+        _print_choices(config, console)
+        directory = start(config, run or fresh(Path("runs"), config), command=_command(), console=console)
     from vicinal.cli.report import show
 
     if first():
         show(directory, write=report)
 
 
-def _chosen(name: str | None, data: str | None, overrides: list[str], console: "Console") -> tuple[str, "Recipe"]:
-    """The recipe that was named, or one for the data, or the default; with its settings changed."""
+def _composed(name: str | None, data: str | None, settings: list[str], trust: dict[str, Any]) -> "Config":
+    from vicinal.config import compose, from_words, presets, read
     from vicinal.errors import ConfigError
-    from vicinal.training.choice import choose
-    from vicinal.training.listing import packaged_recipes
-    from vicinal.training.overrides import apply
-    from vicinal.training.recipe import find_recipe
 
-    if name is None and data is not None:
-        choice = choose(data, overrides)
-        for reason in choice.reasons:
-            console.line(reason)
-        return choice.name, choice.recipe
-    if name is not None and not name.endswith(".py") and name not in packaged_recipes() and Path(name).exists():
-        raise ConfigError(f"{name} is data, not a recipe. Train on it with `vicinal train --data {shlex.quote(name)}`.")
-    name = name or DEFAULT_RECIPE
-    return name, apply(find_recipe(name), overrides if data is None else [f"data={data}", *overrides])
+    layers: list[dict[str, object]] = []
+    title = None
+    if name is not None:
+        if not name.endswith(".toml") and name not in presets() and Path(name).exists():
+            raise ConfigError(f"{name} is data, not a preset. Train on it: `vicinal train --data {shlex.quote(name)}`.")
+        title, layer = read(name)
+        layers.append(layer)
+    if data is not None:
+        layers.append({"data": data})
+    return compose(*layers, from_words(settings), preset_name=title, trust=trust)
 
 
-def _fresh(folder: Path, name: str) -> Path:
-    """A folder that does not exist yet, named by recipe and time."""
-    from datetime import datetime
+def _print_choices(config: "Config", console: "Console") -> None:
+    """What was found and chosen, before any work."""
+    from vicinal.config import kind_of
 
-    base = folder / f"{Path(name).stem}-{datetime.now():%Y%m%d-%H%M%S}"
-    return next(p for n in range(1000) if not (p := base if n == 0 else base.with_name(f"{base.name}-{n}")).exists())
+    slots = config.slots()
+    data = slots["data"]
+    console.line(f"preset {config.preset} on {data.get('path', data['name'])} ({kind_of(config.data)})")
+    console.line(f"model {slots['model']['name']}, loss {slots['loss']['name']}, method {slots['method']['name']}")
+    for reason in config.reasons:
+        console.line(reason)
 
 
 def _command() -> str:

@@ -39,7 +39,7 @@ def image_steps(transform: ImageTransform) -> list[dict[str, Any]]:
     grey = transform.channels == 1
     steps = [_decode(grey)]
     if transform.resize is not None:
-        steps.append(_resize(transform.resize, squash=transform.fit == "squash"))
+        steps.append(_resize(transform.resize, squash=transform.fit == "squash", filter=transform.interpolation))
     if transform.canvas is not None:
         steps.append(_crop(transform.canvas))
     if transform.pad:
@@ -92,7 +92,7 @@ def _decode(grey: bool) -> dict[str, Any]:
     return {"step": "decode", "channels": "grey" if grey else "RGB", "words": words}
 
 
-def _resize(length: int, *, squash: bool) -> dict[str, Any]:
+def _resize(length: int, *, squash: bool, filter: str) -> dict[str, Any]:
     words = (
         f"Resize to {length} x {length} pixels, whatever the aspect was. "
         if squash
@@ -100,11 +100,11 @@ def _resize(length: int, *, squash: bool) -> dict[str, Any]:
         f"longer * {length} / shorter, rounded to a whole number, a half to the even one. "
     )
     words += (
-        "The filter is bilinear with antialiasing: when shrinking, the triangle is widened by the factor of shrinking "
-        "(Pillow's BILINEAR, torchvision's antialias=True; OpenCV's INTER_LINEAR differs). Round to 8 bits."
+        f"The filter is {filter} with antialiasing: when shrinking, it is widened by the factor of shrinking "
+        f"(Pillow's {filter.upper()}, torchvision's antialias=True; OpenCV's differs). Round to 8 bits."
     )
     fit = {"width": length, "height": length} if squash else {"shorter_side": length}
-    return {"step": "resize", **fit, "filter": "bilinear", "antialias": True, "words": words}
+    return {"step": "resize", **fit, "filter": filter, "antialias": True, "words": words}
 
 
 def _crop(side: int) -> dict[str, Any]:

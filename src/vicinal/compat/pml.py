@@ -4,7 +4,7 @@
     miner = MinerForPML(partial(semi_hard, margin=0.2))
     loss(embeddings, labels, miner(embeddings, labels))                  # as in its loops and trainers
 
-    Plain.optimised(embedder, FromPML(losses.AngularLoss(), miners.AngularMiner()), sampler, ...)   # as in our recipes
+    vicinal.train("pictures/", loss=FromPML(losses.AngularLoss(), miners.AngularMiner()))
 
 Nothing here imports the package: what it agrees on are call signatures and tuples of row numbers.
 """
@@ -134,7 +134,7 @@ class MinerForPML:
 class FromPML(nn.Module):
     """A loss of pytorch-metric-learning, with a miner or without, that is called as ours are.
 
-    Its parameters are found by ``Plain.optimised`` like those of any loss. Half precision is computed in float32.
+    Its parameters are trained like those of any loss. Half precision is computed in float32.
 
     Args:
         loss: any loss of the package.

@@ -37,7 +37,14 @@ from vicinal.data.resident import Resident
 from vicinal.data.sop import StanfordOnlineProducts
 from vicinal.data.splits import by_class, class_folds, hold_out, overlapping_classes
 from vicinal.data.table import Table
-from vicinal.data.transforms import TRANSFORMS, FeatureTransform, ImageTransform, Transform
+from vicinal.data.transforms import (
+    TRANSFORMS,
+    FeatureTransform,
+    ImageTransform,
+    OwnTransform,
+    TrainingTransform,
+    Transform,
+)
 from vicinal.data.unpacking import unpack
 from vicinal.errors import DataError
 
@@ -45,6 +52,21 @@ _PUBLISHED = (CUB, Cars196, StanfordOnlineProducts, InShop, Omniglot)
 DATASETS: dict[str, type] = {
     kind.__name__: kind
     for kind in (Glyphs, Folder, Table, CrossView, Arrays, Packed, Corrupted, *_PUBLISHED, OmniglotPairs)
+}
+DATASETS_BY_NAME: dict[str, type] = {  # names of the slot ``data``
+    "glyphs": Glyphs,
+    "folder": Folder,
+    "table": Table,
+    "arrays": Arrays,
+    "cross_view": CrossView,
+    "packed": Packed,
+    "corrupted": Corrupted,
+    "cub": CUB,
+    "cars196": Cars196,
+    "sop": StanfordOnlineProducts,
+    "inshop": InShop,
+    "omniglot": Omniglot,
+    "omniglot_pairs": OmniglotPairs,
 }
 _BY_NAME: dict[str, type[Dataset]] = {"glyphs": Glyphs, **{kind().path: kind for kind in _PUBLISHED}}
 
@@ -92,6 +114,7 @@ def open_path(path: str | Path) -> Dataset:
 __all__ = [
     "CUB",
     "DATASETS",
+    "DATASETS_BY_NAME",
     "SPLITS",
     "TRANSFORMS",
     "Arrays",
@@ -112,6 +135,7 @@ __all__ = [
     "Kind",
     "Omniglot",
     "OmniglotPairs",
+    "OwnTransform",
     "Packed",
     "Records",
     "Residency",
@@ -120,6 +144,7 @@ __all__ = [
     "Split",
     "StanfordOnlineProducts",
     "Table",
+    "TrainingTransform",
     "Transform",
     "by_class",
     "check",

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from vicinal.data.draws import uniform
 from vicinal.data.records import Batch, FeatureArray, Records
-from vicinal.data.transforms import FeatureTransform, ImageTransform, Transform
+from vicinal.data.transforms import FeatureTransform, ImageTransform, OwnTransform, TrainingTransform
 from vicinal.errors import ConfigError, DataError
 
 Plan = Iterable[Sequence[int]]
@@ -25,7 +25,7 @@ Reader = Callable[[Sequence[int]], Batch]
 def load(
     records: Records,
     plan: Plan,
-    transform: Transform,
+    transform: TrainingTransform,
     *,
     seed: int,
     epoch: int,
@@ -52,7 +52,12 @@ def load(
 
 
 def load_all(
-    records: Records, transform: Transform, *, batch_size: int = 256, workers: int = 0, skip_corrupt: bool = False
+    records: Records,
+    transform: TrainingTransform,
+    *,
+    batch_size: int = 256,
+    workers: int = 0,
+    skip_corrupt: bool = False,
 ) -> Iterator[Batch]:
     """Yield all records in their order, not augmented.
 
@@ -66,9 +71,14 @@ def load_all(
 
 
 def _reader(
-    records: Records, transform: Transform, *, seed: int, epoch: int, corrupt: Literal["refuse", "replace", "drop"]
+    records: Records,
+    transform: TrainingTransform,
+    *,
+    seed: int,
+    epoch: int,
+    corrupt: Literal["refuse", "replace", "drop"],
 ) -> Reader:
-    if records.source.kind == "images" and isinstance(transform, ImageTransform):
+    if records.source.kind == "images" and isinstance(transform, (ImageTransform, OwnTransform)):
         return _ImageReader(records, transform, seed, epoch, corrupt)
     if records.source.kind == "features" and isinstance(transform, FeatureTransform):
         return _FeatureReader(records, transform)
@@ -146,14 +156,14 @@ class _FeatureReader:
 @dataclass(frozen=True)
 class _ImageReader:
     records: Records
-    transform: ImageTransform
+    transform: ImageTransform | OwnTransform
     seed: int
     epoch: int
     corrupt: Literal["refuse", "replace", "drop"]
 
     def __call__(self, indices: Sequence[int]) -> Batch:
         wanted = _checked(indices, self.records).tolist()
-        rows, prepared, skipped = list[int](), list[Tensor](), list[int]()
+        rows, prepared, skipped = list[int](), list[Any](), list[int]()
         for row in wanted:
             try:
                 used, image = row, self.records.source.read(row)
@@ -169,7 +179,7 @@ class _ImageReader:
         draws = uniform(self.seed, self.epoch, rows, self.transform.draws) if self.transform.draws else None
         return _batch(self.records, np.array(rows, np.int64), self.transform.assemble(prepared, draws), tuple(skipped))
 
-    def _prepared(self, row: int, image: Image.Image) -> Tensor:
+    def _prepared(self, row: int, image: Image.Image) -> Any:
         try:
             return self.transform.prepare(image)
         except DataError as error:

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 from vicinal.data.decoded import shared
 from vicinal.data.records import ImageArray, Records, Source
 from vicinal.data.resident import Resident
-from vicinal.data.transforms import ImageTransform, Transform
+from vicinal.data.transforms import ImageTransform, TrainingTransform
 from vicinal.errors import ConfigError, DataError, unknown
 
 Residency = Literal["auto", "on", "off"]
@@ -26,7 +26,7 @@ _SHARE = {"cuda": 0.5, "cpu": 0.25}  # of the free memory that `auto` may take: 
 
 def resident_if_it_fits(
     records: Records,
-    transform: Transform,
+    transform: TrainingTransform,
     device: torch.device,
     *,
     resident: Residency = "auto",

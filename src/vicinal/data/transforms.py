@@ -6,9 +6,10 @@ changes colours and normalises. Images that are already prepared and lie in one 
 crops and the same finish, so they give the same pixels.
 """
 
-from collections.abc import Sequence
+import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -24,6 +25,13 @@ from vicinal.errors import ConfigError, DataError, unknown
 Fit = Literal["squash", "shorter"]
 Crop = Literal["centre", "random", "resized"]
 Order = Literal["RGB", "BGR"]
+Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos"]
+_RESAMPLING = {
+    "nearest": Image.Resampling.NEAREST,
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "lanczos": Image.Resampling.LANCZOS,
+}
 
 
 @dataclass(frozen=True)
@@ -51,6 +59,7 @@ class ImageTransform:
         saturation: likewise for the distance of each pixel from its grey.
         order: of the channels that come out; ``"BGR"`` for weights that came from Caffe.
         scale: the value of white before ``mean`` is taken off: 1, or 255 for some weights.
+        interpolation: of ``resize``; boxes of resized crops are always brought to ``size`` bilinearly.
     """
 
     kind: ClassVar[Kind] = "images"
@@ -72,12 +81,14 @@ class ImageTransform:
     saturation: float = 0.0
     order: Order = "RGB"
     scale: float = 1.0
+    interpolation: Interpolation = "bilinear"
 
     def __post_init__(self) -> None:
         for name, value, choices in (
             ("fit", self.fit, ("squash", "shorter")),
             ("crop", self.crop, ("centre", "random", "resized")),
             ("order", self.order, ("RGB", "BGR")),
+            ("interpolation", self.interpolation, tuple(_RESAMPLING)),
         ):
             if value not in choices:
                 raise ConfigError(unknown(f"value of `{name}`", value, choices))
@@ -141,7 +152,8 @@ class ImageTransform:
     @property
     def preparation(self) -> tuple[object, ...]:
         """All settings on which the pixels of ``prepare`` depend."""
-        return self.resize, self.fit, self.canvas, self.pad, self.fill, self.channels
+        chosen = () if self.interpolation == "bilinear" else (self.interpolation,)
+        return (self.resize, self.fit, self.canvas, self.pad, self.fill, self.channels, *chosen)
 
     @property
     def prepared_side(self) -> int | None:
@@ -186,7 +198,7 @@ class ImageTransform:
         mode = "L" if self.channels == 1 else "RGB"
         image = image if image.mode == mode else image.convert(mode)
         if self.resize is not None:
-            image = image.resize(self._length(*image.size), Image.Resampling.BILINEAR)
+            image = image.resize(self._length(*image.size), _RESAMPLING[self.interpolation])
         side = self.size - 2 * self.pad if self.canvas is None else self.canvas
         if min(image.size) < side:
             raise DataError(
@@ -289,5 +301,73 @@ class FeatureTransform:
         return nn.functional.normalize(vectors, dim=1) if self.normalize else vectors
 
 
+@dataclass(frozen=True)
+class OwnTransform:
+    """A callable of the user's own for training pictures: torchvision's v2, albumentations, or any function.
+
+    Its randomness is seeded for each picture from the run's seed, the epoch and the row, so that a resumed run sees the
+    same pixels. Evaluation uses ``base``.
+
+    Args:
+        function: from a ``PIL.Image`` to a tensor ``[c h w]``; an albumentations pipeline is called as it expects.
+        base: ours, for evaluation.
+    """
+
+    kind: ClassVar[Kind] = "images"
+    function: Callable[..., Any]
+    base: ImageTransform
+
+    @property
+    def channels(self) -> int:
+        return self.base.channels
+
+    @property
+    def size(self) -> int:
+        return self.base.size
+
+    @property
+    def draws(self) -> int:
+        return 1
+
+    def evaluation(self) -> ImageTransform:
+        return self.base.evaluation()
+
+    def prepare(self, image: Image.Image) -> Image.Image:
+        mode = "L" if self.channels == 1 else "RGB"
+        return image if image.mode == mode else image.convert(mode)
+
+    def assemble(
+        self, prepared: Sequence[Image.Image], draws: Float[np.ndarray, "n k"] | None = None
+    ) -> Float[Tensor, "n c h w"]:
+        seeds = (np.zeros(len(prepared)) if draws is None else draws[:, 0]) * 2**31
+        with torch.random.fork_rng(devices=[]):
+            state = random.getstate(), np.random.get_state()  # noqa: NPY002  (what augmentation libraries draw from)
+            try:
+                tensors = [self._augmented(image, int(seed)) for image, seed in zip(prepared, seeds, strict=True)]
+            finally:
+                random.setstate(state[0])
+                np.random.set_state(state[1])  # noqa: NPY002
+        return torch.stack(tensors)
+
+    def _augmented(self, image: Image.Image, seed: int) -> Float[Tensor, "c h w"]:
+        torch.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed)  # noqa: NPY002
+        if type(self.function).__module__.startswith("albumentations"):
+            found = self.function(image=np.asarray(image))["image"]
+        else:
+            found = self.function(image)
+        if not isinstance(found, Tensor):
+            found = torch.from_numpy(np.array(found))
+            found = found.movedim(-1, 0) if found.ndim == 3 else found
+        if found.ndim != 3 or len(found) != self.channels:
+            raise ConfigError(
+                f"a transform of your own gives tensors [{self.channels} h w], got {list(found.shape)}. End it with "
+                f"torchvision's ToImage and ToDtype, or albumentations' ToTensorV2."
+            )
+        return found.float() if found.is_floating_point() else found.float() / 255
+
+
 Transform = ImageTransform | FeatureTransform
+TrainingTransform = Transform | OwnTransform
 TRANSFORMS: dict[str, type] = {kind.__name__: kind for kind in (ImageTransform, FeatureTransform)}

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from vicinal.data.transforms import ImageTransform, Transform
 from vicinal.description import build, describe
 from vicinal.errors import DataError, RunError
 from vicinal.files import read_json, write_atomically, write_json
-from vicinal.models import MODELS
+from vicinal.models import MODELS, trusted
 from vicinal.models.embedder import Embedder, Role
 from vicinal.run_directory import FORMAT, RunDirectory
 
@@ -135,7 +136,7 @@ class Encoder:
 
     def save_description(self, run: RunDirectory) -> None:
         """Write ``model.json``; a network that could not be rebuilt from it is refused now, not after training."""
-        build(describe(self.embedder), MODELS)
+        build(describe(self.embedder), MODELS | trusted(self.embedder))
         document = {
             "format": FORMAT,
             "embedder": describe(self.embedder),
@@ -148,8 +149,12 @@ class Encoder:
         write_atomically(run.weights_path, lambda file: file.write(save(tensors)))
 
     @classmethod
-    def load(cls, run: RunDirectory, device: torch.device | None = None) -> "Encoder":
-        """The selected model of a run, rebuilt without executing anything from it."""
+    def load(cls, run: RunDirectory, device: torch.device | None = None, *, trust: Any = None) -> "Encoder":
+        """The selected model of a run, rebuilt without executing anything from it.
+
+        Args:
+            trust: the class of a network of the user's own; see ``vicinal.models.trusted``.
+        """
         if not run.weights_path.is_file():
             raise RunError(
                 f"{run.path} has no selected model yet (model.safetensors). Let it train to its first evaluation."
@@ -157,7 +162,7 @@ class Encoder:
         document = read_json(run.model_path)
         if not isinstance(document, dict) or document.get("format") != FORMAT:
             raise RunError(f"{run.model_path} is not a model of format {FORMAT}. Use the version that wrote it.")
-        embedder = build(document.get("embedder"), MODELS)
+        embedder = build(document.get("embedder"), MODELS | trusted(trust))
         preprocessing = build(document.get("preprocessing"), TRANSFORMS)
         if not isinstance(embedder, Embedder):
             raise RunError(f"{run.model_path} describes a {type(embedder).__name__}, not an Embedder.")

@@ -12,12 +12,14 @@ from vicinal.losses.hardest_pairs import HPHNLoss
 from vicinal.losses.hierarchical_triplet import HierarchicalTripletLoss
 from vicinal.losses.improved import ImprovedLiftedStructureLoss, ImprovedNPairLoss, ImprovedProxyNCALoss
 from vicinal.losses.lifted import LiftedStructureLoss
-from vicinal.losses.loss import Comparisons, Loss
+from vicinal.losses.loss import Comparisons, Loss, tuple_loss
 from vicinal.losses.margin import MarginLoss
 from vicinal.losses.memory import CrossBatchMemory
+from vicinal.losses.mined import Mined
 from vicinal.losses.multi_similarity import MultiSimilarityLoss
 from vicinal.losses.n_pair import NPairLoss
 from vicinal.losses.normalized_softmax import NormalizedSoftmaxLoss
+from vicinal.losses.proxies import ProxyLoss
 from vicinal.losses.proxy_anchor import ProxyAnchorLoss
 from vicinal.losses.proxy_nca import ProxyNCALoss
 from vicinal.losses.ranked_list import RankedListLoss
@@ -28,7 +30,37 @@ from vicinal.losses.soft_triple import SoftTripleLoss
 from vicinal.losses.supervised_contrastive import SupervisedContrastiveLoss
 from vicinal.losses.triplet import BatchAllTripletLoss, BatchHardTripletLoss, TripletLoss
 
+LOSSES: dict[str, type[Loss]] = {
+    "multi_similarity": MultiSimilarityLoss,
+    "danml": AdaptiveNeighborhoodLoss,
+    "triplet": TripletLoss,
+    "batch_all_triplet": BatchAllTripletLoss,
+    "batch_hard_triplet": BatchHardTripletLoss,
+    "semi_hard_triplet": SemiHardTripletLoss,
+    "hierarchical_triplet": HierarchicalTripletLoss,
+    "hard_exemplar": HardExemplarLoss,
+    "n_pair": NPairLoss,
+    "improved_n_pair": ImprovedNPairLoss,
+    "lifted_structure": LiftedStructureLoss,
+    "improved_lifted_structure": ImprovedLiftedStructureLoss,
+    "contrastive": ContrastiveLoss,
+    "margin": MarginLoss,
+    "circle": CircleLoss,
+    "angular": AngularLoss,
+    "clustering": ClusteringLoss,
+    "discriminative_deep_metric": DiscriminativeDeepMetricLoss,
+    "hphn": HPHNLoss,
+    "ranked_list": RankedListLoss,
+    "supervised_contrastive": SupervisedContrastiveLoss,
+    "normalized_softmax": NormalizedSoftmaxLoss,
+    "proxy_anchor": ProxyAnchorLoss,
+    "proxy_nca": ProxyNCALoss,
+    "improved_proxy_nca": ImprovedProxyNCALoss,
+    "soft_triple": SoftTripleLoss,
+}
+
 __all__ = [
+    "LOSSES",
     "AdaptiveNeighborhoodLoss",
     "AngularLoss",
     "BatchAllTripletLoss",
@@ -49,10 +81,12 @@ __all__ = [
     "LiftedStructureLoss",
     "Loss",
     "MarginLoss",
+    "Mined",
     "MultiSimilarityLoss",
     "NPairLoss",
     "NormalizedSoftmaxLoss",
     "ProxyAnchorLoss",
+    "ProxyLoss",
     "ProxyNCALoss",
     "RankedListLoss",
     "Reduction",
@@ -65,4 +99,5 @@ __all__ = [
     "inseparable_shares",
     "orientation_errors",
     "reduce",
+    "tuple_loss",
 ]

@@ -1,7 +1,7 @@
 """DANML, deep adaptive neighbourhood metric learning (Song, Han, Cheng, Lu & Nie, TPAMI 2022)."""
 
 import math
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -20,7 +20,7 @@ Similarity = Literal["cosine", "distance"]
 
 
 class AdaptiveNeighborhoodLoss(Loss):
-    """The neighbourhood that holds an anchor's positives inside the one that keeps its negatives out.
+    """DANML (Song et al. 2022): the radius of an anchor's positives inside the radius of its negatives.
 
         l_i = ℓ(r_i - R_i),  r_i = b(γ1; {d_ij | j ∈ P_i} ∪ {λ1}),  R_i = b(γ2; {d_ik | k ∈ N_i} ∪ {λ2})      Eq. (22)
         b(γ; a) = -1/γ log(1/n Σ exp(-γ a)),  γ1 < 0 < γ2,  ℓ(u) = log(1 + e^u)
@@ -70,6 +70,8 @@ class AdaptiveNeighborhoodLoss(Loss):
         normalize: whether embeddings are put on the unit sphere first; of no concern to ``"cosine"``.
         reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor.
     """
+
+    pair_rows: ClassVar[Literal["pair", "class"] | None] = "class"
 
     def __init__(
         self,

@@ -1,6 +1,7 @@
 """Angular loss (Wang et al., ICCV 2017): a bound on the angle at the negative of a triplet."""
 
 import math
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -17,7 +18,7 @@ BLOCK = 2**22  # triplets whose intermediate values may be kept for the backward
 
 
 class AngularLoss(Loss):
-    """Seen from a negative, the anchor and its positive must not lie farther apart than an angle.
+    """Angular loss (Wang et al. 2017): bound the angle under which a negative sees a positive pair.
 
         l_ap = log(1 + Σ_{n ∈ N_a} exp(f_apn))
         f_apn = 4 tan²α (x_a + x_p)·x_n - 2 (1 + tan²α) x_a·x_p                            Wang et al. 2017
@@ -38,6 +39,8 @@ class AngularLoss(Loss):
     """
 
     both_members = True
+    larger_is_closer: ClassVar[bool] = True
+    single_negatives: ClassVar[bool] = False  # a negative is compared with the middle of a pair
 
     def __init__(
         self,

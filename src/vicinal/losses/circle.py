@@ -1,5 +1,7 @@
 """Circle loss (Sun et al., CVPR 2020)."""
 
+from typing import ClassVar
+
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import relu, softplus
@@ -10,7 +12,7 @@ from vicinal.losses.reduction import Reduction, Terms
 
 
 class CircleLoss(Loss):
-    """Each similarity is pulled the harder, the farther it is from where it should be.
+    """Circle loss (Sun et al. 2020): pull each similarity the harder, the farther it is from its optimum.
 
         l_i = log(1 + Σ_{n ∈ N_i} exp(γ α_n (s_n - Δ_n)) · Σ_{p ∈ P_i} exp(-γ α_p (s_p - Δ_p)))
         α_p = [O_p - s_p]_+,  α_n = [s_n - O_n]_+                                          Sun et al. 2020
@@ -25,6 +27,8 @@ class CircleLoss(Loss):
         detach_weights: whether α pass no gradient; False differentiates through them.
         reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor.
     """
+
+    larger_is_closer: ClassVar[bool] = True
 
     def __init__(
         self,

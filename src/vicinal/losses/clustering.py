@@ -16,7 +16,7 @@ TINY = 1e-6  # of n times an entropy: below it there is only rounding, for one s
 
 
 class ClusteringLoss(Loss):
-    """No clustering of the batch may be better than its classes, by more the more it differs from them.
+    """Clustering loss (Song et al. 2017): no clustering of the batch may score better than its classes.
 
         L = [ max_S (F(S) + γ Δ(S)) - F~ ]_+                                         Song et al. 2017
         F(S) = -Σ_i min_{j ∈ S} d_ij,     F~ = Σ_c max_{j ∈ c} (-Σ_{i ∈ c} d_ij),     Δ(S) = 1 - NMI(S, classes)

@@ -9,7 +9,7 @@ from vicinal.losses.reduction import Reduction, Terms
 
 
 class ContrastiveLoss(Loss):
-    """Positives together, negatives at least a margin apart.
+    """Contrastive loss (Hadsell et al. 2006): positives together, negatives at least a margin apart.
 
         l_ij = 1/2 D_ij² of a positive pair,  1/2 [m - D_ij]_+² of a negative pair        Hadsell et al. 2006
 

@@ -10,7 +10,7 @@ from vicinal.losses.reduction import Reduction, Terms
 
 
 class DiscriminativeDeepMetricLoss(Loss):
-    """Positives nearer than τ - 1, negatives farther than τ + 1, through a smooth hinge.
+    """DDML (Hu et al. 2014): positives nearer than τ - 1, negatives farther than τ + 1, by a smooth hinge.
 
         l_ij = 1/2 g(1 - y_ij (τ - D_ij²)),  y_ij = 1 of a positive pair, -1 of a negative pair
         g(z) = 1/β · log(1 + exp(β z))                                                     Hu et al. 2014

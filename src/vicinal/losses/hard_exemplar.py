@@ -19,7 +19,7 @@ THRESHOLD = 40.0  # of softplus: e^-40 is 0 beside 1 in float64, too
 
 
 class HardExemplarLoss(Loss):
-    """A soft-margin triplet loss in which hard triplets weigh more, up to a bound, and easy ones next to nothing.
+    """HER (Cai et al. 2019): a soft-margin triplet loss in which hard triplets weigh more, up to a bound.
 
         gap = d_n - d_p                                                                              Cai et al. 2019
         L = w_hard · log(1 + exp(-gap))

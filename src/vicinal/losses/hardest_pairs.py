@@ -1,7 +1,7 @@
 """Hardest positive against hardest negative of a pair, HPHN, as LoOp (Vasudeva et al., ICCV 2021) builds on it."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -13,7 +13,7 @@ from vicinal.losses.reduction import Reduction, Terms
 
 
 class HPHNLoss(Loss):
-    """Each positive pair with the farthest positive and the nearest negative that either member has.
+    """HPHN (Vasudeva et al. 2021): the hardest positive and negative that either member of a pair has.
 
         l_ij = [max(max_{k ∈ P_i} D_ik, max_{l ∈ P_j} D_jl) + m - min(min_{k ∈ N_i} D_ik, min_{l ∈ N_j} D_jl)]_+
 
@@ -29,6 +29,7 @@ class HPHNLoss(Loss):
     """
 
     both_members = True
+    pair_rows: ClassVar[Literal["pair", "class"] | None] = "class"
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ from vicinal.losses.triplet import TripletLoss
 
 
 class HierarchicalTripletLoss(Loss):
-    """Every triplet of the batch, with a margin that depends on the classes of anchor and negative.
+    """HTL (Ge et al. 2018): all triplets of the batch, with a margin that depends on their two classes.
 
         L = 1/(2 Z) Σ_{(a, p, n)} [‖a - p‖² - ‖a - n‖² + α_z]_+,    α_z = β + d_H(y_a, y_n) - S_{y_a}     Ge et al. 2018
 

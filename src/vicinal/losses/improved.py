@@ -1,5 +1,7 @@
 """Improved lifted, N-pair and Proxy-NCA losses of ANML (Song, Han, Cheng, Lu & Nie, TPAMI 2022)."""
 
+from typing import ClassVar
+
 import torch
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor
@@ -7,14 +9,14 @@ from torch.nn.functional import relu, softplus
 
 from vicinal.errors import ConfigError
 from vicinal.geometry import cosine_similarity, log_sum_exp
-from vicinal.losses.loss import Comparisons, Loss, distances
+from vicinal.losses.loss import Comparisons, Layout, Loss, distances
 from vicinal.losses.n_pair import NPairLoss, Similarity
-from vicinal.losses.proxies import beside, columns_of, initial_proxies, refuse_reference
+from vicinal.losses.proxies import ProxyLoss
 from vicinal.losses.reduction import Reduction, Terms
 
 
 class ImprovedLiftedStructureLoss(Loss):
-    """The smooth lifted structure loss with a dial for each soft extreme and a constant in each sum.
+    """Improved lifted structure loss (Song et al. 2022): smooth, with a dial and a constant in each sum.
 
         l_i = [ 1/γ1 log(exp(-γ1 λ1) + Σ_{k ∈ P_i} exp(-γ1 S_ik))
               + 1/γ2 log(exp(γ2 λ2) + Σ_{k ∈ N_i} exp(γ2 S_ik)) + m ]_+                            Song et al., Eq. (25)
@@ -68,7 +70,7 @@ class ImprovedLiftedStructureLoss(Loss):
 
 
 class ImprovedNPairLoss(Loss):
-    """N-pair loss with a dial and an offset.
+    """Improved N-pair loss (Song et al. 2022): N-pair loss with an inverse temperature and an offset.
 
         l_ip = 1/γ log(1 + Σ_{n ∈ N_i} exp(γ (s_in - s_ip - λ)))                                 Song et al., Eq. (31)
              + r/4 · (|x_i|² + mean_j |x_j|²)
@@ -87,6 +89,9 @@ class ImprovedNPairLoss(Loss):
         blocks: whether rows lie in blocks ``[a; p]``.
         reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor, the mean over its positives.
     """
+
+    layout: ClassVar[Layout | None] = "pairs"
+    larger_is_closer: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -122,6 +127,9 @@ class ImprovedNPairLoss(Loss):
     ) -> Comparisons:
         return self.original.comparisons(embeddings, labels, reference, reference_labels, own)
 
+    def penalty(self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "*m d"]) -> Float[Tensor, "n"]:
+        return self.original.penalty(anchors, others)
+
     def core(self, comparisons: Comparisons) -> Terms:
         c = comparisons
         losses, formed = _one_against_many(c, c.positive, c.negative, self.gamma, self.offset)
@@ -130,8 +138,8 @@ class ImprovedNPairLoss(Loss):
         return Terms(losses.masked_fill(~formed, 0).sum(dim=1), formed.sum(dim=1).to(losses.dtype))
 
 
-class ImprovedProxyNCALoss(Loss):
-    """Proxy-NCA with a dial and an offset.
+class ImprovedProxyNCALoss(ProxyLoss):
+    """Improved Proxy-NCA (after Song et al. 2022): Proxy-NCA with an inverse temperature and an offset.
 
         l_i = 1/γ log(1 + Σ_{z ≠ y} exp(γ (d(x_i, p_y) - d(x_i, p_z) - λ)))          by analogy to Song et al., Eq. (31)
 
@@ -144,54 +152,39 @@ class ImprovedProxyNCALoss(Loss):
     The mean is over samples. The proxies are the loss's parameters: give them to an optimiser.
 
     Args:
-        classes: number of classes; labels are 0 to ``classes`` - 1.
-        dim: of the embeddings.
+        classes: number of classes.
+        dim: dimension of the embeddings.
         gamma: γ > 0.
         offset: λ; above 0 it relaxes.
         squared: whether distances are squared.
         normalize: whether embeddings and proxies are put on the unit sphere first.
-        seed: the first proxies follow from it.
+        known: the labels of the classes in increasing order; None for 0 to ``classes`` - 1. Name no class that never
+            occurs: its proxy would only push.
+        seed: seed of the initial proxies.
         reduction: as in ``torch.nn``; ``"none"`` gives one value per sample.
     """
-
-    takes_reference: bool = False
 
     def __init__(
         self,
         classes: int,
         dim: int,
+        *,
         gamma: float = 9.0,
         offset: float = 0.0,
-        *,
         squared: bool = True,
         normalize: bool = True,
+        known: tuple[int, ...] | None = None,
         seed: int = 0,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(reduction)
+        super().__init__(classes, dim, known=known, seed=seed, reduction=reduction)
         _refuse_gamma(gamma=gamma)
-        self.classes, self.dim, self.seed = classes, dim, seed
         self.gamma, self.offset, self.squared, self.normalize = gamma, offset, squared, normalize
-        self.proxies = initial_proxies(classes, dim, seed=seed)
 
     def compare(
         self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
     ) -> Float[Tensor, "n m"]:
         return distances(anchors, others, squared=self.squared, normalize=self.normalize)
-
-    def comparisons(
-        self,
-        embeddings: Float[Tensor, "n d"],
-        labels: Integer[Tensor, "n"],
-        reference: Float[Tensor, "m d"] | None = None,
-        reference_labels: Integer[Tensor, "m"] | None = None,
-        own: Integer[Tensor, "n"] | None = None,
-    ) -> Comparisons:
-        """Each sample with its own proxy as its positive and all others as its negatives."""
-        refuse_reference(self, reference)
-        column, there, others = columns_of(labels, self.classes)
-        compared = self.compare(embeddings, beside(self.proxies, embeddings))
-        return Comparisons(compared.gather(1, column), there, compared, others)
 
     def core(self, comparisons: Comparisons) -> Terms:
         c = comparisons

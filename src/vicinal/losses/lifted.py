@@ -1,6 +1,6 @@
 """Lifted structure loss (Song et al., CVPR 2016), its smooth form (Hermans et al., 2017) and its min form (LoOp)."""
 
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import torch
 from jaxtyping import Float
@@ -18,7 +18,7 @@ Similarity = Literal["distance", "cosine"]
 
 
 class LiftedStructureLoss(Loss):
-    """Each positive pair against all negatives of both of its members.
+    """Lifted structure loss (Song et al. 2016): each positive pair against all negatives of both members.
 
         original:  l_ij = 1/2 [D_ij + log(Σ_{k ∈ N_i} exp(m - D_ik) + Σ_{l ∈ N_j} exp(m - D_jl))]_+²   Song et al. 2016
         min:       l_ij = [D_ij + m - min(min_{k ∈ N_i} D_ik, min_{l ∈ N_j} D_jl)]_+                   LoOp, Eq. (16)
@@ -38,6 +38,8 @@ class LiftedStructureLoss(Loss):
         normalize: whether embeddings are put on the unit sphere first; of no concern to ``"cosine"``.
         reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor, the mean over its pairs.
     """
+
+    pair_rows: ClassVar[Literal["pair", "class"] | None] = "pair"
 
     def __init__(
         self,

@@ -3,15 +3,18 @@
 import inspect
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor, nn
 
-from vicinal.errors import DataError
-from vicinal.geometry import at_least_float32, pairwise_distances, unit_rows
+from vicinal.errors import ConfigError, DataError
+from vicinal.geometry import arc_distances, arc_similarity, at_least_float32, pairwise_distances, unit_rows
 from vicinal.losses.reduction import Reduction, Terms, checked, reduce
 from vicinal.tuples import Triplets, other_class, positives
+
+Layout = Literal["pairs", "triplets"]
 
 
 @dataclass(frozen=True)
@@ -74,11 +77,23 @@ class Loss(nn.Module, ABC):
         takes_reference: whether other rows may take the batch's place; not for proxies or a clustering of the batch.
         replayable: whether a step recorded on a GPU may be replayed: what the loss does depends on tensors alone, never
             on something that it counts or decides in Python.
+        layout: the block layout that ``blocks=True`` expects, named after its sampler: ``"pairs"`` for ``[a; p]``,
+            ``"triplets"`` for ``[a; p; n]``; None where the loss has no such argument.
+        larger_is_closer: whether ``compare`` returns similarities rather than distances.
+        pair_rows: how a positive pair can be a row of ``core`` (LoOp): with its own comparison as the only positive
+            (``"pair"``), with all positives of both members (``"class"``), or not at all (None).
+        pairs_off_sphere: whether LoOp may use the ends of a pair where the loss is not on the sphere and has no arcs.
+        single_negatives: whether each negative is compared with the anchor alone, so that it can be replaced (HDML).
     """
 
     both_members: bool = False
     takes_reference: bool = True
     replayable: bool = True
+    layout: ClassVar[Layout | None] = None
+    larger_is_closer: ClassVar[bool] = False
+    pair_rows: ClassVar[Literal["pair", "class"] | None] = None
+    pairs_off_sphere: ClassVar[bool] = False
+    single_negatives: ClassVar[bool] = True
 
     def __init__(self, reduction: Reduction) -> None:
         super().__init__()
@@ -93,6 +108,21 @@ class Loss(nn.Module, ABC):
     @abstractmethod
     def core(self, comparisons: Comparisons) -> Terms:
         """The formula: what each anchor contributes."""
+
+    @property
+    def on_sphere(self) -> bool:
+        """Whether ``compare`` depends on the directions of the embeddings alone."""
+        return getattr(self, "similarity", None) == "cosine" or bool(getattr(self, "normalize", True))
+
+    def between_arcs(self, starts: Float[Tensor, "p d"], ends: Float[Tensor, "p d"]) -> Float[Tensor, "p p"]:
+        """The hardest comparison of a point of each arc with a point of every arc, of losses on the sphere."""
+        if getattr(self, "similarity", None) == "cosine":
+            return -arc_similarity(starts, ends)
+        return arc_distances(starts, ends, squared=bool(getattr(self, "squared", False)))
+
+    def penalty(self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "*m d"]) -> Float[Tensor, "n"] | None:
+        """What the embeddings themselves add to the loss of each anchor; None for most losses."""
+        return None
 
     def comparisons(
         self,
@@ -188,6 +218,24 @@ class Loss(nn.Module, ABC):
     def extra_repr(self) -> str:
         names = inspect.signature(type(self)).parameters
         return ", ".join(f"{name}={getattr(self, name, '?')!r}" for name in names)
+
+
+def tuple_loss(loss: nn.Module, method: str) -> Loss:
+    """Return ``loss`` if it compares anchors with rows of the batch; raise a ConfigError that names ``method``.
+
+    >>> tuple_loss(nn.MSELoss(), "LoOp")
+    Traceback (most recent call last):
+    vicinal.errors.ConfigError: LoOp needs a tuple loss of vicinal.losses, got MSELoss. Use multi_similarity.
+    """
+    name = type(loss).__name__
+    if not isinstance(loss, Loss):
+        raise ConfigError(f"{method} needs a tuple loss of vicinal.losses, got {name}. Use multi_similarity.")
+    if not loss.takes_reference:
+        raise ConfigError(
+            f"{method} needs a loss that compares samples with each other, but {name} compares them with proxies or "
+            f"clusters. Use a loss over pairs or triplets such as multi_similarity."
+        )
+    return loss
 
 
 def distances(

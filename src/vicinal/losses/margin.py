@@ -14,19 +14,20 @@ from vicinal.tuples import Triplets
 
 
 class MarginLoss(Loss):
-    """Positives nearer than β - α, negatives farther than β + α, with a boundary β that is learnt.
+    """Margin loss (Wu et al. 2017): positives inside a learned boundary β - α, negatives outside β + α.
 
         l_ij = [α + y_ij (D_ij - β_i)]_+,  y_ij = 1 of a positive pair, -1 of a negative pair
         β_i  = β_0 + β_class(i)                                                            Wu et al. 2017
 
     with the Euclidean distance D on the unit sphere; the mean is over the pairs that cost something. β_0 and, with
-    ``classes``, the class's deviation from it are parameters, to be given to the optimiser (the authors: rate 5e-4).
-    Explicit triplets without labels part at β_0.
+    ``class_boundaries``, the class's deviation from it are parameters, to be given to the optimizer (the authors: rate
+    5e-4). Explicit triplets without labels part at β_0.
 
     Differs: the paper learns one more deviation for each image, and may hold all of β down by ν Σ β.
 
     Args:
-        classes: how many classes have a boundary of their own, with labels 0 to ``classes - 1``; None: one for all.
+        class_boundaries: how many classes have a boundary of their own, labels 0 to ``class_boundaries - 1``; None: one
+            boundary for all.
         margin: α.
         beta: where β_0 starts.
         squared: whether distances are squared.
@@ -36,7 +37,7 @@ class MarginLoss(Loss):
 
     def __init__(
         self,
-        classes: int | None = None,
+        class_boundaries: int | None = None,
         margin: float = 0.2,
         beta: float = 1.2,
         *,
@@ -45,9 +46,10 @@ class MarginLoss(Loss):
         reduction: Reduction = "mean",
     ) -> None:
         super().__init__(reduction)
-        self.classes, self.margin, self.beta, self.squared, self.normalize = classes, margin, beta, squared, normalize
+        self.class_boundaries, self.margin, self.beta = class_boundaries, margin, beta
+        self.squared, self.normalize = squared, normalize
         self.boundary = nn.Parameter(torch.tensor(float(beta)))
-        self.deviations = None if classes is None else nn.Parameter(torch.zeros(classes))
+        self.deviations = None if class_boundaries is None else nn.Parameter(torch.zeros(class_boundaries))
 
     def compare(
         self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
@@ -83,7 +85,7 @@ class MarginLoss(Loss):
         if low < 0 or high > last:
             raise DataError(
                 f"a boundary is learnt for each of the classes 0 to {last}, but labels from {low} to {high} came. "
-                f"Raise `classes`, number the classes from 0, or leave `classes` out."
+                f"Raise `class_boundaries`, number the classes from 0, or leave it out."
             )
         return self.boundary + self.deviations[labels.long()]
 

@@ -1,17 +1,19 @@
 """Multi-similarity loss (Wang et al., CVPR 2019)."""
 
+from typing import ClassVar, Literal
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vicinal.geometry import cosine_similarity, log_one_plus_sum_exp
+from vicinal.geometry import arc_similarity, cosine_similarity, log_one_plus_sum_exp
 from vicinal.losses.loss import Comparisons, Loss
 from vicinal.losses.reduction import Reduction, Terms
 from vicinal.mining.multi_similarity import informative
 
 
 class MultiSimilarityLoss(Loss):
-    """Pull weak positives and push strong negatives, each through its own soft maximum.
+    """Multi-similarity loss (Wang et al. 2019): soft maxima of weak positives and of strong negatives.
 
         l_i = 1/α · log(1 + Σ_{k ∈ P_i} exp(-α (S_ik - λ)))
             + 1/β · log(1 + Σ_{k ∈ N_i} exp(+β (S_ik - λ)))         Wang et al. 2019; ANML, Eq. (26)
@@ -31,6 +33,9 @@ class MultiSimilarityLoss(Loss):
         reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor.
     """
 
+    larger_is_closer: ClassVar[bool] = True
+    pair_rows: ClassVar[Literal["pair", "class"] | None] = "class"
+
     def __init__(
         self,
         alpha: float = 2.0,
@@ -47,6 +52,9 @@ class MultiSimilarityLoss(Loss):
         self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
     ) -> Float[Tensor, "n m"]:
         return cosine_similarity(anchors, others)
+
+    def between_arcs(self, starts: Float[Tensor, "p d"], ends: Float[Tensor, "p d"]) -> Float[Tensor, "p p"]:
+        return arc_similarity(starts, ends)
 
     def core(self, comparisons: Comparisons) -> Terms:
         c = comparisons

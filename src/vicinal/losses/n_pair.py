@@ -1,15 +1,23 @@
 """N-pair loss (Sohn, NIPS 2016): one positive against many negatives at once."""
 
 from dataclasses import replace
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 from jaxtyping import Float, Integer
 from torch import Tensor
 from torch.nn.functional import softplus
 
 from vicinal.errors import ConfigError, DataError, unknown
-from vicinal.geometry import inner_products, log_sum_exp, pairwise_distances, squared_lengths, unit_rows
-from vicinal.losses.loss import Comparisons, Loss
+from vicinal.geometry import (
+    arc_distances,
+    arc_similarity,
+    inner_products,
+    log_sum_exp,
+    pairwise_distances,
+    squared_lengths,
+    unit_rows,
+)
+from vicinal.losses.loss import Comparisons, Layout, Loss
 from vicinal.losses.reduction import Reduction, Terms
 from vicinal.tuples import in_blocks
 
@@ -17,7 +25,7 @@ Similarity = Literal["dot", "distance"]
 
 
 class NPairLoss(Loss):
-    """Each positive has to be more similar to the anchor than all negatives together.
+    """N-pair loss (Sohn 2016): each positive more similar to the anchor than all negatives together.
 
         l_ip = log(1 + Σ_{n ∈ N_i} exp(s_in - s_ip))                Sohn 2016; ANML, Eq. (28); HDML, Eq. (13)
              + r/4 · (|x_i|² + mean_j |x_j|²)
@@ -40,6 +48,11 @@ class NPairLoss(Loss):
         blocks: whether rows lie in blocks ``[a; p]``.
         reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor, the mean over its positives.
     """
+
+    layout: ClassVar[Layout | None] = "pairs"
+    larger_is_closer: ClassVar[bool] = True
+    pair_rows: ClassVar[Literal["pair", "class"] | None] = "pair"
+    pairs_off_sphere: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -83,6 +96,11 @@ class NPairLoss(Loss):
             (embeddings, reference), (labels, reference_labels) = embeddings.chunk(2), in_blocks(labels, 2)
         compared = super().comparisons(embeddings, labels, reference, reference_labels, own)
         return replace(compared, penalty=self.penalty(embeddings, embeddings if reference is None else reference))
+
+    def between_arcs(self, starts: Float[Tensor, "p d"], ends: Float[Tensor, "p d"]) -> Float[Tensor, "p p"]:
+        if self.similarity == "dot":
+            return arc_similarity(starts, ends)
+        return -arc_distances(starts, ends, squared=self.squared)
 
     def penalty(self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "*m d"]) -> Float[Tensor, "n"]:
         """What the embeddings' lengths cost each anchor; ``others`` are the rows it is compared with."""

@@ -1,20 +1,19 @@
 """Normalised softmax (Zhai and Wu, BMVC 2019): a plain classifier on the unit sphere."""
 
-import torch
-from jaxtyping import Float, Integer
+from typing import ClassVar
+
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from vicinal.errors import ConfigError, DataError
 from vicinal.geometry import cosine_similarity, log_sum_exp
-from vicinal.losses.loss import Comparisons, Loss
-from vicinal.losses.proxies import beside, columns_of, initial_proxies, refuse_reference
+from vicinal.losses.loss import Comparisons
+from vicinal.losses.proxies import ProxyLoss
 from vicinal.losses.reduction import Reduction, Terms
-from vicinal.tuples import being_recorded
 
 
-class NormalizedSoftmaxLoss(Loss):
-    """Tell a sample's class from all others by the cosine to one proxy for each.
+class NormalizedSoftmaxLoss(ProxyLoss):
+    """Normalized softmax (Zhai and Wu 2019): classify by the cosine to one proxy for each class.
 
         l_i = -log( exp(x_i·p_y / σ) / Σ_z exp(x_i·p_z / σ) )                                 Zhai and Wu 2019
 
@@ -27,15 +26,15 @@ class NormalizedSoftmaxLoss(Loss):
 
     Args:
         classes: number of classes.
-        dim: of the embeddings.
+        dim: dimension of the embeddings.
         temperature: σ; the paper's 0.05.
-        known: the labels of the classes in growing order, where they are not 0 to ``classes`` - 1: a proxy of a class
-            that never comes would only push.
-        seed: the first proxies follow from it.
+        known: the labels of the classes in increasing order; None for 0 to ``classes`` - 1. Name no class that never
+            occurs: its proxy would only push.
+        seed: seed of the initial proxies.
         reduction: as in ``torch.nn``; ``"none"`` gives one value per sample.
     """
 
-    takes_reference: bool = False
+    larger_is_closer: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -47,36 +46,13 @@ class NormalizedSoftmaxLoss(Loss):
         seed: int = 0,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(reduction)
-        if known is not None and (len(known) != classes or list(known) != sorted(set(known))):
-            raise ConfigError(
-                f"`known` names each of {classes} classes once, in growing order, but {len(known)} labels came "
-                f"({len(set(known))} different). Sort them and leave out repetitions."
-            )
-        self.classes, self.dim, self.temperature, self.known, self.seed = classes, dim, temperature, known, seed
-        self.proxies = initial_proxies(classes, dim, seed=seed)
-        self._labels: Tensor | None
-        labels = None if known is None else torch.tensor(known)
-        self.register_buffer("_labels", labels, persistent=False)  # follows from `known`
+        super().__init__(classes, dim, known=known, seed=seed, reduction=reduction)
+        self.temperature = temperature
 
     def compare(
         self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
     ) -> Float[Tensor, "n m"]:
         return cosine_similarity(anchors, others)
-
-    def comparisons(
-        self,
-        embeddings: Float[Tensor, "n d"],
-        labels: Integer[Tensor, "n"],
-        reference: Float[Tensor, "m d"] | None = None,
-        reference_labels: Integer[Tensor, "m"] | None = None,
-        own: Integer[Tensor, "n"] | None = None,
-    ) -> Comparisons:
-        """Each sample with its own proxy as its positive and all others as its negatives."""
-        refuse_reference(self, reference)
-        column, there, others = columns_of(self._numbered(labels), self.classes)
-        compared = self.compare(embeddings, beside(self.proxies, embeddings))
-        return Comparisons(compared.gather(1, column), there, compared, others)
 
     def core(self, comparisons: Comparisons) -> Terms:
         c = comparisons
@@ -87,18 +63,3 @@ class NormalizedSoftmaxLoss(Loss):
         rivals = c.keep_negative if c.negative_weights is None else c.keep_negative & (c.negative_weights > 0)
         formed = c.keep_positive & rivals.any(dim=1, keepdim=True)
         return Terms(losses.masked_fill(~formed, 0).sum(dim=1), formed.sum(dim=1).to(losses.dtype))
-
-    def _numbered(self, labels: Integer[Tensor, "n"]) -> Integer[Tensor, "n"]:
-        """Each label's place among the known ones."""
-        if self._labels is None:
-            return labels
-        places = torch.searchsorted(self._labels, labels.long()).clamp(max=self.classes - 1)
-        strange = self._labels[places] != labels
-        if being_recorded(labels):
-            return torch.where(strange, self.classes, places)  # out of range: ends the process rather than go wrong
-        if bool(strange.any()):
-            raise DataError(
-                f"label {int(labels[strange][0])} came, but it is none of the {self.classes} that the proxies stand "
-                f"for. Name every training class in `known`."
-            )
-        return places

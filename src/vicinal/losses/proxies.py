@@ -6,7 +6,9 @@ from torch import Tensor, nn
 
 from vicinal.errors import ConfigError, DataError
 from vicinal.geometry import at_least_float32, unit_rows
-from vicinal.tuples import being_recorded
+from vicinal.losses.loss import Comparisons, Loss
+from vicinal.losses.reduction import Reduction
+from vicinal.tuples import Triplets, being_recorded
 
 
 def initial_proxies(*shape: int, seed: int) -> nn.Parameter:
@@ -50,10 +52,88 @@ def columns_of(
     return own, torch.ones_like(own, dtype=torch.bool), others
 
 
-def refuse_reference(loss: nn.Module, reference: Tensor | None) -> None:
-    """A memory or gallery beside proxies would go unused."""
-    if reference is not None:
+class ProxyLoss(Loss):
+    """What losses with proxies share: the proxies, which labels they stand for, and what they cannot do.
+
+    Args:
+        classes: number of classes.
+        dim: dimension of the embeddings.
+        known: the labels of the classes in increasing order; None for 0 to ``classes`` - 1.
+        seed: seed of the initial proxies.
+        reduction: as in ``torch.nn``.
+        centers: number of proxies of each class; None for one, without an axis of its own.
+    """
+
+    takes_reference: bool = False
+
+    def __init__(
+        self,
+        classes: int,
+        dim: int,
+        *,
+        known: tuple[int, ...] | None,
+        seed: int,
+        reduction: Reduction,
+        centers: int | None = None,
+    ) -> None:
+        super().__init__(reduction)
+        if known is not None and (len(known) != classes or list(known) != sorted(set(known))):
+            raise ConfigError(
+                f"`known` names each of {classes} classes once, in growing order, but {len(known)} labels came "
+                f"({len(set(known))} different). Sort them and leave out repetitions."
+            )
+        self.classes, self.dim, self.known, self.seed = classes, dim, known, seed
+        self.proxies = initial_proxies(*(classes, dim) if centers is None else (classes, centers, dim), seed=seed)
+        self._labels: Tensor | None
+        labels = None if known is None else torch.tensor(known)
+        self.register_buffer("_labels", labels, persistent=False)  # follows from `known`
+
+    def comparisons(
+        self,
+        embeddings: Float[Tensor, "n d"],
+        labels: Integer[Tensor, "n"],
+        reference: Float[Tensor, "m d"] | None = None,
+        reference_labels: Integer[Tensor, "m"] | None = None,
+        own: Integer[Tensor, "n"] | None = None,
+    ) -> Comparisons:
+        """Each sample with its own proxy as its positive and all others as its negatives."""
+        if reference is not None:
+            raise ConfigError(
+                f"{type(self).__name__} compares samples with proxies, not with each other, so `reference` rows have "
+                f"no meaning for it. Leave them out."
+            )
+        return self.with_proxies(embeddings, *columns_of(self.numbered(labels), self.classes))
+
+    def with_proxies(
+        self,
+        embeddings: Float[Tensor, "n d"],
+        column: Int[Tensor, "n 1"],
+        there: Bool[Tensor, "n 1"],
+        others: Bool[Tensor, "n c"],
+    ) -> Comparisons:
+        """Compare the embeddings with the proxies; the columns are those of ``columns_of``."""
+        compared = self.compare(embeddings, beside(self.proxies, embeddings))
+        return Comparisons(compared.gather(1, column), there, compared, others)
+
+    def triplet_comparisons(
+        self, embeddings: Float[Tensor, "n d"], triplets: Triplets, labels: Integer[Tensor, "n"] | None = None
+    ) -> Comparisons:
         raise ConfigError(
-            f"{type(loss).__name__} compares samples with proxies, not with each other, so `reference` rows have no "
-            f"meaning for it. Leave them out."
+            f"{type(self).__name__} compares samples with proxies, not with each other, so triplets have no meaning "
+            f"for it. Use a loss over triplets, such as TripletLoss."
         )
+
+    def numbered(self, labels: Integer[Tensor, "n"]) -> Integer[Tensor, "n"]:
+        """Return the place of each label among the known ones."""
+        if self._labels is None:
+            return labels
+        places = torch.searchsorted(self._labels, labels.long()).clamp(max=self.classes - 1)
+        strange = self._labels[places] != labels
+        if being_recorded(labels):
+            return torch.where(strange, self.classes, places)  # out of range: ends the process rather than go wrong
+        if bool(strange.any()):
+            raise DataError(
+                f"label {int(labels[strange][0])} came, but it is none of the {self.classes} that the proxies stand "
+                f"for. Name every training class in `known`."
+            )
+        return places

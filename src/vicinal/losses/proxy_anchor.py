@@ -1,17 +1,19 @@
 """Proxy-Anchor loss (Kim et al., CVPR 2020)."""
 
+from typing import ClassVar
+
 import torch
-from jaxtyping import Float, Integer
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from vicinal.geometry import cosine_similarity, log_one_plus_sum_exp
-from vicinal.losses.loss import Comparisons, Loss
-from vicinal.losses.proxies import beside, columns_of, initial_proxies, refuse_reference
+from vicinal.losses.loss import Comparisons
+from vicinal.losses.proxies import ProxyLoss, beside
 from vicinal.losses.reduction import Reduction, Terms
 
 
-class ProxyAnchorLoss(Loss):
-    """Proxies as anchors: each pulls the samples of its class and pushes all others, the hardest most.
+class ProxyAnchorLoss(ProxyLoss):
+    """Proxy-Anchor (Kim et al. 2020): proxies pull the samples of their class and push all others.
 
         L = 1/|P⁺| Σ_{p ∈ P⁺} log(1 + Σ_{x ∈ X_p⁺} exp(-α (s(x, p) - δ)))
           + 1/|P|  Σ_{p ∈ P}  log(1 + Σ_{x ∈ X_p⁻} exp(+α (s(x, p) + δ)))           Kim et al. 2020
@@ -23,15 +25,17 @@ class ProxyAnchorLoss(Loss):
     for them is 100 times the network's.
 
     Args:
-        classes: number of classes; labels are 0 to ``classes`` - 1.
-        dim: of the embeddings.
+        classes: number of classes.
+        dim: dimension of the embeddings.
         margin: δ.
         alpha: how sharply the hardest sample dominates.
-        seed: the first proxies follow from it.
+        known: the labels of the classes in increasing order; None for 0 to ``classes`` - 1. Name no class that never
+            occurs: its proxy would only push.
+        seed: seed of the initial proxies.
         reduction: as in ``torch.nn``; ``"none"`` gives one value per proxy.
     """
 
-    takes_reference: bool = False
+    larger_is_closer: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -40,29 +44,26 @@ class ProxyAnchorLoss(Loss):
         *,
         margin: float = 0.1,
         alpha: float = 32.0,
+        known: tuple[int, ...] | None = None,
         seed: int = 0,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(reduction)
-        self.classes, self.dim, self.margin, self.alpha, self.seed = classes, dim, margin, alpha, seed
-        self.proxies = initial_proxies(classes, dim, seed=seed)
+        super().__init__(classes, dim, known=known, seed=seed, reduction=reduction)
+        self.margin, self.alpha = margin, alpha
 
     def compare(
         self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
     ) -> Float[Tensor, "n m"]:
         return cosine_similarity(anchors, others)
 
-    def comparisons(
+    def with_proxies(
         self,
         embeddings: Float[Tensor, "n d"],
-        labels: Integer[Tensor, "n"],
-        reference: Float[Tensor, "m d"] | None = None,
-        reference_labels: Integer[Tensor, "m"] | None = None,
-        own: Integer[Tensor, "n"] | None = None,
+        column: Int[Tensor, "n 1"],
+        there: Bool[Tensor, "n 1"],
+        others: Bool[Tensor, "n c"],
     ) -> Comparisons:
         """Each proxy as an anchor with the samples of its class and with all others."""
-        refuse_reference(self, reference)
-        _, _, others = columns_of(labels, self.classes)
         compared = self.compare(beside(self.proxies, embeddings), embeddings)
         return Comparisons(compared, ~others.T, compared, others.T)
 

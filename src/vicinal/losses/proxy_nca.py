@@ -1,17 +1,17 @@
 """Proxy-NCA (Movshovitz-Attias et al., ICCV 2017) and its full-softmax form, ProxyNCA++ (Teh et al., ECCV 2020)."""
 
-from jaxtyping import Float, Integer
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import softplus
 
 from vicinal.geometry import log_sum_exp
-from vicinal.losses.loss import Comparisons, Loss, distances
-from vicinal.losses.proxies import beside, columns_of, initial_proxies, refuse_reference
+from vicinal.losses.loss import Comparisons, distances
+from vicinal.losses.proxies import ProxyLoss
 from vicinal.losses.reduction import Reduction, Terms
 
 
-class ProxyNCALoss(Loss):
-    """A sample nearer to the proxy of its class than to all other proxies together.
+class ProxyNCALoss(ProxyLoss):
+    """Proxy-NCA (Movshovitz-Attias et al. 2017): a sample nearer to its class's proxy than to all others.
 
         l_i = -log( exp(-d(x_i, p_y)/T) / Σ_{z ≠ y} exp(-d(x_i, p_z)/T) )           Movshovitz-Attias et al. 2017
 
@@ -22,17 +22,17 @@ class ProxyNCALoss(Loss):
     The mean is over samples. The proxies are the loss's parameters: give them to an optimiser.
 
     Args:
-        classes: number of classes; labels are 0 to ``classes`` - 1.
-        dim: of the embeddings.
+        classes: number of classes.
+        dim: dimension of the embeddings.
         temperature: T.
         full_softmax: whether the sum is over all proxies.
         squared: whether distances are squared.
         normalize: whether embeddings and proxies are put on the unit sphere first.
-        seed: the first proxies follow from it.
+        known: the labels of the classes in increasing order; None for 0 to ``classes`` - 1. Name no class that never
+            occurs: its proxy would only push.
+        seed: seed of the initial proxies.
         reduction: as in ``torch.nn``; ``"none"`` gives one value per sample.
     """
-
-    takes_reference: bool = False
 
     def __init__(
         self,
@@ -43,37 +43,18 @@ class ProxyNCALoss(Loss):
         full_softmax: bool = False,
         squared: bool = True,
         normalize: bool = True,
+        known: tuple[int, ...] | None = None,
         seed: int = 0,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(reduction)
-        self.classes, self.dim, self.seed = classes, dim, seed
-        self.temperature, self.full_softmax, self.squared, self.normalize = (
-            temperature,
-            full_softmax,
-            squared,
-            normalize,
-        )
-        self.proxies = initial_proxies(classes, dim, seed=seed)
+        super().__init__(classes, dim, known=known, seed=seed, reduction=reduction)
+        self.temperature, self.full_softmax = temperature, full_softmax
+        self.squared, self.normalize = squared, normalize
 
     def compare(
         self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
     ) -> Float[Tensor, "n m"]:
         return distances(anchors, others, squared=self.squared, normalize=self.normalize)
-
-    def comparisons(
-        self,
-        embeddings: Float[Tensor, "n d"],
-        labels: Integer[Tensor, "n"],
-        reference: Float[Tensor, "m d"] | None = None,
-        reference_labels: Integer[Tensor, "m"] | None = None,
-        own: Integer[Tensor, "n"] | None = None,
-    ) -> Comparisons:
-        """Each sample with its own proxy as its positive and all others as its negatives."""
-        refuse_reference(self, reference)
-        column, there, others = columns_of(labels, self.classes)
-        compared = self.compare(embeddings, beside(self.proxies, embeddings))
-        return Comparisons(compared.gather(1, column), there, compared, others)
 
     def core(self, comparisons: Comparisons) -> Terms:
         c = comparisons

@@ -10,7 +10,7 @@ from vicinal.losses.reduction import Reduction, Terms
 
 
 class RankedListLoss(Loss):
-    """Positives into a ball about the anchor, negatives out of a larger one, the nearest of them first.
+    """Ranked list loss (Wang et al. 2019): positives into a ball, negatives out of a larger one.
 
         l_i = (1 - λ) · 1/|P*_i| · Σ_{j ∈ P*_i} (D_ij - (α - m)) + λ · Σ_{k ∈ N*_i} w_ik (α - D_ik)
         w_ik = exp(T (α - D_ik)) / Σ_{l ∈ N*_i} exp(T (α - D_il))                          Wang et al. 2019

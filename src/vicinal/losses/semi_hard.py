@@ -15,7 +15,7 @@ Rule = Literal["all", "nearest_else_farthest"]
 
 
 class SemiHardTripletLoss(Loss):
-    """Every positive against the negatives that are farther than it, but not by the margin; exact, without a list.
+    """Semi-hard triplets (Schroff et al. 2015): negatives beyond the positive, but within the margin.
 
         l_apn = [d_ap - d_an + α]_+   for all n with  d_ap < d_an < d_ap + α        Schroff et al. 2015
 

@@ -1,20 +1,21 @@
 """SoftTriple loss (Qian et al., ICCV 2019)."""
 
 from dataclasses import replace
+from typing import ClassVar
 
 import torch
-from jaxtyping import Float, Integer
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import softplus
 
 from vicinal.geometry import cosine_similarity, log_sum_exp, row_distances, unit_rows
-from vicinal.losses.loss import Comparisons, Loss
-from vicinal.losses.proxies import beside, columns_of, initial_proxies, refuse_reference
+from vicinal.losses.loss import Comparisons
+from vicinal.losses.proxies import ProxyLoss, beside
 from vicinal.losses.reduction import Reduction, Terms
 
 
-class SoftTripleLoss(Loss):
-    """A softmax over classes that have several centres each, so that a class need not be one lump.
+class SoftTripleLoss(ProxyLoss):
+    """SoftTriple (Qian et al. 2019): a softmax over classes with several centers each.
 
         S'_ic = Σ_k softmax_k(s(x_i, w_c^k) / γ) · s(x_i, w_c^k)
         l_i   = -log( exp(λ (S'_iy - δ)) / (exp(λ (S'_iy - δ)) + Σ_{c ≠ y} exp(λ S'_ic)) )
@@ -26,18 +27,20 @@ class SoftTripleLoss(Loss):
     The mean is over samples. The centres are the loss's parameters: give them to an optimiser.
 
     Args:
-        classes: C; labels are 0 to ``classes`` - 1.
-        dim: of the embeddings.
+        classes: C.
+        dim: dimension of the embeddings.
         centers: K.
         scale: λ.
         gamma: how evenly a sample belongs to the centres of a class; small is the nearest one alone.
         margin: δ.
         merge: τ.
-        seed: the first centres follow from it.
+        known: the labels of the classes in increasing order; None for 0 to ``classes`` - 1. Name no class that never
+            occurs: its proxy would only push.
+        seed: seed of the initial proxies.
         reduction: as in ``torch.nn``; ``"none"`` gives one value per sample.
     """
 
-    takes_reference: bool = False
+    larger_is_closer: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -49,37 +52,33 @@ class SoftTripleLoss(Loss):
         gamma: float = 0.1,
         margin: float = 0.01,
         merge: float = 0.2,
+        known: tuple[int, ...] | None = None,
         seed: int = 0,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(reduction)
-        self.classes, self.dim, self.centers, self.seed = classes, dim, centers, seed
-        self.scale, self.gamma, self.margin, self.merge = scale, gamma, margin, merge
-        self.proxies = initial_proxies(classes, centers, dim, seed=seed)
+        super().__init__(classes, dim, known=known, seed=seed, reduction=reduction, centers=centers)
+        self.centers, self.scale, self.gamma, self.margin, self.merge = centers, scale, gamma, margin, merge
 
     def compare(
         self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
     ) -> Float[Tensor, "n m"]:
         return cosine_similarity(anchors, others)
 
-    def comparisons(
+    def with_proxies(
         self,
         embeddings: Float[Tensor, "n d"],
-        labels: Integer[Tensor, "n"],
-        reference: Float[Tensor, "m d"] | None = None,
-        reference_labels: Integer[Tensor, "m"] | None = None,
-        own: Integer[Tensor, "n"] | None = None,
+        column: Int[Tensor, "n 1"],
+        there: Bool[Tensor, "n 1"],
+        others: Bool[Tensor, "n c"],
     ) -> Comparisons:
         """Each sample with the centres of its own class, as one, and with those of each other class."""
-        refuse_reference(self, reference)
-        column, there, others = columns_of(labels, self.classes)
         proxies = beside(self.proxies, embeddings)
         to_centers = self.compare(embeddings, proxies.flatten(end_dim=1)).view(-1, self.classes, self.centers)
         to_classes = ((to_centers / self.gamma).softmax(dim=2) * to_centers).sum(dim=2)
         compared = Comparisons(to_classes.gather(1, column), there, to_classes, others)
-        return replace(compared, penalty=self.penalty(proxies).expand(len(labels)))
+        return replace(compared, penalty=self.spread_penalty(proxies).expand(len(column)))
 
-    def penalty(self, proxies: Float[Tensor, "c k d"]) -> Float[Tensor, ""]:
+    def spread_penalty(self, proxies: Float[Tensor, "c k d"]) -> Float[Tensor, ""]:
         """What it costs that the centres of a class differ."""
         first, second = torch.triu_indices(self.centers, self.centers, offset=1, device=proxies.device)
         unit = unit_rows(proxies)

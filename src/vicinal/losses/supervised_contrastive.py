@@ -1,5 +1,7 @@
 """Supervised contrastive loss (Khosla et al., NeurIPS 2020)."""
 
+from typing import ClassVar
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -10,7 +12,7 @@ from vicinal.losses.reduction import Reduction, Terms
 
 
 class SupervisedContrastiveLoss(Loss):
-    """Each positive is to be told from all others, the other positives among them.
+    """Supervised contrastive loss (Khosla et al. 2020): each positive against all other samples.
 
         l_i = -1/|P_i| · Σ_{p ∈ P_i} log(exp(s_ip / τ) / Σ_{a ≠ i} exp(s_ia / τ))          Khosla et al. 2020, Eq. (2)
 
@@ -22,6 +24,8 @@ class SupervisedContrastiveLoss(Loss):
         normalize: whether embeddings are put on the unit sphere first.
         reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor.
     """
+
+    larger_is_closer: ClassVar[bool] = True
 
     def __init__(self, temperature: float = 0.1, *, normalize: bool = True, reduction: Reduction = "mean") -> None:
         super().__init__(reduction)

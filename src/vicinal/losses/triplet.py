@@ -1,6 +1,6 @@
 """Triplet losses: FaceNet (Schroff et al., CVPR 2015), batch-all and batch-hard (Hermans et al., 2017)."""
 
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import torch
 from jaxtyping import Float, Integer
@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from vicinal.errors import ConfigError, unknown
 from vicinal.geometry import hinge_sums
-from vicinal.losses.loss import Comparisons, Loss, distances
+from vicinal.losses.loss import Comparisons, Layout, Loss, distances
 from vicinal.losses.reduction import Reduction, Terms
 from vicinal.tuples import block_triplets
 
@@ -19,7 +19,7 @@ BLOCK = 2**22  # triplets whose intermediate values may be kept for the backward
 
 
 class TripletLoss(Loss):
-    """A negative has to be farther from the anchor than a positive, by a margin.
+    """Triplet loss (Schroff et al. 2015): a negative farther from the anchor than a positive, by a margin.
 
         l_apn = [‖a - p‖² - ‖a - n‖² + α]_+                           Schroff et al. 2015; HDML, Eq. (12)
 
@@ -37,6 +37,9 @@ class TripletLoss(Loss):
         blocks: whether rows lie in blocks ``[a; p; n]``.
         reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor, the mean over its triplets.
     """
+
+    layout: ClassVar[Layout | None] = "triplets"
+    pair_rows: ClassVar[Literal["pair", "class"] | None] = "pair"
 
     def __init__(
         self,
@@ -77,7 +80,7 @@ class TripletLoss(Loss):
 
 
 class BatchAllTripletLoss(Loss):
-    """Every triplet of the batch, PK(PK - K)(K - 1) of them, exactly and without listing them.
+    """Batch-all triplet loss (Hermans et al. 2017): every triplet of the batch, without listing them.
 
         L = Σ_a Σ_{p ≠ a} Σ_n [m + D(a, p) - D(a, n)]_+               Hermans et al. 2017, Eq. (6)
 
@@ -91,6 +94,8 @@ class BatchAllTripletLoss(Loss):
         average: what a mean divides by: the ``"nonzero"`` triplets or ``"all"``.
         reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor, the mean over its triplets.
     """
+
+    pair_rows: ClassVar[Literal["pair", "class"] | None] = "pair"
 
     def __init__(
         self,
@@ -117,7 +122,7 @@ class BatchAllTripletLoss(Loss):
 
 
 class BatchHardTripletLoss(Loss):
-    """Each anchor with its farthest positive and its nearest negative of the batch.
+    """Batch-hard triplet loss (Hermans et al. 2017): farthest positive against nearest negative.
 
         L = Σ_a [m + max_p D(a, p) - min_n D(a, n)]_+                 Hermans et al. 2017, Eq. (5)
 
@@ -131,6 +136,8 @@ class BatchHardTripletLoss(Loss):
         soft: log(1 + exp(excess)) instead of the hinge; the paper then has margin 0.
         reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor.
     """
+
+    pair_rows: ClassVar[Literal["pair", "class"] | None] = "pair"
 
     def __init__(
         self,

@@ -1,6 +1,72 @@
-"""Methods: one paper, one file. A method owns its step, its optimisers and its batches."""
+"""Methods: settings classes by the papers' names, which build the running method (``*Training``).
 
-from vicinal.methods.method import Method
+A running method owns its step, its optimizers and its batches.
+"""
+
+import inspect
+from typing import Any
+
+from vicinal.errors import ConfigError, unknown
+from vicinal.losses import LOSSES
+from vicinal.methods.ala import ALA
+from vicinal.methods.hdml import HDML
+from vicinal.methods.hdml_ala import HDMLALA
+from vicinal.methods.her import HER
+from vicinal.methods.htl import HTL
+from vicinal.methods.htl_hdml import HTLHDML
+from vicinal.methods.loop import EmbeddingExpansion, LoOp
+from vicinal.methods.memory import CrossBatchMemory
+from vicinal.methods.method import Method, MethodConfig, Parts
 from vicinal.methods.plain import Plain
 
-__all__ = ["Method", "Plain"]
+METHODS: dict[str, type[MethodConfig]] = {
+    "plain": Plain,
+    "hdml": HDML,
+    "loop": LoOp,
+    "expansion": EmbeddingExpansion,
+    "ala": ALA,
+    "htl": HTL,
+    "her": HER,
+    "hdml_ala": HDMLALA,
+    "htl_hdml": HTLHDML,
+    "cross_batch_memory": CrossBatchMemory,
+}
+
+
+def combination(method: MethodConfig, loss: str) -> str | None:
+    """Return why ``method`` does not train the loss of this name with its default arguments; None if it does.
+
+    >>> combination(Plain(), "proxy_anchor") is None
+    True
+    >>> combination(CrossBatchMemory(), "clustering")[:40]
+    'cross-batch memory needs a loss that com'
+    """
+    if loss not in LOSSES:
+        raise ConfigError(unknown("loss", loss, LOSSES))
+    kind: Any = LOSSES[loss]
+    given = {"classes": 4, "dim": 4, "blocks": kind.layout is not None and kind.layout == method.sampler_for(kind)}
+    arguments = {name: value for name, value in given.items() if name in inspect.signature(kind).parameters}
+    try:
+        method.check(kind(**arguments), None)
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
+__all__ = [
+    "ALA",
+    "HDML",
+    "HDMLALA",
+    "HER",
+    "HTL",
+    "HTLHDML",
+    "METHODS",
+    "CrossBatchMemory",
+    "EmbeddingExpansion",
+    "LoOp",
+    "Method",
+    "MethodConfig",
+    "Parts",
+    "Plain",
+    "combination",
+]

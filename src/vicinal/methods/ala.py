@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Float, Integer
@@ -11,16 +11,18 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from vicinal.assessment.analysis import WeightAnalysis
-from vicinal.assessment.assessing import Assessing
+from vicinal.assessment.assessing import ALAConfig
 from vicinal.assessment.assessor import Assessor
 from vicinal.assessment.metric import Metric
 from vicinal.assessment.scoring import Scored, Scoring, add_up
 from vicinal.assessment.showcase import Showcase
 from vicinal.assessment.teaching import Teaching
 from vicinal.data.records import Batch
+from vicinal.errors import ConfigError
 from vicinal.exhibits import Exhibit
 from vicinal.losses.loss import Loss
-from vicinal.methods.optimisation import Optimisation, fuse
+from vicinal.methods.method import Parts, check_batches
+from vicinal.methods.optimizer import OptimizerConfig, fuse
 from vicinal.methods.plain import SHARED_READINGS, describe_batch
 from vicinal.methods.recording import Recorder, Work, differentiate, learnt
 from vicinal.models.embedder import Embedder
@@ -51,6 +53,33 @@ READINGS = {
 }
 
 
+@dataclass(frozen=True)
+class ALA(ALAConfig):
+    __doc__ = ALAConfig.__doc__
+
+    default_loss: ClassVar[str] = "triplet"
+
+    def sampler_for(self, loss: type[nn.Module]) -> str:
+        return "episodes"
+
+    def check(self, loss: nn.Module, sampler: object) -> None:
+        check_batches("ALA", loss, sampler, ("episodes",))
+        if sampler is not None and not hasattr(sampler, "training_rows"):
+            raise ConfigError(
+                f"ALA needs episodes of a training and a validation subset, but {type(sampler).__name__} has no "
+                f"`training_rows`. Set sampler=episodes."
+            )
+        self.scoring(loss)
+
+    def build(self, parts: Parts) -> "ALATraining":
+        self.check(parts.loss, parts.sampler)
+        scoring = self.scoring(parts.loss)
+        assessor = self.build_assessor(scoring.seen * (parts.embedder.dim or parts.embedder.width), parts.seed)
+        return ALATraining.from_config(
+            parts.embedder, scoring, assessor, parts.sampler, parts.optimizer, self, steps=parts.steps
+        )
+
+
 class Seen(NamedTuple):
     """The training subset of the last step as constants, for what learns beside the metric (HDML's generator)."""
 
@@ -60,7 +89,7 @@ class Seen(NamedTuple):
 
 
 @dataclass
-class ALA:
+class ALATraining:
     """A bilevel step: an assessor is taught what to weigh by the validation loss of a step that is tried and discarded.
 
         θ' = θ - α ∇ Σ_T A(T; φ) L(T; θ)              tried on the training subset       Zheng et al. 2020, Eq. (10)
@@ -80,7 +109,7 @@ class ALA:
         assessor: A, or a control.
         sampler: episodes.
         optimizer: of the embedder and the loss.
-        settings: see ``Assessing``.
+        settings: see ``ALA``.
         schedule: of ``optimizer``.
     """
 
@@ -89,7 +118,7 @@ class ALA:
     assessor: Assessor
     sampler: EpisodeSampler
     optimizer: Optimizer
-    settings: Assessing = field(default_factory=Assessing)
+    settings: ALAConfig = field(default_factory=ALAConfig)
     schedule: LRScheduler | None = None
 
     def __post_init__(self) -> None:
@@ -109,20 +138,19 @@ class ALA:
         self.seen: Seen  # from the first step on
 
     @classmethod
-    def optimised(
+    def from_config(
         cls,
         embedder: Embedder,
         scoring: Scoring,
         assessor: Assessor,
         sampler: EpisodeSampler,
-        optimisation: Optimisation,
-        settings: Assessing,
+        config: OptimizerConfig,
+        settings: ALAConfig,
         *,
-        epochs: int,
-    ) -> "ALA":
-        """With the optimiser and schedule that ``optimisation`` makes for ``epochs``."""
-        steps = epochs * len(sampler)
-        optimizer, schedule = optimisation.build(embedder, steps=steps, others=scoring.loss.parameters())
+        steps: int,
+    ) -> "ALATraining":
+        """Build the optimizer and its schedule for ``steps`` updates."""
+        optimizer, schedule = config.build(embedder, steps=steps, others=scoring.loss.parameters())
         return cls(embedder, scoring, assessor, sampler, optimizer, settings, schedule)
 
     @property

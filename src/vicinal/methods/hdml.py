@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -15,16 +15,16 @@ from vicinal.data.records import Batch
 from vicinal.exhibits import Exhibit
 from vicinal.losses.loss import Comparisons, Loss
 from vicinal.losses.reduction import reduce
-from vicinal.losses.triplet import TripletLoss
-from vicinal.methods.optimisation import Optimisation, fuse
-from vicinal.methods.plain import SHARED_READINGS, Sampler, collapsed_loss, describe_batch
+from vicinal.methods.method import Parts, Sampler, check_batches
+from vicinal.methods.optimizer import OptimizerConfig, fuse
+from vicinal.methods.plain import SHARED_READINGS, Plain, collapsed_loss, describe_batch
 from vicinal.methods.recording import Recorder, Work, differentiate, learnt
 from vicinal.methods.windows import WindowedMean
 from vicinal.models.embedder import Embedder
 from vicinal.parallel import average_gradients, gather
 from vicinal.synthesis.augmentor import interpolation_factor
 from vicinal.synthesis.generator import FeatureClassifier, Generator, reconstruction_cost
-from vicinal.synthesis.hardness import Hardness
+from vicinal.synthesis.hardness import HDMLConfig
 from vicinal.synthesis.picture import tuple_scatter
 from vicinal.synthesis.roles import checked
 from vicinal.synthesis.synthesis import Synthesis
@@ -62,8 +62,35 @@ READINGS = {
 }
 
 
+@dataclass(frozen=True)
+class HDML(HDMLConfig):
+    __doc__ = HDMLConfig.__doc__
+
+    default_loss: ClassVar[str] = "multi_similarity"
+
+    def sampler_for(self, loss: type[nn.Module]) -> str:
+        return Plain().sampler_for(loss)
+
+    def check(self, loss: nn.Module, sampler: object) -> None:
+        check_batches("HDML", loss, sampler)
+        checked(loss)
+        self.preset()
+
+    def build(self, parts: Parts) -> "HDMLTraining":
+        self.check(parts.loss, parts.sampler)
+        return HDMLTraining.from_config(
+            parts.embedder,
+            checked(parts.loss),
+            parts.sampler,
+            parts.optimizer,
+            self,
+            labels=parts.train.labels,
+            steps=parts.steps,
+        )
+
+
 @dataclass
-class HDML:
+class HDMLTraining:
     """One forward pass, three disjoint updates: metric (f, g and what the loss learns), generator, its classifier.
 
         J_metric = w J_m + (1 - w) J_syn,   w = exp(-β / J_gen)             Zheng et al. 2019, Eq. (11)
@@ -86,8 +113,9 @@ class HDML:
         auxiliary: of generator and classifier.
         generator: i; None where ``settings.generate`` is False.
         classifier: the softmax layer on features.
-        settings: see ``Hardness``.
+        settings: see ``HDML``.
         schedule: of ``optimizer``.
+        steps: total number of updates, for a note where they are too few; None where unknown.
     """
 
     embedder: Embedder
@@ -97,17 +125,18 @@ class HDML:
     auxiliary: Optimizer
     generator: Generator | None
     classifier: FeatureClassifier
-    settings: Hardness
+    settings: HDMLConfig
     schedule: LRScheduler | None = None
+    steps: int | None = None
     _seen: tuple[Tensor, Tensor] | None = field(default=None, init=False, repr=False)
     _recorder: Recorder = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         checked(self.loss)
-        self.reading = self.settings.reading(triplets=isinstance(self.loss, TripletLoss) and self.loss.blocks)
-        self.synthesis = Synthesis(
-            self.loss, self.generator, self.classifier, self.settings, self.reading.label_average
+        self.preset = self.settings.preset(
+            triplets=self.loss.layout == "triplets" and bool(getattr(self.loss, "blocks", False))
         )
+        self.synthesis = Synthesis(self.loss, self.generator, self.classifier, self.settings, self.preset.label_average)
         self.average_loss = WindowedMean(self.settings.window, initial=UNKNOWN_LOSS)
         self.generator_loss = WindowedMean(self.settings.window, initial=UNKNOWN_LOSS)
         self._decaying = [
@@ -120,33 +149,38 @@ class HDML:
         self._recorder = Recorder(self.embedder, parameters, pure=self.loss.replayable)
 
     @classmethod
-    def optimised(
+    def from_config(
         cls,
         embedder: Embedder,
         loss: Loss,
         sampler: Sampler,
-        optimisation: Optimisation,
-        settings: Hardness,
+        config: OptimizerConfig,
+        settings: HDMLConfig,
         *,
         labels: np.ndarray,
-        epochs: int,
-    ) -> "HDML":
-        """With a generator, a classifier for ``labels`` and all optimisers; otherwise as ``Plain.optimised``."""
+        steps: int,
+    ) -> "HDMLTraining":
+        """Build the generator, a classifier of ``labels`` and all optimizers; see ``PlainTraining.from_config``."""
         checked(loss)
-        steps = epochs * len(sampler)
-        optimizer, schedule = optimisation.build(embedder, steps=steps, others=loss.parameters())
-        norm = settings.reading().generator_norm
+        optimizer, schedule = config.build(embedder, steps=steps, others=loss.parameters())
+        norm = settings.preset().generator_norm
         dim = embedder.dim or embedder.width
         generator = Generator(dim, embedder.width, hidden=settings.hidden, norm=norm) if settings.generate else None
         classifier = FeatureClassifier(embedder.width, torch.as_tensor(labels))
         groups = [{"params": list(classifier.parameters()), "lr": settings.classifier_rate}]
         if generator is not None:
             groups.append({"params": list(generator.parameters()), "lr": settings.generator_rate})
-        return cls(embedder, loss, sampler, optimizer, Adam(groups), generator, classifier, settings, schedule)
+        return cls(embedder, loss, sampler, optimizer, Adam(groups), generator, classifier, settings, schedule, steps)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return () if self.sampler.note is None else (self.sampler.note,)
+        inert = None
+        if self.steps is not None and self.steps <= self.settings.window:
+            inert = (
+                f"HDML moves no negative before its first window of {self.settings.window} steps is complete, and "
+                f"there are {self.steps} steps in all. Set method.window={max(1, self.steps // 8)}, or train longer."
+            )
+        return tuple(note for note in (self.sampler.note, inert) if note)
 
     @property
     def readings(self) -> Mapping[str, str]:
@@ -170,7 +204,7 @@ class HDML:
         done = self._recorder(self._work, batch)
         scalars = dict(done.scalars)
         real, real_share = scalars["real_loss"], scalars["hardness/w"]
-        self.average_loss.add(real_share * real if self.reading.averaged == "weighted" else real)
+        self.average_loss.add(real_share * real if self.preset.averaged == "weighted" else real)
         if "generator/J_recon" in scalars:
             self.generator_loss.add(scalars["generator/J_recon"] + scalars["generator/J_soft"])
         average_gradients(self._recorder.parameters)
@@ -205,11 +239,11 @@ class HDML:
         own, known = self.classifier.own_loss(features, labels)
         differentiate(own, list(self.classifier.parameters()))
         if found.regenerated is not None and found.label_cost is not None and found.labels_kept is not None:
-            reading = self.reading
-            recon = reading.reconstruction_factor * reconstruction_cost(
-                features, found.regenerated, reading.reconstruction
+            preset = self.preset
+            recon = preset.reconstruction_factor * reconstruction_cost(
+                features, found.regenerated, preset.reconstruction
             )
-            label = reading.label_factor * found.label_cost
+            label = preset.label_factor * found.label_cost
             if self.generator is not None:
                 differentiate(recon + label, list(self.generator.parameters()), keep=True)
             scalars |= {"generator/J_recon": recon, "generator/J_soft": label}
@@ -248,7 +282,7 @@ class HDML:
         """λ of Eq. (7)."""
         average = self.average_loss
         return interpolation_factor(
-            self.reading.alpha, average.relative() if self.settings.scale == "relative" else average.last
+            self.preset.alpha, average.relative() if self.settings.scale == "relative" else average.last
         )
 
     def _real_share(self) -> Float[Tensor, ""]:
@@ -257,7 +291,7 @@ class HDML:
             return torch.full_like(self.generator_loss.last, self.settings.real_share)
         mean = self.generator_loss
         return interpolation_factor(
-            self.reading.beta, mean.relative() if self.settings.scale == "relative" else mean.last
+            self.preset.beta, mean.relative() if self.settings.scale == "relative" else mean.last
         )
 
     def _score(self, comparisons: Comparisons) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
@@ -272,9 +306,9 @@ class HDML:
 
     def _decay(self) -> Float[Tensor, ""] | float:
         """wd/2 Σ|θ|² inside J_m, as the authors have it: it is weighed with w, and part of their J_avg."""
-        if not self.reading.weight_decay:
+        if not self.preset.weight_decay:
             return 0.0
-        return self.reading.weight_decay / 2 * torch.stack([p.square().sum() for p in self._decaying]).sum()
+        return self.preset.weight_decay / 2 * torch.stack([p.square().sum() for p in self._decaying]).sum()
 
     def _parts(self) -> dict[str, Any]:
         parts = {

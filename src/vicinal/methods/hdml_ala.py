@@ -1,33 +1,35 @@
 """HDML + ALA: an assessor over real and synthetic tuples (Zheng et al., CVPR 2019 and CVPR 2020)."""
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from jaxtyping import Float, Integer
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from vicinal.assessment.assessing import Assessing
+from vicinal.assessment.assessing import ALAConfig
 from vicinal.assessment.assessor import Assessor
 from vicinal.assessment.scoring import Head, Over, Scored, Scoring, TripletScoring, hardness
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
 from vicinal.exhibits import Exhibit
 from vicinal.losses.triplet import TripletLoss
-from vicinal.methods.ala import ALA
-from vicinal.methods.hdml import HDML
+from vicinal.methods.ala import ALA, ALATraining
+from vicinal.methods.hdml import HDML, HDMLTraining
 from vicinal.methods.hdml import READINGS as HDML_READINGS
-from vicinal.methods.optimisation import Optimisation
+from vicinal.methods.method import Parts
+from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.methods.windows import WindowedMean
 from vicinal.models.embedder import Embedder
 from vicinal.parallel import average_gradients
 from vicinal.sampling.episodes import EpisodeSampler, episode_triplets
 from vicinal.synthesis.augmentor import interpolation_factor
 from vicinal.synthesis.generator import LabelTerm, reconstruction_cost
-from vicinal.synthesis.hardness import Hardness
+from vicinal.synthesis.hardness import HDMLConfig
 from vicinal.synthesis.synthesis import Synthesis
 from vicinal.tuples import Triplets
 
@@ -87,8 +89,60 @@ class RegeneratedScoring(Scoring):
         )
 
 
-@dataclass
+@dataclass(frozen=True)
 class HDMLALA:
+    """HDML + ALA (Zheng et al. 2019 and 2020): an assessor weighs real and synthetic triplets alike.
+
+    Attributes:
+        hdml: settings of HDML; synthetic triplets are regenerated, so ``members`` and ``generate`` stay as they are.
+        ala: settings of ALA. ``assessor="constant"`` with weight 1 is HDML on ALA's training subset.
+    """
+
+    hdml: HDML = HDML()
+    ala: ALA = ALA()
+
+    default_loss: ClassVar[str] = "triplet"
+
+    def sampler_for(self, loss: type[nn.Module]) -> str:
+        return "episodes"
+
+    def check(self, loss: nn.Module, sampler: object) -> None:
+        self.ala.check(loss, sampler)
+        if getattr(loss, "layout", None) != "triplets" or self.ala.units != "triplets":
+            raise ConfigError(
+                f"HDML + ALA synthesizes one negative for each triplet, got {type(loss).__name__} and "
+                f"units={self.ala.units}. Set loss=triplet and method.ala.units=triplets."
+            )
+        _check_regenerated(self.hdml)
+
+    def build(self, parts: Parts) -> "HDMLALATraining":
+        self.check(parts.loss, parts.sampler)
+        loss = copy.copy(parts.loss)
+        loss.blocks = True  # type: ignore[assignment]  # the form in which HDML synthesizes triplets
+        assessor = self.ala.build_assessor(3 * (parts.embedder.dim or parts.embedder.width), parts.seed)
+        return HDMLALATraining.from_config(
+            parts.embedder,
+            loss,  # type: ignore[arg-type]
+            assessor,
+            parts.sampler,
+            parts.optimizer,
+            self.ala,
+            self.hdml,
+            labels=parts.train.labels,
+            steps=parts.steps,
+        )
+
+
+def _check_regenerated(settings: HDMLConfig) -> None:
+    if settings.members == "real" or not settings.generate:
+        raise ConfigError(
+            f"HDML + ALA scores regenerated triplets, got members={settings.members} and generate="
+            f"{settings.generate}. Set members=regenerated and generate=true."
+        )
+
+
+@dataclass
+class HDMLALATraining:
     """ALA's episode and bilevel step over both kinds of tuples; HDML's generator and classifier learn beside it.
 
     The papers say that the two combine and do not say how. Here the assessor sees the real tuples of an episode, then
@@ -96,37 +150,34 @@ class HDMLALA:
     stands still in the virtual step and is passed through; the validation subset consists of real tuples alone.
     """
 
-    ala: ALA
+    ala: ALATraining
     scoring: RegeneratedScoring
-    hdml: HDML
+    hdml: HDMLTraining
 
     @classmethod
-    def optimised(
+    def from_config(
         cls,
         embedder: Embedder,
         loss: TripletLoss,
         assessor: Assessor,
         sampler: EpisodeSampler,
-        optimisation: Optimisation,
-        assessing: Assessing,
-        settings: Hardness,
+        config: OptimizerConfig,
+        assessing: ALAConfig,
+        settings: HDMLConfig,
         *,
         labels: np.ndarray,
-        epochs: int,
-    ) -> "HDMLALA":
+        steps: int,
+    ) -> "HDMLALATraining":
         """With all optimisers; ``loss`` has ``blocks``, the form in which HDML synthesises triplets."""
-        if settings.members == "real":
+        _check_regenerated(settings)
+        if not loss.blocks:
             raise ConfigError(
-                'HDML + ALA scores regenerated triplets, but members="real" came. Use members="regenerated".'
+                "HDML + ALA synthesizes one negative for each triplet, got a loss with blocks=False. "
+                "Use TripletLoss(blocks=True)."
             )
-        if not loss.blocks or not settings.generate:
-            raise ConfigError(
-                "HDML + ALA synthesises one negative for each triplet and regenerates it, but a loss without `blocks` "
-                "or settings without `generate` came. Use TripletLoss(blocks=True) and generate=True."
-            )
-        hdml = HDML.optimised(embedder, loss, sampler, optimisation, settings, labels=labels, epochs=epochs)
+        hdml = HDMLTraining.from_config(embedder, loss, sampler, config, settings, labels=labels, steps=steps)
         scoring = RegeneratedScoring(hdml.synthesis, loss, over=assessing.over)
-        ala = ALA(embedder, scoring, assessor, sampler, hdml.optimizer, assessing, hdml.schedule)
+        ala = ALATraining(embedder, scoring, assessor, sampler, hdml.optimizer, assessing, hdml.schedule)
         return cls(ala, scoring, hdml)
 
     @property
@@ -151,8 +202,8 @@ class HDMLALA:
 
     def step(self, batch: Batch) -> dict[str, Tensor]:
         """One bilevel step of the metric, one step of generator and classifier from the same pass."""
-        factor = self._exponential(self.hdml.reading.alpha, self.hdml.average_loss)
-        share = self._exponential(self.hdml.reading.beta, self.hdml.generator_loss)
+        factor = self._exponential(self.hdml.preset.alpha, self.hdml.average_loss)
+        share = self._exponential(self.hdml.preset.beta, self.hdml.generator_loss)
         if self.hdml.settings.real_share is not None:
             share = torch.full_like(share, self.hdml.settings.real_share)
         self.scoring.pull.copy_(1 - factor)  # in place: a recorded step reads them there
@@ -185,9 +236,9 @@ class HDMLALA:
         found = _Tuples(hdml.synthesis, seen.embeddings, seen.labels, self.scoring.pull, hdml.embedder.embed)
         three = 3 * found.count
         real_features = seen.features[found.rows]
-        recon = reconstruction_cost(real_features, found.features[:three], hdml.reading.reconstruction)
-        recon = hdml.reading.reconstruction_factor * recon
-        label = hdml.reading.label_factor * self._label_cost(found)
+        recon = reconstruction_cost(real_features, found.features[:three], hdml.preset.reconstruction)
+        recon = hdml.preset.reconstruction_factor * recon
+        label = hdml.preset.label_factor * self._label_cost(found)
         hdml.generator_loss.add(recon + label)
         hdml.average_loss.add(self.scoring.inner(seen.embeddings, seen.labels, hdml.embedder.embed).losses.mean())
         _learn(hdml.auxiliary, own + recon + label)
@@ -198,7 +249,7 @@ class HDMLALA:
         rows = torch.cat(found.triplets)
         labels = torch.cat([found.labels, found.labels[2 * found.count :]])[rows]
         term: LabelTerm = self.hdml.classifier.label_term(found.features[rows], labels)
-        return term.cost if self.hdml.reading.label_average == "sum" else term.mean()
+        return term.cost if self.hdml.preset.label_average == "sum" else term.mean()
 
     def _parts(self) -> dict[str, Any]:
         hdml = self.hdml

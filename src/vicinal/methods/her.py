@@ -3,11 +3,12 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Integer
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -20,9 +21,10 @@ from vicinal.losses.hard_exemplar import HardExemplarLoss, orientation_errors
 from vicinal.losses.normalized_softmax import NormalizedSoftmaxLoss
 from vicinal.losses.reduction import reduce
 from vicinal.methods.exemplars import HardestPairs
-from vicinal.methods.optimisation import Optimisation, fuse
+from vicinal.methods.method import Parts, Sampler, check_batches
+from vicinal.methods.optimizer import OptimizerConfig, fuse
 from vicinal.methods.paired_views import Turning, fitting, turns
-from vicinal.methods.plain import SHARED_READINGS, Sampler, collapsed_loss, describe_batch
+from vicinal.methods.plain import SHARED_READINGS, collapsed_loss, describe_batch
 from vicinal.methods.recording import Recorder, Work, differentiate, learnt
 from vicinal.models.embedder import Embedder
 from vicinal.models.orientation import OrientationHead
@@ -48,19 +50,25 @@ READINGS = {
 
 
 @dataclass(frozen=True)
-class Orientation:
-    """Settings of the turned views and of their regression.
+class HER:
+    """HER (Cai et al. 2019): match queries with gallery images; hard exemplars weigh more, matches are oriented.
 
     Attributes:
         lambda1: λ1, of the weighted triplets, or of the classifier in their place.
         lambda2: λ2, of the orientation; the authors recommend half of λ1.
         turning: how gallery images are turned at random in training, on top of how they are: by ``"any"`` angle, by
-            ``"quarters"`` of a full turn as in the authors' code, or not at all.
+            ``"quarters"`` of a full turn as in the authors' code, or not at all (``"none"``).
+        regression: whether a head learns how far each match is turned.
+        classifier: whether a normalized softmax over the classes takes the place of the triplets.
     """
 
     lambda1: float = 1.0
     lambda2: float = 0.5
     turning: Turning = "any"
+    regression: bool = True
+    classifier: bool = False
+
+    default_loss: ClassVar[str] = "hard_exemplar"
 
     def __post_init__(self) -> None:
         if self.turning not in get_args(Turning):
@@ -68,9 +76,40 @@ class Orientation:
         if self.lambda1 < 0 or self.lambda2 < 0:
             raise ConfigError(f"λ1 and λ2 are at least 0, but {self.lambda1} and {self.lambda2} came.")
 
+    def sampler_for(self, loss: type[nn.Module]) -> str:
+        return "cross_view"
+
+    def check(self, loss: nn.Module, sampler: object) -> None:
+        check_batches("HER", loss, sampler, ("cross_view",))
+        _oriented(loss)
+
+    def build(self, parts: Parts) -> "HERTraining":
+        self.check(parts.loss, parts.sampler)
+        dim, known = parts.embedder.dim or parts.embedder.width, tuple(np.unique(parts.train.labels).tolist())
+        return HERTraining.from_config(
+            parts.embedder,
+            _oriented(parts.loss),
+            parts.sampler,
+            parts.optimizer,
+            self,
+            head=OrientationHead(dim) if self.regression else None,
+            classifier=NormalizedSoftmaxLoss(len(known), dim, known=known, seed=parts.seed)
+            if self.classifier
+            else None,
+            steps=parts.steps,
+            seed=parts.seed,
+        )
+
+
+def _oriented(loss: nn.Module) -> HardExemplarLoss:
+    """Return ``loss`` if it scores pairs together with their orientation."""
+    if not isinstance(loss, HardExemplarLoss):
+        raise ConfigError(f"HER trains HardExemplarLoss, got {type(loss).__name__}. Set loss=hard_exemplar.")
+    return loss
+
 
 @dataclass
-class HER:
+class HERTraining:
     """Queries against gallery images, hard exemplars weighing more, while a head tells how far each match is turned.
 
         L = λ1 · w_hard · log(1 + exp(d_p - d_n)) + λ2 · w_hard · |(sin^, cos^) - (sin, cos)|²           Cai et al. 2019
@@ -103,7 +142,7 @@ class HER:
     optimizer: Optimizer
     seed: int
     head: OrientationHead | None = None
-    orientation: Orientation = Orientation()
+    orientation: HER = HER()
     classifier: NormalizedSoftmaxLoss | None = None
     schedule: LRScheduler | None = None
     epoch: int = field(default=0, init=False)
@@ -115,22 +154,22 @@ class HER:
         self._recorder = Recorder(self.embedder, learnt(self.optimizer), pure=pure)
 
     @classmethod
-    def optimised(
+    def from_config(
         cls,
         embedder: Embedder,
         loss: HardExemplarLoss,
         sampler: Sampler,
-        optimisation: Optimisation,
-        orientation: Orientation,
+        config: OptimizerConfig,
+        orientation: HER,
         *,
         head: OrientationHead | None,
         classifier: NormalizedSoftmaxLoss | None = None,
-        epochs: int,
+        steps: int,
         seed: int,
-    ) -> "HER":
-        """With optimiser and schedule for ``epochs``; head and classifier learn at ``loss_factor`` times the rate."""
+    ) -> "HERTraining":
+        """Build the optimizer for ``steps`` updates; head and classifier learn at ``loss_factor`` times the rate."""
         others = [p for part in (head, classifier) if part is not None for p in part.parameters()]
-        optimizer, schedule = optimisation.build(embedder, steps=epochs * len(sampler), others=others)
+        optimizer, schedule = config.build(embedder, steps=steps, others=others)
         return cls(embedder, loss, sampler, optimizer, seed, head, orientation, classifier, schedule)
 
     @property

@@ -1,7 +1,6 @@
-"""What HTL (Ge et al., ECCV 2018) needs of a class tree besides the tree: settings, margins by label, a picture."""
+"""What HTL (Ge et al., ECCV 2018) needs of a class tree besides the tree: margins by label, a picture."""
 
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -9,33 +8,10 @@ from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 
 from vicinal.data.records import Records
-from vicinal.errors import ConfigError, unknown
 from vicinal.exhibits import Dendrogram, Leaf, Merge
-from vicinal.sampling.class_tree import ClassTree, Linkage
+from vicinal.sampling.class_tree import ClassTree
 
-Margins = Literal["dynamic", "fixed"]
 MOST_SHOWN = 80  # classes in the report: some four screens
-
-
-@dataclass(frozen=True)
-class Hierarchy:
-    """Settings of the tree.
-
-    Attributes:
-        beta: β of the dynamic margin, by which classes should part more than they do.
-        levels: L; the survey at hand does not give it, 16 is a third party's.
-        linkage: see ``ClassTree``.
-        margins: ``"dynamic"``, or ``"fixed"`` at the loss's own margin in every epoch.
-    """
-
-    beta: float = 0.1
-    levels: int = 16
-    linkage: Linkage = "single"
-    margins: Margins = "dynamic"
-
-    def __post_init__(self) -> None:
-        if self.margins not in get_args(Margins):
-            raise ConfigError(unknown("margins", str(self.margins), get_args(Margins)))
 
 
 @dataclass(frozen=True)

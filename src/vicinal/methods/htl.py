@@ -2,28 +2,30 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Integer
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from vicinal.data.records import Batch, Records
 from vicinal.data.resident import Resident
 from vicinal.data.transforms import Transform
+from vicinal.errors import ConfigError, unknown
 from vicinal.evaluation.encoder import Embedded, Encoder
 from vicinal.exhibits import Exhibit
 from vicinal.losses.activity import active_among
 from vicinal.losses.hierarchical_triplet import HierarchicalTripletLoss
-from vicinal.methods.hierarchy import Hierarchy, MarginTable, describe_margins, tree_shown
-from vicinal.methods.optimisation import Optimisation, fuse
-from vicinal.methods.plain import SHARED_READINGS, Sampler, describe_batch
+from vicinal.methods.hierarchy import MarginTable, describe_margins, tree_shown
+from vicinal.methods.method import Parts, Sampler, check_batches
+from vicinal.methods.optimizer import OptimizerConfig, fuse
+from vicinal.methods.plain import SHARED_READINGS, describe_batch
 from vicinal.models.embedder import Embedder
 from vicinal.parallel import average_gradients, gather
 from vicinal.sampling.anchor_neighbours import AnchorNeighbourSampler
-from vicinal.sampling.class_tree import ClassTree
+from vicinal.sampling.class_tree import ClassTree, Linkage
 from vicinal.tuples import one_batch, other_class
 
 READINGS = {
@@ -40,6 +42,61 @@ READINGS = {
         "while it is below, most classes have a neighbour that the network cannot tell from them."
     ),
 }
+
+
+@dataclass(frozen=True)
+class HTL:
+    """HTL (Ge et al. 2018): a tree of all classes chooses neighboring classes and sets a margin for each two.
+
+    Attributes:
+        beta: β of the dynamic margin, by which classes should part more than they do.
+        levels: L, the number of levels of the tree.
+        linkage: what merging nodes of several classes means; see ``ClassTree``.
+        margins: ``"dynamic"`` margins of the tree, or ``"fixed"`` at the loss's own, which works with any loss.
+        sampling: whether batches consist of neighboring classes; False takes random classes.
+    """
+
+    beta: float = 0.1
+    levels: int = 16
+    linkage: Linkage = "single"
+    margins: Literal["dynamic", "fixed"] = "dynamic"
+    sampling: bool = True
+
+    default_loss: ClassVar[str] = "hierarchical_triplet"
+
+    def __post_init__(self) -> None:
+        if self.margins not in ("dynamic", "fixed"):
+            raise ConfigError(unknown("margins", str(self.margins), ("dynamic", "fixed")))
+
+    def sampler_for(self, loss: type[nn.Module]) -> str:
+        return "anchor_neighbors" if self.sampling else "classes"
+
+    def check(self, loss: nn.Module, sampler: object) -> None:
+        if self.sampling:
+            check_batches("HTL with method.sampling=true", loss, sampler, ("anchor_neighbors",))
+        else:
+            check_batches("HTL with method.sampling=false", loss, sampler)
+        if self.margins == "dynamic" and not hasattr(loss, "with_margins"):
+            raise ConfigError(
+                f"HTL sets a margin for each two classes, but {type(loss).__name__} takes none. Set "
+                f"loss=hierarchical_triplet, or method.margins=fixed for HTL's batches alone."
+            )
+
+    def embeddings(self, parts: Parts) -> "TrainingEmbeddings":
+        """Return what embeds the training records once per epoch."""
+        return TrainingEmbeddings(parts.train, parts.preprocessing, parts.batch_size, skip_corrupt=parts.skip_corrupt)
+
+    def build(self, parts: Parts) -> "HTLTraining":
+        self.check(parts.loss, parts.sampler)
+        return HTLTraining.from_config(
+            parts.embedder,
+            parts.loss,
+            parts.sampler,
+            self.embeddings(parts),
+            parts.optimizer,
+            self,
+            steps=parts.steps,
+        )
 
 
 @dataclass(frozen=True)
@@ -76,7 +133,7 @@ class TrainingEmbeddings:
 
 
 @dataclass
-class HTL:
+class HTLTraining:
     """A tree of all classes, rebuilt from the network every epoch, chooses the batches and sets the margins.
 
         α_z = β + d_H(y_a, y_n) - S_{y_a}                                              Ge et al. 2018, Algorithm 1
@@ -86,7 +143,7 @@ class HTL:
 
     Attributes:
         embedder: f and g.
-        loss: all triplets, squared distances.
+        loss: all triplets, squared distances; with fixed margins any loss.
         sampler: neighbourhoods in the tree, or batches that need no tree.
         embed: the training records through the network, asked once per epoch.
         optimizer: of the embedder.
@@ -97,11 +154,11 @@ class HTL:
     """
 
     embedder: Embedder
-    loss: HierarchicalTripletLoss
+    loss: nn.Module
     sampler: AnchorNeighbourSampler | Sampler
     embed: TrainingEmbeddings
     optimizer: Optimizer
-    hierarchy: Hierarchy = Hierarchy()
+    hierarchy: HTL = HTL()
     schedule: LRScheduler | None = None
     tree: ClassTree | None = field(default=None, init=False)
     epoch: int = field(default=0, init=False)
@@ -109,19 +166,19 @@ class HTL:
     _table: "MarginTable | None" = field(default=None, init=False, repr=False)
 
     @classmethod
-    def optimised(
+    def from_config(
         cls,
         embedder: Embedder,
-        loss: HierarchicalTripletLoss,
+        loss: nn.Module,
         sampler: AnchorNeighbourSampler | Sampler,
         embed: TrainingEmbeddings,
-        optimisation: Optimisation,
-        hierarchy: Hierarchy,
+        config: OptimizerConfig,
+        hierarchy: HTL,
         *,
-        epochs: int,
-    ) -> "HTL":
-        """With the optimiser and schedule that ``optimisation`` makes for ``epochs``."""
-        optimizer, schedule = optimisation.build(embedder, steps=epochs * len(sampler), others=loss.parameters())
+        steps: int,
+    ) -> "HTLTraining":
+        """Build the optimizer and its schedule for ``steps`` updates."""
+        optimizer, schedule = config.build(embedder, steps=steps, others=loss.parameters())
         return cls(embedder, loss, sampler, embed, optimizer, hierarchy, schedule)
 
     @property
@@ -162,9 +219,11 @@ class HTL:
         embeddings, labels = gather(raw, batch.labels)
         margins = self._margins(labels)
         with one_batch(batch.largest_class):
-            loss = self.loss.with_margins(embeddings, labels, margins)
+            loss = self._score(embeddings, labels, margins)
             described = describe_batch(embeddings.detach(), labels, self.loss)
-            described["active"] = self._active(embeddings.detach(), labels, margins)
+            if isinstance(self.loss, HierarchicalTripletLoss):
+                apart = self.loss.compare(embeddings.detach()) - margins.masked_fill(~other_class(labels), 0)
+                described["active"] = active_among(apart, labels, 0.0)  # of triplets, each with its own margin
         self.optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
         average_gradients([p for group in self.optimizer.param_groups for p in group["params"]])
@@ -180,7 +239,7 @@ class HTL:
         """Half of the mean margin of its triplets, those of negative margin aside."""
         same = torch.ones(len(batch.labels), self.embedder.dim or self.embedder.width, device=batch.labels.device)
         with torch.no_grad():
-            return float(self.loss.with_margins(same, batch.labels, self._margins(batch.labels)))
+            return float(self._score(same, batch.labels, self._margins(batch.labels)))
 
     def exhibits(self) -> Sequence[Exhibit]:
         """The last tree, one record of each class."""
@@ -205,15 +264,17 @@ class HTL:
     def _plant(self, tree: ClassTree | None) -> None:
         self.tree, self._table = tree, None if tree is None else MarginTable.of(tree, self._device)
 
-    def _active(
+    def _score(
         self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"], margins: Float[Tensor, "n n"]
     ) -> Float[Tensor, ""]:
-        """The share of triplets that cost something, each with its own margin."""
-        nearer = self.loss.compare(embeddings) - margins.masked_fill(~other_class(labels), 0)
-        return active_among(nearer, labels, 0.0)
+        """The loss with these margins; losses that take none have margins that are fixed."""
+        if isinstance(self.loss, HierarchicalTripletLoss):
+            return self.loss.with_margins(embeddings, labels, margins)
+        return self.loss(embeddings, labels)  # type: ignore[no-any-return]
 
     def _margins(self, labels: Integer[Tensor, "n"]) -> Float[Tensor, "n n"]:
         """α_z of each anchor and negative of the batch."""
         if self._table is None or self.epoch == 0 or self.hierarchy.margins == "fixed":
-            return torch.full((len(labels), len(labels)), self.loss.margin, device=labels.device)
+            margin = getattr(self.loss, "margin", 0.0)
+            return torch.full((len(labels), len(labels)), margin, device=labels.device)
         return self.hierarchy.beta + self._table(labels)

@@ -6,27 +6,30 @@ epoch, and its margins are a table inside the loss; so a step, a checkpoint and 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from jaxtyping import Float, Integer
-from torch import Tensor
+from torch import Tensor, nn
 
 from vicinal.data.records import Batch
 from vicinal.data.resident import Resident
+from vicinal.errors import ConfigError
 from vicinal.exhibits import Exhibit
+from vicinal.losses.hierarchical_triplet import HierarchicalTripletLoss
 from vicinal.losses.loss import Comparisons, Loss, distances
 from vicinal.losses.reduction import Terms
 from vicinal.losses.triplet import TripletLoss
-from vicinal.methods.hdml import HDML
-from vicinal.methods.hierarchy import Hierarchy, tree_shown
-from vicinal.methods.htl import TrainingEmbeddings
-from vicinal.methods.optimisation import Optimisation
+from vicinal.methods.hdml import HDML, HDMLTraining
+from vicinal.methods.hierarchy import tree_shown
+from vicinal.methods.htl import HTL, TrainingEmbeddings
+from vicinal.methods.method import Parts, check_batches
+from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models.embedder import Embedder
 from vicinal.sampling.anchor_neighbours import AnchorNeighbourSampler
 from vicinal.sampling.class_tree import ClassTree
-from vicinal.synthesis.hardness import Hardness
+from vicinal.synthesis.hardness import HDMLConfig
 
 ROWS = 512  # classes whose margins are looked up at a time: levels that index take eight times their bytes
 
@@ -46,7 +49,7 @@ class TreeTripletLoss(Loss):
         margin: α without a table.
     """
 
-    def __init__(self, labels: np.ndarray, hierarchy: Hierarchy, margin: float = 0.2) -> None:
+    def __init__(self, labels: np.ndarray, hierarchy: HTL, margin: float = 0.2) -> None:
         super().__init__("mean")
         self.labels, self.hierarchy, self.margin = labels, hierarchy, margin
         self.squared, self.normalize = True, True
@@ -138,32 +141,81 @@ class TreeBatches:
         return () if shown is None else (shown,)
 
 
-@dataclass
+@dataclass(frozen=True)
 class HTLHDML:
+    """HTL + HDML (Ge et al. 2018, Zheng et al. 2019): harder negatives for batches of neighboring classes.
+
+    Attributes:
+        hdml: settings of HDML.
+        htl: settings of HTL; ``sampling`` stays on.
+    """
+
+    hdml: HDML = HDML()
+    htl: HTL = HTL()
+
+    default_loss: ClassVar[str] = "hierarchical_triplet"
+
+    def sampler_for(self, loss: type[nn.Module]) -> str:
+        return "anchor_neighbors"
+
+    def check(self, loss: nn.Module, sampler: object) -> None:
+        check_batches("HTL + HDML", loss, sampler, ("anchor_neighbors",))
+        _hierarchical(loss)
+        self.hdml.preset()
+        if not self.htl.sampling:
+            raise ConfigError("HTL + HDML samples in the tree, got htl.sampling=false. Set method.htl.sampling=true.")
+
+    def build(self, parts: Parts) -> "HTLHDMLTraining":
+        self.check(parts.loss, parts.sampler)
+        return HTLHDMLTraining.from_config(
+            parts.embedder,
+            parts.sampler,
+            self.htl.embeddings(parts),
+            parts.optimizer,
+            self.hdml,
+            self.htl,
+            margin=_hierarchical(parts.loss).margin,
+            labels=parts.train.labels,
+            steps=parts.steps,
+        )
+
+
+def _hierarchical(loss: nn.Module) -> HierarchicalTripletLoss:
+    """Return ``loss`` if it is the one whose margins the tree sets."""
+    if not isinstance(loss, HierarchicalTripletLoss) or not (loss.squared and loss.normalize):
+        raise ConfigError(
+            f"HTL + HDML trains HierarchicalTripletLoss with squared=True and normalize=True, got "
+            f"{type(loss).__name__}. Set loss=hierarchical_triplet with its defaults."
+        )
+    return loss
+
+
+@dataclass
+class HTLHDMLTraining:
     """HDML over ``TreeTripletLoss`` on ``TreeBatches``; besides HDML it is told how the training part is read."""
 
-    hdml: HDML
+    hdml: HDMLTraining
     tree_batches: TreeBatches
 
     @classmethod
-    def optimised(
+    def from_config(
         cls,
         embedder: Embedder,
         sampler: AnchorNeighbourSampler,
         embed: TrainingEmbeddings,
-        optimisation: Optimisation,
-        settings: Hardness,
-        hierarchy: Hierarchy,
+        config: OptimizerConfig,
+        settings: HDMLConfig,
+        hierarchy: HTL,
         *,
         margin: float,
         labels: np.ndarray,
-        epochs: int,
-    ) -> "HTLHDML":
-        """With the loss, all optimisers and schedules for ``epochs``."""
+        steps: int,
+    ) -> "HTLHDMLTraining":
+        """Build the loss, all optimizers and their schedules for ``steps`` updates."""
         loss = TreeTripletLoss(labels, hierarchy, margin)
         batches = TreeBatches(sampler, embed, embedder, loss)
         return cls(
-            HDML.optimised(embedder, loss, batches, optimisation, settings, labels=labels, epochs=epochs), batches
+            HDMLTraining.from_config(embedder, loss, batches, config, settings, labels=labels, steps=steps), batches
         )
 
     @property

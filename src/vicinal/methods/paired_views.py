@@ -52,8 +52,7 @@ def turns(
         return torch.zeros_like(apart), torch.deg2rad(apart)
     if batch.inputs.ndim != 4:
         raise ConfigError(
-            f"gallery images were to be turned, but inputs are {list(batch.inputs.shape)}. "
-            f"Set orientation.turning=none."
+            f"gallery images were to be turned, but inputs are {list(batch.inputs.shape)}. Set method.turning=none."
         )
     # Negative epochs, for the numbers of the others have gone into the augmentation of the same records.
     drawn = 360 * uniform(seed, -1 - epoch, batch.indices[1::2].numpy(), 1)[:, 0]

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -10,12 +10,15 @@ from torch.nn import functional
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from vicinal.assessment.scoring import EpisodeLoss, TripletScoring
 from vicinal.data.records import Batch
 from vicinal.exhibits import Exhibit
 from vicinal.geometry import pairwise_distances, unit_rows
 from vicinal.losses.activity import active_among
+from vicinal.losses.loss import Loss
 from vicinal.losses.separability import inseparable_among
-from vicinal.methods.optimisation import Optimisation, fuse
+from vicinal.methods.method import Parts, Sampler, check_batches
+from vicinal.methods.optimizer import OptimizerConfig, fuse
 from vicinal.methods.recording import Recorder, Work, differentiate, learnt
 from vicinal.models.embedder import Embedder
 from vicinal.parallel import average_gradients, gather
@@ -31,23 +34,32 @@ SHARED_READINGS = {
 }
 
 
-class Sampler(Protocol):
-    """Index lists for an epoch, a function of the seed and the epoch alone."""
+@dataclass(frozen=True)
+class Plain:
+    """Train on the loss alone: the baseline of every other method.
 
-    @property
-    def note(self) -> str | None:
-        """What a person should know before training, or None."""
-        ...
+    On episodes (ALA's batches) it scores the triplets that ALA would weigh, all with weight 1.
+    """
 
-    def epoch(self, number: int) -> Sequence[Sequence[int]]: ...
+    default_loss: ClassVar[str] = "multi_similarity"
 
-    def __len__(self) -> int:
-        """Batches in an epoch."""
-        ...
+    def sampler_for(self, loss: type[nn.Module]) -> str:
+        return getattr(loss, "layout", None) or "classes"
+
+    def check(self, loss: nn.Module, sampler: object) -> None:
+        check_batches("method=plain", loss, sampler)
+
+    def build(self, parts: Parts) -> "PlainTraining":
+        self.check(parts.loss, parts.sampler)
+        loss = parts.loss
+        rows = getattr(parts.sampler, "training_rows", None)
+        if rows is not None and isinstance(loss, Loss) and loss.takes_reference:
+            loss = EpisodeLoss(TripletScoring(loss), training_rows=rows)
+        return PlainTraining.from_config(parts.embedder, loss, parts.sampler, parts.optimizer, steps=parts.steps)
 
 
 @dataclass
-class Plain:
+class PlainTraining:
     """One loss, one optimiser. HDML, LoOp and ALA differ from this file, not from the loop.
 
     The loss sees z before normalisation: each loss states for itself whether it works on the sphere.
@@ -65,12 +77,11 @@ class Plain:
         self._recorder = Recorder(self.embedder, learnt(self.optimizer), pure=pure)
 
     @classmethod
-    def optimised(
-        cls, embedder: Embedder, loss: nn.Module, sampler: Sampler, optimisation: Optimisation, *, epochs: int
-    ) -> "Plain":
-        """With the optimiser and schedule that ``optimisation`` makes for ``epochs``; a loss's parameters learn too."""
-        steps = epochs * len(sampler)
-        optimizer, schedule = optimisation.build(embedder, steps=steps, others=loss.parameters())
+    def from_config(
+        cls, embedder: Embedder, loss: nn.Module, sampler: Sampler, config: OptimizerConfig, *, steps: int
+    ) -> "PlainTraining":
+        """Build the optimizer and its schedule for ``steps`` updates; the parameters of the loss are trained, too."""
+        optimizer, schedule = config.build(embedder, steps=steps, others=loss.parameters())
         return cls(embedder, loss, sampler, optimizer, schedule)
 
     @property

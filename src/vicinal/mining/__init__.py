@@ -4,6 +4,8 @@ A miner is a function of embeddings and labels (and, where it draws, of a genera
 in every process. It gives row numbers; ``loss.on_triplets(embeddings, miner(embeddings, labels))`` learns from them.
 """
 
+from collections.abc import Callable
+
 from vicinal.mining.distance_weighted import distance_weighted
 from vicinal.mining.easy_positive import easy_positive
 from vicinal.mining.hardest import hardest
@@ -11,8 +13,19 @@ from vicinal.mining.multi_similarity import MinedPairs, multi_similarity
 from vicinal.mining.neighbours import Search, approximate_neighbours, exact_neighbours
 from vicinal.mining.semi_hard import semi_hard
 from vicinal.mining.smart import SmartMiner
+from vicinal.tuples import Triplets
+
+# The miners that choose triplets in a batch, by the names that `loss.miner` takes. `multi_similarity` chooses pairs and
+# is part of its loss (`loss.epsilon`); `SmartMiner` chooses in the whole training set.
+MINERS: dict[str, Callable[..., Triplets]] = {
+    "distance_weighted": distance_weighted,
+    "easy_positive": easy_positive,
+    "hardest": hardest,
+    "semi_hard": semi_hard,
+}
 
 __all__ = [
+    "MINERS",
     "MinedPairs",
     "Search",
     "SmartMiner",

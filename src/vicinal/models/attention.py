@@ -1,4 +1,4 @@
-"""FCAM, feature context-based attention (Cai et al., ICCV 2019): which channels matter, then which places."""
+"""Attention over maps: FCAM inside residual blocks (Cai et al., ICCV 2019), and pooling by attention."""
 
 from typing import Literal, get_args
 
@@ -32,7 +32,7 @@ class FCAM(nn.Module):
     def __init__(self, channels: int, *, reduction: int = 16) -> None:
         super().__init__()
         if channels < 1 or reduction < 1:
-            raise ConfigError(f"FCAM narrows c channels to c/r, but c = {channels} and r = {reduction} came.")
+            raise ConfigError(f"FCAM needs channels and reduction of at least 1, got {channels} and {reduction}.")
         self.channels, self.reduction = channels, reduction
         hidden = max(1, channels // reduction)
         self.squeeze = nn.Conv2d(channels, hidden, 1, bias=False)
@@ -54,6 +54,30 @@ class FCAM(nn.Module):
         """Z_S: how much each place is let through, by what is around it."""
         masks = torch.cat([maps.mean(dim=1, keepdim=True), maps.amax(dim=1, keepdim=True)], dim=1)
         return torch.sigmoid(self.mix(torch.cat([context(masks).relu() for context in self.contexts], dim=1)))
+
+
+class AttentionPooling(nn.Module):
+    """A weighted mean over places, with weights that learn.
+
+        y = Σ_k a_k x_k,   a_k = softmax_k(wᵀ tanh(V x_k))                         Ilse et al. 2018, Eqs. (7) and (8)
+
+    w starts at 0, so pooling starts as the average.
+
+    Args:
+        channels: of the map.
+        hidden: rows of V.
+    """
+
+    def __init__(self, channels: int, hidden: int = 128) -> None:
+        super().__init__()
+        self.channels, self.hidden = channels, hidden
+        self.inner, self.score = nn.Linear(channels, hidden, bias=False), nn.Linear(hidden, 1, bias=False)
+        nn.init.zeros_(self.score.weight)
+
+    def forward(self, maps: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c"]:
+        places = maps.flatten(2).transpose(1, 2)
+        weights: Tensor = self.score(self.inner(places).tanh()).softmax(dim=1)
+        return (weights * places).sum(dim=1)
 
 
 def attend(network: nn.Module, attention: Attention) -> None:

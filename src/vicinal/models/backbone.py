@@ -3,8 +3,9 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
+import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -20,17 +21,24 @@ class Backbone(nn.Module, ABC):
 
     Attributes:
         width: channels of what ``forward`` returns.
-        preprocessing: what the public weights were trained to see.
+        prefix_tokens: tokens before those of the patches, where ``forward`` returns tokens ``[n t c]``; the first is
+            the class token.
+        preprocessing: the input that the public weights were trained on.
         classifiers: beginnings of names in the public files that belong to heads left out here.
-        public_file: the file to fetch where no package carries the weights.
+        optional: parts of names of tensors that no public file has.
+        publisher: who publishes the weights, where no package carries them.
+        public_file: name of the file that they publish.
         freeze_norm: whether batch norm keeps the running statistics and the affine parameters it has. Statistics of
             small batches of similar images are poor ones, and most published metric-learning code freezes them.
     """
 
     width: int
+    prefix_tokens: int = 0
     preprocessing: Preprocessing
-    classifiers: ClassVar[tuple[str, ...]] = ()
-    public_file: ClassVar[str] = ""
+    classifiers: tuple[str, ...] = ()
+    optional: ClassVar[tuple[str, ...]] = ()
+    publisher: ClassVar[str] = "torchvision"
+    public_file: str = ""
 
     def __init__(self, *, freeze_norm: bool) -> None:
         super().__init__()
@@ -39,17 +47,30 @@ class Backbone(nn.Module, ABC):
     @abstractmethod
     def forward(self, inputs: Tensor) -> Tensor: ...
 
+    @classmethod
+    def preprocessing_for(cls, **arguments: Any) -> Preprocessing:
+        """Return the preprocessing of the network with these arguments, without building it."""
+        return cls.preprocessing
+
     @property
     def trunk(self) -> nn.Module:
         """The module whose names are those of the public files."""
         return self
 
     def find_weights(self, name: str) -> Path | Mapping[str, Tensor]:
-        """The weights called ``name`` that are on this machine, or a refusal that says how to get them."""
-        raise ConfigError(
-            f"weights {name!r} of {type(self).__name__} come in no package. "
-            f"Fetch {self.public_file} and give the path of that file instead."
-        )
+        """Find the weights called ``name`` on this machine, or raise an error that says how to get them."""
+        cached = Path(torch.hub.get_dir()) / "checkpoints" / self.public_file
+        if not cached.is_file():
+            raise ConfigError(
+                f"weights {name!r} of {type(self).__name__} come in no package, and {cached} does not exist. "
+                f"Download {self.publisher}'s {self.public_file} and set model.weights to its path, or set "
+                f"model.weights=none."
+            )
+        return cached
+
+    def adapt(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Bring the tensors of a weight file to the shapes of this network, where its input size has changed."""
+        return tensors
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
@@ -77,3 +98,20 @@ class Backbone(nn.Module, ABC):
     def _norms(self) -> list[nn.Module]:
         """Looked up each time: SyncBatchNorm may have taken the place of what was built."""
         return [module for module in self.modules() if isinstance(module, _BatchNorm)]
+
+
+def probe(network: nn.Module, shape: tuple[int, ...]) -> Any:
+    """Return what a network gives for two inputs of zeros, without a trace in it or in torch's generators.
+
+    Running statistics, modes of submodules and random states are as before.
+    """
+    modes = {module: module.training for module in network.modules()}
+    first = next(network.parameters(), torch.empty(0))
+    devices = [first.device] if first.is_cuda else []
+    try:
+        network.eval()
+        with torch.no_grad(), torch.random.fork_rng(devices=devices):
+            return network(first.new_zeros(2, *shape))
+    finally:
+        for module, mode in modes.items():
+            module.training = mode

@@ -51,7 +51,8 @@ class BNInception(Backbone):
 
     preprocessing = CAFFE
     classifiers = ("last_linear.", "fc.")  # the second in the file that pretrained-models' own was made from
-    public_file = "pretrained-models' bn_inception-52deb4733.pth"
+    publisher = "pretrained-models"
+    public_file = "bn_inception-52deb4733.pth"
 
     def __init__(self, *, freeze_norm: bool = False) -> None:
         super().__init__(freeze_norm=freeze_norm)

@@ -19,7 +19,7 @@ class SmallConvNet(nn.Module):
     def __init__(self, channels: int = 1, widths: tuple[int, ...] = (32, 64, 128)) -> None:
         super().__init__()
         if not widths:
-            raise ConfigError("SmallConvNet needs at least one block, but widths is empty.")
+            raise ConfigError("SmallConvNet needs at least one block, got empty widths.")
         self.channels, self.widths, self.width = channels, tuple(widths), widths[-1]
         blocks: list[nn.Module] = []
         for before, after in zip((channels, *widths), widths, strict=False):

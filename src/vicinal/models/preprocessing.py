@@ -1,13 +1,15 @@
-"""What a set of public weights was trained to see: scale, channel order, mean and standard deviation."""
+"""The input that a set of public weights was trained on: size, resampling, scale, channel order, mean and deviation."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from vicinal.errors import ConfigError, unknown
+
+Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos"]
 
 
 @dataclass(frozen=True)
@@ -19,20 +21,26 @@ class Preprocessing:
         std: what each channel is divided by then.
         channels: ``"RGB"``, or ``"BGR"`` for weights that came from Caffe.
         scale: the value of white: 1, or 255.
+        size: side of the square images in pixels; None where the weights do not settle it.
+        interpolation: filter that images are resized with.
     """
 
     mean: tuple[float, float, float]
     std: tuple[float, float, float] = (1.0, 1.0, 1.0)
     channels: Literal["RGB", "BGR"] = "RGB"
     scale: float = 1.0
+    size: int | None = None
+    interpolation: Interpolation = "bilinear"
 
     def __post_init__(self) -> None:
+        if self.interpolation not in get_args(Interpolation):
+            raise ConfigError(unknown("interpolation", self.interpolation, get_args(Interpolation)))
         if self.channels not in ("RGB", "BGR"):
             raise ConfigError(unknown("order of channels", self.channels, ("RGB", "BGR")))
         if len(self.mean) != 3 or len(self.std) != 3 or min(self.std) <= 0 or self.scale <= 0:
             raise ConfigError(
-                f"a preprocessing has 3 means, 3 deviations above 0 and a scale above 0, but mean = {self.mean}, "
-                f"std = {self.std}, scale = {self.scale} came."
+                f"a preprocessing has 3 means, 3 deviations above 0 and a scale above 0, got mean = {self.mean}, "
+                f"std = {self.std}, scale = {self.scale}."
             )
 
     @property
@@ -66,6 +74,6 @@ class Preprocessing:
         return values[::-1] if self.channels == "BGR" else values
 
 
-IMAGENET = Preprocessing(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))  # torchvision's ResNets
-HALF = Preprocessing(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))  # weights that came from TensorFlow: -1..1
-CAFFE = Preprocessing(mean=(104.0, 117.0, 128.0), channels="BGR", scale=255.0)  # pretrained-models' BN-Inception
+IMAGENET = Preprocessing(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), size=224)  # torchvision's ResNets
+HALF = Preprocessing(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5), size=224)  # weights ported from TensorFlow: -1..1
+CAFFE = Preprocessing(mean=(104.0, 117.0, 128.0), channels="BGR", scale=255.0, size=224)  # BN-Inception

@@ -1,4 +1,4 @@
-"""A head that starts where the features it will read are: as their principal components, or as discriminants."""
+"""Starts of a head: principal components or discriminants of the features that it will read, or Glorot's draw."""
 
 import torch
 from jaxtyping import Float, Integer
@@ -67,15 +67,42 @@ def start_as_discriminants(
     _set(embedder, features, (directions * scales) @ directions.T, length)
 
 
+def start_by_glorot(embedder: Embedder, seed: int) -> None:
+    """Draw the weights of the head from U(-a, a), a = √(6 / (inputs + outputs)), and set its biases to 0.
+
+    This is the start of Glorot and Bengio (2010) and TensorFlow's default, so that of HDML's authors; torch draws from
+    U(-b, b), b = 1 / √inputs. The draw depends on ``seed`` alone, and two streams get the same one.
+
+    >>> from vicinal.models import Identity
+    >>> embedder = Embedder(Identity(2), 4)
+    >>> start_by_glorot(embedder, seed=0)
+    >>> bool(embedder.head.weight.abs().max() <= 1), embedder.head.bias.abs().max().item()
+    (True, 0.0)
+    """
+    for stream in embedder.streams:
+        layers = [module for module in stream.head.modules() if isinstance(module, nn.Linear)]
+        if not layers:
+            raise ConfigError("model.start=glorot draws a head, got a network without one. Set model.dim.")
+        generator = torch.Generator().manual_seed(seed)
+        for layer in layers:
+            weight = nn.init.xavier_uniform_(torch.empty(layer.weight.shape), generator=generator)
+            with torch.no_grad():
+                layer.weight.copy_(weight)
+                layer.bias.zero_()
+
+
 def _set(embedder: Embedder, features: Float[Tensor, "n c"], evening: Float[Tensor, "c c"], length: float) -> None:
     """Principal components of the features after ``evening``."""
     head, dim = embedder.head, embedder.dim
     if dim is None or not isinstance(head, nn.Linear):
-        raise ConfigError("a head was to start as principal components, but this network has none. Set `dim`.")
+        raise ConfigError(
+            f"only a linear head can start as principal components or discriminants, got {type(head).__name__}. "
+            f"Set model.head=linear, model.dim and model.head_norm=false, or model.start=random."
+        )
     if dim > features.shape[1]:
         raise ConfigError(
             f"{dim} principal components were asked for, but features of {features.shape[1]} numbers have no more than "
-            f"so many. Lower `dim`, or use start.head=random."
+            f"so many. Lower `dim`, or use model.start=random."
         )
     mean = features.mean(dim=0)
     centred = (features - mean) @ evening

@@ -10,31 +10,39 @@ from vicinal.models.folding import convolve
 from vicinal.models.preprocessing import IMAGENET
 
 # Depth: blocks per stage, and whether they are bottlenecks.                              He et al. 2016, Table 1
-_DEPTHS = {18: ((2, 2, 2, 2), False), 50: ((3, 4, 6, 3), True)}
+_DEPTHS = {
+    18: ((2, 2, 2, 2), False),
+    34: ((3, 4, 6, 3), False),
+    50: ((3, 4, 6, 3), True),
+    101: ((3, 4, 23, 3), True),
+    152: ((3, 8, 36, 3), True),
+}
+_FILES = {18: "f37072fd", 34: "b627a593", 50: "0676ba61", 101: "63fe2227", 152: "394f9c45"}  # hashes in their names
 _WIDTHS = (64, 128, 256, 512)
 
 
 class ResNet(Backbone):
-    """ResNet-18 (512 feature maps) or ResNet-50 (2,048), at 1/32 of the input's side.
+    """ResNet-18 and -34 (512 feature maps), ResNet-50, -101 and -152 (2,048), at 1/32 of the input's side.
 
     Differs: the stride of a bottleneck is in its 3x3 convolution, as in torchvision ("v1.5"), not in the first 1x1.
 
     Args:
-        depth: 18 or 50.
+        depth: 18, 34, 50, 101 or 152.
         freeze_norm: keep batch norm as it is while training, see ``Backbone``.
         attention: what stands in every residual block, before its input is added: nothing, or ``"fcam"``. Public files
-            have no weights for it; ``load_weights(..., strict=False)`` loads the rest.
+            have no weights for it, so it keeps those it was drawn with.
     """
 
     preprocessing = IMAGENET
     classifiers = ("fc.",)
-    public_file = "torchvision's resnet18-f37072fd.pth or resnet50-0676ba61.pth"
+    optional = (".attention.",)
 
     def __init__(self, depth: int = 50, *, freeze_norm: bool = False, attention: Attention = "none") -> None:
         super().__init__(freeze_norm=freeze_norm)
         if depth not in _DEPTHS:
-            raise ConfigError(f"ResNet has a depth of {' or '.join(map(str, _DEPTHS))}, but depth={depth} came.")
+            raise ConfigError(f"ResNet has a depth of {', '.join(map(str, _DEPTHS))}, got depth={depth}.")
         self.depth, self.attention = depth, attention
+        self.public_file = f"resnet{depth}-{_FILES[depth]}.pth"
         self.conv1 = nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)
         self.bn1 = nn.BatchNorm2d(64)
         repeats, bottleneck = _DEPTHS[depth]

@@ -33,7 +33,7 @@ class SmallResNet(nn.Module):
     ) -> None:
         super().__init__()
         if not widths or blocks < 1:
-            raise ConfigError(f"SmallResNet has stages of blocks, but widths = {widths} and blocks = {blocks} came.")
+            raise ConfigError(f"SmallResNet needs at least one stage and block, got widths={widths}, blocks={blocks}.")
         self.channels, self.widths, self.blocks, self.stride = channels, tuple(widths), blocks, stride
         self.attention, self.width = attention, widths[-1]
         self.conv1 = nn.Conv2d(channels, widths[0], 3, stride=stride, padding=1, bias=False)

@@ -30,6 +30,8 @@ class TwoStreamEmbedder(Embedder):
             )
         self.query, self.gallery = query, gallery
         self.dim, self.width, self.normalize, self.pooling = query.dim, query.width, query.normalize, query.pooling
+        self.head_norm = query.head_norm
+        self.freeze = self.lora = None  # each stream restricts itself
         self.precision, self.recorded = query.precision, query.recorded
 
     @property
@@ -41,6 +43,13 @@ class TwoStreamEmbedder(Embedder):
     def head(self) -> nn.ModuleList:  # type: ignore[override]
         """Both heads."""
         return nn.ModuleList([self.query.head, self.gallery.head])
+
+    @property
+    def streams(self) -> tuple[Embedder, ...]:
+        return self.query, self.gallery
+
+    def merged(self) -> "TwoStreamEmbedder":
+        return TwoStreamEmbedder(self.query.merged(), self.gallery.merged())
 
     @property
     def compiled(self) -> bool:

@@ -1,6 +1,6 @@
-"""Weight files into networks: what fits is loaded, what does not is named, and nothing is downloaded."""
+"""Load weight files into networks; errors name the tensors that do not fit."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
@@ -15,6 +15,7 @@ from vicinal.errors import ConfigError, DataError
 from vicinal.models.backbone import Backbone
 
 _NAMED = 3  # how many tensors a message names before it counts the rest
+_SAMPLED = 8  # how many names of a network are sought in a file to find a prefix
 
 
 @dataclass(frozen=True)
@@ -39,57 +40,83 @@ class LoadReport:
         return "; ".join([f"{len(self.loaded)} tensors loaded", *rest])
 
 
-def load_pretrained(backbone: Backbone, source: str | Path) -> LoadReport:
-    """Fill a backbone with public weights; their classifier is ignored.
+def load_pretrained(backbone: nn.Module, source: str | Path) -> LoadReport:
+    """Fill a backbone with trained weights; a classifier among them is ignored.
 
     Args:
         backbone: as its constructor left it.
-        source: ``"imagenet"`` for the weights that an installed package carries, or the path of a file.
+        source: ``"imagenet"`` for the weights that an installed package or cache holds, or the path of a file.
     """
-    found = backbone.find_weights("imagenet") if source == "imagenet" else Path(source)
-    return load_weights(backbone.trunk, found, ignore=backbone.classifiers)
+    if isinstance(backbone, Backbone):
+        found = backbone.find_weights("imagenet") if source == "imagenet" else Path(source)
+        return load_weights(
+            backbone.trunk, found, ignore=backbone.classifiers, optional=backbone.optional, adapt=backbone.adapt
+        )
+    if source == "imagenet":
+        raise ConfigError(
+            f"{type(backbone).__name__} has no public weights, got weights='imagenet'. Set model.weights=none, or to "
+            f"the path of a file."
+        )
+    return load_weights(getattr(backbone, "trunk", backbone), Path(source))
 
 
 def load_weights(
-    module: nn.Module, source: str | Path | Mapping[str, Tensor], *, ignore: Sequence[str] = (), strict: bool = True
+    module: nn.Module,
+    source: str | Path | Mapping[str, Tensor],
+    *,
+    ignore: Sequence[str] = (),
+    optional: Sequence[str] = (),
+    adapt: Callable[[dict[str, Tensor]], dict[str, Tensor]] | None = None,
+    strict: bool = True,
 ) -> LoadReport:
     """Load tensors into the parameters and buffers of the same names.
 
-    A tensor of another shape is always refused, before anything has changed.
+    A prefix that all names of the network have in the file (``module.``, ``model.``, ``backbone.``) is dropped, and
+    what lies beside it in the file is ignored. A tensor of another shape raises an error before anything has changed.
 
     Args:
         module: the network to fill.
         source: a ``.pth`` file (read without running anything in it), a ``.safetensors`` file, or the tensors.
         ignore: beginnings of names in the file that are left out on purpose.
-        strict: refuse a file in which something is missing or unexpected; else both are only reported.
+        optional: parts of names of the network that the file may lack.
+        adapt: changes the tensors of the file before they are compared with those of the network.
+        strict: whether something missing or unexpected is an error; else both are only reported.
     """
     if isinstance(source, Mapping):
         where, given = "the given weights", dict(source)
     else:
         where, given = str(source), read_weights(Path(source))
     wanted = module.state_dict()
+    prefix = _prefix(given, list(wanted))
+    beside = tuple(name for name in given if not name.startswith(prefix))
+    given = {name.removeprefix(prefix): value for name, value in given.items() if name.startswith(prefix)}
+    given = given if adapt is None else adapt(given)
     ignored = {name for name in given if name not in wanted and name.startswith(tuple(ignore))}
     fitting = {name: _fitted(name, given[name], wanted[name].shape, where) for name in wanted if name in given}
+    # Counters are absent from files older than torch 0.4.1, and count only where momentum is None.
+    spared = (".num_batches_tracked", *optional)
     report = LoadReport(
-        # Counters are absent from files older than torch 0.4.1, and count only where momentum is None.
-        missing=tuple(n for n in wanted if n not in given and not n.endswith(".num_batches_tracked")),
+        missing=tuple(n for n in wanted if n not in given and not any(part in n for part in spared)),
         unexpected=tuple(n for n in given if n not in wanted and n not in ignored),
-        ignored=tuple(n for n in given if n in ignored),
+        ignored=(*(n for n in given if n in ignored), *beside),
         loaded=tuple(fitting),
     )
     if not fitting or (strict and (report.missing or report.unexpected)):
         raise ConfigError(
-            f"the weights of {type(module).__name__} were to be read from {where}, but it does not fit: {report}. "
-            f"Check that it is of this very network" + ("; strict=False loads what fits." if fitting else ".")
+            f"{where} does not hold the weights of {type(module).__name__}: {report}. Set model.name and its arguments "
+            f"to the network that the file was saved from, or set model.weights=none."
         )
     module.load_state_dict(fitting, strict=False)
     return report
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """The tensors of a ``.safetensors`` or ``.pth`` file by name; a checkpoint's ``"state_dict"`` is taken out."""
+    """Read the tensors of a ``.safetensors`` or ``.pth`` file by name, without executing anything in it.
+
+    Tensors under ``"state_dict"`` or ``"model"`` are taken out of it.
+    """
     if not path.is_file():
-        raise ConfigError(f"weights were to be read from {path}, but there is no such file. Check the path.")
+        raise ConfigError(f"weights file {path} does not exist. Check the path in model.weights.")
     try:
         content: Any
         if path.suffix == ".safetensors":
@@ -102,11 +129,19 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             f"{path} cannot be read as weights: {reason}. Only tensors by name are read, from .safetensors or .pth; "
             f"save a state_dict() alone."
         ) from error
-    if isinstance(content, Mapping) and isinstance(content.get("state_dict"), Mapping):
-        content = content["state_dict"]
+    for key in ("state_dict", "model"):
+        if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
+            content = content[key]
     if not isinstance(content, Mapping) or not all(isinstance(value, Tensor) for value in content.values()):
         raise DataError(f"{path} holds a {type(content).__name__}, not tensors by name. Save a state_dict() alone.")
     return dict(content)
+
+
+def _prefix(given: Mapping[str, Tensor], wanted: Sequence[str]) -> str:
+    """Return what stands before the names of a network in a file; empty where more names fit as they are."""
+    some = [f".{name}" for name in wanted[:_SAMPLED]]
+    prefixes = {name.removesuffix(end[1:]) for name in given for end in some if name.endswith(end)}
+    return max(("", *sorted(prefixes)), key=lambda prefix: sum(prefix + name in given for name in wanted))
 
 
 def _fitted(name: str, value: Tensor, shape: torch.Size, where: str) -> Tensor:
@@ -115,7 +150,7 @@ def _fitted(name: str, value: Tensor, shape: torch.Size, where: str) -> Tensor:
     if value.shape != shape:
         raise ConfigError(
             f"{name} has shape {list(shape)} in the network, but {list(value.shape)} in {where}. "
-            f"Take the weights of this very network and variant."
+            f"Use weights of the same network and variant."
         )
     return value
 

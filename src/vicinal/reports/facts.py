@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from vicinal.run_directory import config_of
+
 Fact = tuple[str, str]  # what it is, what it says
 
 
@@ -65,8 +67,9 @@ def moment(text: str) -> str:
 
 
 def settings(info: Mapping[str, Any]) -> list[Fact]:
-    """Every resolved setting of the recipe."""
-    return [(name, readable(value)) for name, value in _part(info, "recipe").get("settings", {}).items()]
+    """Every resolved setting, a line for each slot."""
+    slots = config_of(info)["slots"]
+    return [(name, readable(value)) for name, value in slots.items()] if isinstance(slots, dict) else []
 
 
 def data(info: Mapping[str, Any]) -> list[Fact]:

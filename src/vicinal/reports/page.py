@@ -26,7 +26,7 @@ from vicinal.reports.pictures import draw_confused, draw_retrieval
 from vicinal.reports.plots import draw_curves, draw_map, draw_spectrum, unit_square
 from vicinal.reports.series import Chart, Curve, Progress, charts, read_progress
 from vicinal.reports.tables import changes, per_cent, table
-from vicinal.run_directory import RunDirectory
+from vicinal.run_directory import RunDirectory, config_of
 
 _DOTS_PER_INCH = 160  # of the PNG figures: sharp on a dense screen, still small in a repository
 _PNG_BYTES = 1_000_000  # a larger sheet of thumbnails goes into the page as JPEG, so that the page stays mailable
@@ -72,7 +72,7 @@ def render(
         thumbnails=thumbnails,
         sheet=_sheet(thumbnails) if thumbnails else None,
         info=info,
-        recipe=info.get("recipe") or {},
+        config=config_of(info),
         status=status,
         state=facts.state(status),
         created=facts.moment(str(info.get("created") or "")),

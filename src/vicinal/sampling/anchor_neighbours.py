@@ -1,6 +1,7 @@
 """Batches of classes with the classes nearest to them, as HTL samples (Ge et al., ECCV 2018)."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -9,7 +10,9 @@ from jaxtyping import Int
 from vicinal.errors import ConfigError, DataError
 from vicinal.sampling.class_tree import ClassTree
 from vicinal.sampling.decks import generator
+from vicinal.sampling.fitted import check_fits, fit
 from vicinal.sampling.pk import PKSampler
+from vicinal.sampling.sampler import class_sizes
 
 BLOCK = 1024  # classes whose distances to all others are held at once
 
@@ -21,7 +24,7 @@ class AnchorNeighbourSampler:
     overlap, the next nearest of each anchor in turn until there are as many. Anchors are dealt from a shuffled deck. An
     epoch is a function of the seed, its number and the tree.
 
-    Paper to code: l' = ``anchors``, m = ``neighbourhood``, t = ``per_class``.
+    Paper to code: l' = ``anchors``, m = ``neighborhood``, t = ``per_class``.
 
     Differs: the paper does not discuss classes that are near to two anchors; without more classes in their place its
     number of triplets Z_M would not be that of the batch.
@@ -29,40 +32,81 @@ class AnchorNeighbourSampler:
     Args:
         labels: class of each row; classes with fewer than ``per_class`` samples are left out.
         anchors: l'.
-        neighbourhood: m, an anchor and its m - 1 nearest classes.
+        neighborhood: m, an anchor and its m - 1 nearest classes.
         per_class: t.
         seed: with the epoch and the tree it determines every batch.
         batches: batches per epoch; None for as many as the data fills once.
     """
+
+    layout: ClassVar[str | None] = "anchor_neighbors"
+    shrunk: str | None = None  # how a fitted sampler differs from what was asked for
 
     def __init__(
         self,
         labels: Sequence[int] | np.ndarray,
         *,
         anchors: int,
-        neighbourhood: int,
+        neighborhood: int,
         per_class: int,
         seed: int,
         batches: int | None = None,
     ) -> None:
-        for name, value in (("anchors", anchors), ("neighbourhood", neighbourhood)):
+        for name, value in (("anchors", anchors), ("neighborhood", neighborhood)):
             if value < 1:
                 raise ConfigError(f"AnchorNeighbourSampler needs {name} of at least 1, but {value} came.")
-        self.anchors, self.neighbourhood, self.per_class, self.seed = anchors, neighbourhood, per_class, seed
+        self.anchors, self.neighborhood, self.per_class, self.seed = anchors, neighborhood, per_class, seed
         found, sizes = np.unique(np.asarray(labels), return_counts=True)
         self._classes = found[sizes >= per_class]  # as the decks number them
-        wanted = anchors * neighbourhood
+        wanted = anchors * neighborhood
         if len(self._classes) < wanted:
             raise ConfigError(
-                f"{anchors} anchors in neighbourhoods of {neighbourhood} need {wanted} classes with at least "
+                f"{anchors} anchors in neighbourhoods of {neighborhood} need {wanted} classes with at least "
                 f"{per_class} samples each, but only {len(self._classes)} of the {len(found)} classes here have that "
                 f"many. Ask for fewer anchors, smaller neighbourhoods or fewer samples of each, or add data."
             )
         self._rows = PKSampler(labels, classes=wanted, per_class=per_class, seed=seed, batches=batches)
 
+    @classmethod
+    def fitted(
+        cls,
+        labels: Sequence[int] | np.ndarray,
+        *,
+        batch_size: int,
+        seed: int,
+        anchors: int | None = None,
+        neighborhood: int | None = None,
+        per_class: int = 4,
+        batches: int | None = None,
+    ) -> "AnchorNeighbourSampler":
+        """Batches of ``batch_size // per_class`` classes in neighborhoods of 4, smaller where the data are.
+
+        ``anchors`` and ``neighborhood`` take the place of that number of classes.
+        """
+        near = 4 if neighborhood is None else neighborhood
+        if anchors is None:
+            anchors = max(1, batch_size // max(1, per_class * near))
+            near = min(near, batch_size // max(1, per_class)) if neighborhood is None else near
+        check_fits(labels, anchors * near, per_class, batch_size)
+        classes, samples = fit(class_sizes(labels), anchors * near, per_class)
+        asked, near = (anchors, near, per_class), min(near, classes)
+        made = cls(
+            labels,
+            anchors=max(1, min(anchors, classes // near)),
+            neighborhood=near,
+            per_class=samples,
+            seed=seed,
+            batches=batches,
+        )
+        if (got := (made.anchors, made.neighborhood, made.per_class)) != asked:
+            made.shrunk = (
+                f"batches have {got[0]} neighborhoods of {got[1]} classes x {got[2]} samples instead of {asked[0]} of "
+                f"{asked[1]} x {asked[2]}: the training part has no more."
+            )
+        return made
+
     @property
     def note(self) -> str | None:
-        return self._rows.note
+        return " ".join(note for note in (self._rows.note, self.shrunk) if note) or None
 
     @property
     def batch_size(self) -> int:
@@ -91,7 +135,7 @@ class AnchorNeighbourSampler:
                 f"tree, class {missing[0]} first. Build it from samples of all classes."
             )
         here = torch.from_numpy(places)
-        wanted = min(self.anchors * self.neighbourhood, len(places)) - 1
+        wanted = min(self.anchors * self.neighborhood, len(places)) - 1
         blocks = []
         for start in range(0, len(places), BLOCK):
             part = torch.arange(start, min(start + BLOCK, len(places)))
@@ -102,7 +146,7 @@ class AnchorNeighbourSampler:
 
     def _neighbourhoods(self, anchors: Int[np.ndarray, "l"], ranked: Int[np.ndarray, "c k"]) -> list[int]:
         """The anchors and their neighbours: first all that must be there, then, in turn, the next nearest."""
-        near = self.neighbourhood - 1
+        near = self.neighborhood - 1
         musts, more = ranked[anchors, :near].ravel(), ranked[anchors, near:].T.ravel()
         different = dict.fromkeys([*anchors.tolist(), *musts.tolist(), *more.tolist()])
-        return list(different)[: self.anchors * self.neighbourhood]
+        return list(different)[: self.anchors * self.neighborhood]

@@ -1,13 +1,14 @@
 """Batches of pairs: a query and a gallery image of each of several classes."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Int
 
 from vicinal.errors import ConfigError
 from vicinal.sampling.decks import Members
-from vicinal.sampling.sampler import BatchSampler
+from vicinal.sampling.sampler import BatchSampler, class_sizes, shrink
 
 QUERY, GALLERY = 1, 2  # the column ``role`` of records
 
@@ -30,6 +31,8 @@ class CrossViewSampler(BatchSampler):
     [[3, 2, 0, 1]]
     """
 
+    layout: ClassVar[str | None] = "cross_view"
+
     def __init__(
         self,
         labels: Sequence[int] | np.ndarray,
@@ -50,6 +53,29 @@ class CrossViewSampler(BatchSampler):
         queries, gallery = (np.flatnonzero(usable & (given == role)) for role in (QUERY, GALLERY))
         self._sides = _Side(self.labels, queries), _Side(self.labels, gallery)
 
+    @classmethod
+    def fitted(
+        cls,
+        labels: Sequence[int] | np.ndarray,
+        *,
+        batch_size: int,
+        seed: int,
+        classes: int | None = None,
+        roles: Sequence[int] | np.ndarray | None = None,
+        batches: int | None = None,
+    ) -> "CrossViewSampler":
+        """Batches of ``batch_size // 2`` pairs unless ``classes`` is given, fewer where there are fewer classes."""
+        asked = batch_size // 2 if classes is None else classes
+        if roles is None:
+            there, samples = int((class_sizes(labels) >= 2).sum()), "2 samples"
+        else:
+            there = len(_seen_from_both(np.asarray(labels), np.asarray(roles), 0))
+            samples = "a query and a gallery image"
+        fitted, note = shrink("pairs", asked, there, least=2, batch_size=batch_size, rows=2, samples=samples)
+        sampler = cls(labels, classes=fitted, seed=seed, roles=roles, batches=batches)
+        sampler.shrunk = note
+        return sampler
+
     def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
         if self._sides is None:
             chosen = self.members.deal_classes(rng, batches=batches, classes=self.classes)
@@ -61,12 +87,13 @@ class CrossViewSampler(BatchSampler):
     def note(self) -> str | None:
         if self._sides is None:
             return super().note
-        if not self._lacking:
-            return None
-        return (
-            f"{self._lacking} of {self._lacking + len(self._sides[0].members)} classes lack a query or a gallery image "
-            f"and are left out of training batches."
-        )
+        lacking = None
+        if self._lacking:
+            lacking = (
+                f"{self._lacking} of {self._lacking + len(self._sides[0].members)} classes lack a query or a gallery "
+                f"image and are left out of training batches."
+            )
+        return " ".join(note for note in (lacking, self.shrunk) if note) or None
 
 
 class _Side:

@@ -1,13 +1,14 @@
 """Episodes of two subsets, one to train on and one to validate on (Zheng et al., CVPR 2020)."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import torch
 from jaxtyping import Int
 
 from vicinal.errors import ConfigError
-from vicinal.sampling.sampler import BatchSampler
+from vicinal.sampling.sampler import BatchSampler, class_sizes, shrink
 from vicinal.tuples import Triplets
 
 FEWEST = 2  # classes of a subset: a negative has to come from another class of the same subset
@@ -38,6 +39,8 @@ class EpisodeSampler(BatchSampler):
     (8, 12)
     """
 
+    layout: ClassVar[str | None] = "episodes"
+
     def __init__(
         self,
         labels: Sequence[int] | np.ndarray,
@@ -53,28 +56,49 @@ class EpisodeSampler(BatchSampler):
                 f"a subset of an episode needs {FEWEST} classes to form a negative pair, but training_classes="
                 f"{training_classes} and validation_classes={validation_classes} came."
             )
-        self._asked = training_classes + validation_classes
-        _, sizes = np.unique(np.asarray(labels), return_counts=True)
-        training_classes, validation_classes = _fit(training_classes, validation_classes, int((sizes > 1).sum()))
+        asked = training_classes + validation_classes
+        available = int((class_sizes(labels) > 1).sum())
+        training_classes, validation_classes = _fit(training_classes, validation_classes, available)
         classes = training_classes + validation_classes
         super().__init__(labels, classes=classes, least=2, batch_size=2 * classes, seed=seed, batches=batches)
         self.training_classes, self.validation_classes, self.disjoint = training_classes, validation_classes, disjoint
+        if classes < asked:
+            self.shrunk = (
+                f"an episode of {asked} classes was asked for, but there are {len(self.members)}: it is scaled to "
+                f"{training_classes} for training and {validation_classes} for validation."
+            )
+
+    @classmethod
+    def fitted(
+        cls,
+        labels: Sequence[int] | np.ndarray,
+        *,
+        batch_size: int,
+        seed: int,
+        training_classes: int | None = None,
+        validation_classes: int | None = None,
+        disjoint: bool = True,
+        batches: int | None = None,
+    ) -> "EpisodeSampler":
+        """Episodes of ``batch_size // 2`` classes, 5 for training to 1 for validation, fewer where there are fewer."""
+        asked, available = batch_size // 2, int((class_sizes(labels) >= 2).sum())
+        validation = max(FEWEST, round(asked / 6)) if validation_classes is None else validation_classes
+        training = max(FEWEST, asked - validation) if training_classes is None else training_classes
+        asked = asked if training_classes is None else training + validation
+        shrink("pairs", asked, available, least=2 * FEWEST, batch_size=batch_size, rows=2)
+        return cls(
+            labels,
+            training_classes=training,
+            validation_classes=validation,
+            disjoint=disjoint,
+            seed=seed,
+            batches=batches,
+        )
 
     @property
     def training_rows(self) -> int:
         """Rows of the training subset; the rest of a batch is for validation."""
         return 2 * self.training_classes
-
-    @property
-    def note(self) -> str | None:
-        classes = self.training_classes + self.validation_classes
-        scaled = None
-        if classes < self._asked:
-            scaled = (
-                f"an episode of {self._asked} classes was asked for, but there are {len(self.members)}: it is scaled "
-                f"to {self.training_classes} for training and {self.validation_classes} for validation."
-            )
-        return " ".join(note for note in (super().note, scaled) if note) or None
 
     def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
         subsets = self.training_classes, self.validation_classes

@@ -1,6 +1,7 @@
 """Batches of P classes with K samples each."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Int
@@ -28,6 +29,8 @@ class PKSampler(BatchSampler):
     >>> sorted(batch)[:2], len(batch)
     ([0, 1], 4)
     """
+
+    layout: ClassVar[str | None] = "classes"
 
     def __init__(
         self,

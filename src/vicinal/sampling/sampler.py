@@ -2,12 +2,13 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Int
 from torch.utils.data import Sampler
 
-from vicinal.errors import ConfigError
+from vicinal.errors import ConfigError, DataError
 from vicinal.sampling.decks import Members, generator
 
 
@@ -18,9 +19,13 @@ class BatchSampler(Sampler[list[int]], ABC):
     epoch; a loop that resumes says which one comes with ``set_epoch(number)``.
 
     Attributes:
+        layout: what a batch is, by the sampler's name in ``SAMPLERS``; None where methods need not know.
         members: the rows of the classes that are used.
         batch_size: rows in a batch.
     """
+
+    layout: ClassVar[str | None] = None
+    shrunk: str | None = None  # how a fitted sampler differs from what was asked for
 
     def __init__(
         self,
@@ -69,10 +74,46 @@ class BatchSampler(Sampler[list[int]], ABC):
 
     @property
     def note(self) -> str | None:
-        """What a person should know before training, or None."""
-        if not self.members.excluded:
-            return None
-        return (
-            f"{self.members.excluded} of {self.members.total} classes have fewer than {self._least} samples "
-            f"and are left out of training batches."
+        """What a user should know before training, or None."""
+        excluded = None
+        if self.members.excluded:
+            excluded = (
+                f"{self.members.excluded} of {self.members.total} classes have fewer than {self._least} samples "
+                f"and are left out of training batches."
+            )
+        return " ".join(note for note in (excluded, self.shrunk) if note) or None
+
+
+def shrink(
+    unit: str, asked: int, available: int, *, least: int, batch_size: int, rows: int, samples: str = "2 samples"
+) -> tuple[int, str | None]:
+    """Return how many ``unit`` of different classes a batch has, and a note where that is less than ``asked``.
+
+    Args:
+        unit: what is counted, for messages.
+        asked: how many the settings ask for.
+        available: how many the data can fill.
+        least: the least that makes sense.
+        batch_size: rows of a batch, from which ``asked`` may follow.
+        rows: rows of one unit.
+        samples: what a class must have to be counted, for messages.
+    """
+    if asked < least:
+        raise ConfigError(
+            f"a batch needs at least {least} {unit} of {rows} rows, got {asked} with batch_size={batch_size}. "
+            f"Set training.batch_size={least * rows} or more."
         )
+    if available < least:
+        raise DataError(
+            f"a batch needs at least {least} {unit} of different classes, but the training classes that have {samples} "
+            f"are enough for {available}. Add data, or hold fewer classes out (training.validation)."
+        )
+    if available >= asked:
+        return asked, None
+    return available, f"batches have {available} {unit} instead of {asked}: the training part has no more classes."
+
+
+def class_sizes(labels: Sequence[int] | np.ndarray) -> Int[np.ndarray, "c"]:
+    """Return the number of rows of each class."""
+    sizes: np.ndarray = np.unique(np.asarray(labels), return_counts=True)[1]
+    return sizes

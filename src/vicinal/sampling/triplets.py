@@ -1,11 +1,12 @@
 """Batches of disjoint triplets, in three blocks."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Int
 
-from vicinal.sampling.sampler import BatchSampler
+from vicinal.sampling.sampler import BatchSampler, class_sizes, shrink
 
 
 class TripletSampler(BatchSampler):
@@ -25,11 +26,30 @@ class TripletSampler(BatchSampler):
     (True, False)
     """
 
+    layout: ClassVar[str | None] = "triplets"
+
     def __init__(
         self, labels: Sequence[int] | np.ndarray, *, triplets: int, seed: int, batches: int | None = None
     ) -> None:
         super().__init__(labels, classes=2 * triplets, least=2, batch_size=3 * triplets, seed=seed, batches=batches)
         self.triplets = triplets
+
+    @classmethod
+    def fitted(
+        cls,
+        labels: Sequence[int] | np.ndarray,
+        *,
+        batch_size: int,
+        seed: int,
+        triplets: int | None = None,
+        batches: int | None = None,
+    ) -> "TripletSampler":
+        """Batches of ``batch_size // 3`` triplets unless ``triplets`` is given, fewer where there are fewer classes."""
+        asked, there = batch_size // 3 if triplets is None else triplets, int((class_sizes(labels) >= 2).sum()) // 2
+        fitted, note = shrink("triplets", asked, there, least=1, batch_size=batch_size, rows=3)
+        sampler = cls(labels, triplets=fitted, seed=seed, batches=batches)
+        sampler.shrunk = note
+        return sampler
 
     def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
         chosen = self.members.deal_classes(rng, batches=batches, classes=2 * self.triplets)

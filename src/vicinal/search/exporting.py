@@ -56,7 +56,7 @@ def export_run(run: RunDirectory, folder: Path | None = None, *, onnx: bool = Tr
     folder = run.path / "export" / (role or "") if folder is None else folder
     _refuse_foreign(folder)
     encoder = Encoder.load(run)
-    encoder = replace(encoder, embedder=encoder.embedder.stream(role))
+    encoder = replace(encoder, embedder=encoder.embedder.stream(role).merged())
     document = {
         "format": FORMAT,
         "run": _facts(run) | {"role": role},
@@ -82,11 +82,11 @@ def export_run(run: RunDirectory, folder: Path | None = None, *, onnx: bool = Tr
 def _facts(run: RunDirectory) -> dict[str, Any]:
     """Which run the model came from; nothing about the machine."""
     info = run.info
-    recipe, data = info.get("recipe") or {}, info.get("data") or {}
+    config, data = run.config, info.get("data") or {}
     return {
         "name": info.get("name"),
-        "recipe": recipe.get("name"),
-        "title": recipe.get("title"),
+        "preset": config.get("preset"),
+        "title": config.get("title"),
         "data": data.get("name"),
         "created": info.get("created"),
         "vicinal": info.get("vicinal"),

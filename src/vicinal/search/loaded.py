@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Float32
 from torch import Tensor
 
-from vicinal.data.records import Kind
+from vicinal.data.records import Kind, Records
 from vicinal.data.transforms import ImageTransform
 from vicinal.errors import ConfigError, DataError, unknown
 from vicinal.evaluation.encoder import Encoder
@@ -22,15 +22,18 @@ from vicinal.run_directory import RunDirectory
 from vicinal.search import inputs
 
 
-def load(run: str | PathLike[str], *, device: str = "auto", role: Role | None = None) -> "EmbeddingModel":
+def load(
+    run: str | PathLike[str], *, device: str = "auto", role: Role | None = None, trust: Any = None
+) -> "EmbeddingModel":
     """The selected model of a run, ready to embed; nothing from the run is executed.
 
     Args:
         run: the run's folder.
         device: ``"auto"`` (a GPU where there is one), ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
         role: ``"query"`` or ``"gallery"``, for a model that embeds the two by different networks.
+        trust: the class of your own that the run's network is of; without it such a run is not loaded.
     """
-    encoder = Encoder.load(RunDirectory.open(Path(run)), _device(device))
+    encoder = Encoder.load(RunDirectory.open(Path(run)), _device(device), trust=trust)
     return EmbeddingModel(replace(encoder, embedder=encoder.embedder.stream(role)))
 
 
@@ -85,6 +88,10 @@ class EmbeddingModel:
             for batch in self._batches(images, batch_size):
                 rows.append(self._encoder.embedder(batch.to(self.device)).float().cpu().numpy())  # noqa: PERF401
         return np.concatenate(rows)
+
+    def embed_records(self, records: Records) -> Float32[np.ndarray, "n d"]:
+        """Embeddings of the records of a data set, in their order."""
+        return self._encoder.embed(records).vectors.numpy()
 
     def distance(self, left: Float[np.ndarray, "n d"], right: Float[np.ndarray, "m d"]) -> Float32[np.ndarray, "n m"]:
         """Distances of each row of ``left`` to each row of ``right``; taken as differences, so equal rows have 0."""

@@ -15,7 +15,7 @@ def own_description(run: RunDirectory) -> Dataset:
 
 def own_data(run: RunDirectory) -> tuple[Dataset, Records]:
     """The run's data set, and its records split as in training: validation classes are held out again."""
-    data, settings = own_description(run), run.info["recipe"]["settings"]
+    data, settings = own_description(run), run.settings
     records = data.load()
     if settings["validation"] > 0:
         records = hold_out(records, settings["validation"], settings["seed"])

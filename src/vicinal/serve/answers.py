@@ -57,7 +57,7 @@ class About(Answer):
     """What is served."""
 
     title: str
-    recipe: str | None
+    preset: str | None
     data: str | None
     vicinal: str
     kind: Literal["images", "features"] = Field(description="What the run embeds; only images can be uploaded.")

@@ -133,11 +133,11 @@ def _unit_square(positions: np.ndarray) -> np.ndarray:
 
 def _about(library: Library, limits: Limits) -> About:
     snapshot, info = library.collection.snapshot(), library.run.info
-    recipe, data = info.get("recipe") or {}, info.get("data") or {}
+    config, data = library.run.config, info.get("data") or {}
     return About(
         generation=snapshot.generation,
-        title=text(str(recipe.get("title") or info.get("name") or library.run.path.name)),
-        recipe=_optional(recipe.get("name")),
+        title=text(str(config.get("title") or info.get("name") or library.run.path.name)),
+        preset=_optional(config.get("preset")),
         data=_optional(data.get("name")),
         vicinal=version("vicinal"),
         kind=library.kind,

@@ -10,21 +10,21 @@ from vicinal.synthesis.augmentor import (
 )
 from vicinal.synthesis.embedding_expansion import EmbeddingExpansion
 from vicinal.synthesis.generator import FeatureClassifier, Generator, LabelTerm, reconstruction_cost
-from vicinal.synthesis.hardness import READINGS, Hardness, Reading
+from vicinal.synthesis.hardness import PRESETS, HDMLConfig, Preset
 from vicinal.synthesis.optimal_negatives import OptimalNegatives
 from vicinal.synthesis.published import published_n_pair, published_triplet
 from vicinal.synthesis.roles import Roles
 from vicinal.synthesis.synthesis import Synthesis, Synthetics
 
 __all__ = [
-    "READINGS",
+    "PRESETS",
     "EmbeddingExpansion",
     "FeatureClassifier",
     "Generator",
-    "Hardness",
+    "HDMLConfig",
     "LabelTerm",
     "OptimalNegatives",
-    "Reading",
+    "Preset",
     "Roles",
     "Synthesis",
     "Synthetics",

@@ -5,15 +5,15 @@ from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
 from vicinal.errors import ConfigError
-from vicinal.geometry import at_least_float32, unit_rows
+from vicinal.geometry import unit_rows
 from vicinal.losses.loss import Comparisons, Loss
 from vicinal.synthesis.optimal_negatives import (
     Pairing,
     PositivePairs,
     checked,
+    checked_batch,
     checked_pairing,
     hardest_of_points,
-    on_sphere,
     pair_comparisons,
     positive_pairs,
     reduce_pairs,
@@ -46,21 +46,22 @@ class EmbeddingExpansion(nn.Module):
 
     def comparisons(self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"]) -> Comparisons:
         """Each positive pair as a row; see ``pair_comparisons``."""
-        pairs = positive_pairs(labels, self.pairing)
+        embeddings = checked_batch(embeddings, labels)
+        pairs = positive_pairs(labels, self.pairing, embeddings)
         negative = expanded_negatives(self.loss, embeddings, pairs, self.points)
         return pair_comparisons(self.loss, embeddings, labels, pairs, negative)
 
     def forward(
         self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"]
     ) -> Float[Tensor, ""] | Float[Tensor, "p"]:
-        return reduce_pairs(self.loss, self.comparisons(at_least_float32(embeddings), labels))
+        return reduce_pairs(self.loss, self.comparisons(embeddings, labels))
 
 
 def expanded_negatives(
     loss: Loss, embeddings: Float[Tensor, "n d"], pairs: PositivePairs, points: int
 ) -> Float[Tensor, "p p"]:
     """The hardest that points of each pair and of every other pair are to ``loss``; their members are among them."""
-    rows = unit_rows(embeddings) if on_sphere(loss) else embeddings
+    rows = unit_rows(embeddings) if loss.on_sphere else embeddings
     starts, ends = rows[pairs.first], rows[pairs.second]
     share = torch.linspace(0, 1, points + 2, dtype=rows.dtype, device=rows.device)[:, None, None]
     return hardest_of_points(loss, starts + share * (ends - starts))  # the loss puts them on its sphere

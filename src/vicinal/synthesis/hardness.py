@@ -1,4 +1,4 @@
-"""The settings of HDML (Zheng et al., CVPR 2019): its two readings, one that fits any scale, and every switch."""
+"""The settings of HDML (Zheng et al., CVPR 2019): its two published presets, one for any scale, and every switch."""
 
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -15,8 +15,8 @@ Members = Literal["regenerated", "real"]
 
 
 @dataclass(frozen=True)
-class Reading:
-    """One reading of HDML's scale; ``Hardness`` tells what each part means."""
+class Preset:
+    """The values that one ``scale`` stands for; see ``HDMLConfig``."""
 
     alpha: float
     beta: float
@@ -30,8 +30,8 @@ class Reading:
 
 
 # What the paper's text and the authors' code (wzzheng/HDML, commit fa03ef0) differ in, and what we do instead.
-READINGS: dict[Scale, Reading] = {
-    "authors": Reading(
+PRESETS: dict[Scale, Preset] = {
+    "authors": Preset(
         alpha=90.0,  # with triplets 7
         beta=1e4,
         averaged="weighted",
@@ -42,7 +42,7 @@ READINGS: dict[Scale, Reading] = {
         label_factor=5e3,  # λ = 0.5 times their undocumented 1e4
         generator_norm=True,
     ),
-    "paper": Reading(
+    "paper": Preset(
         alpha=90.0,  # with triplets 7
         beta=1e4,
         averaged="metric",
@@ -53,7 +53,7 @@ READINGS: dict[Scale, Reading] = {
         label_factor=0.5,  # λ
         generator_norm=False,
     ),
-    "relative": Reading(
+    "relative": Preset(
         alpha=0.5,
         beta=0.2,
         averaged="metric",
@@ -68,17 +68,17 @@ READINGS: dict[Scale, Reading] = {
 
 
 @dataclass(frozen=True)
-class Hardness:
-    """How HDML synthesises and weighs. What is None is as ``scale`` has it.
+class HDMLConfig:
+    """HDML (Zheng et al. 2019): train on harder synthetic negatives beside the real ones.
 
-    The paper's text and its authors' code disagree in scale, and the published α and β belong to the code's.
-    ``"authors"`` and ``"paper"`` are these two readings; the loss has its own share in them (squared or not, sum or
-    mean, dot product or distance: ``published_losses``). ``"relative"``, ours, divides J_avg and J_gen by their own
-    first window, so that λ = exp(-α J_first / J_avg) and w = exp(-β J_first / J_gen) mean the same over any backbone
-    and loss; the first window has λ = w = 1.
+    Arguments that are None take the value of the preset ``scale``. The paper's text and its authors' code disagree in
+    scale, and the published α and β belong to the code's. ``"authors"`` and ``"paper"`` are these two presets; the loss
+    has its own share in them (``published_triplet``, ``published_n_pair``). ``"relative"``, ours, divides J_avg and
+    J_gen by their own first window, so that λ = exp(-α J_first / J_avg) and w = exp(-β J_first / J_gen) mean the same
+    over any backbone and loss; the first window has λ = w = 1.
 
     Attributes:
-        scale: the reading.
+        scale: the preset.
         alpha: α, the pulling factor of Eq. (7); larger is harder. 90 for N-pair, 7 for triplets, on the authors' scale.
         beta: β of Eq. (11); larger gives synthetics more weight.
         averaged: what J_avg averages: J_m (``"metric"``) or w (J_m + decay) (``"weighted"``).
@@ -89,6 +89,9 @@ class Hardness:
             plus that over anchors (``"parts"``, the authors' N-pair), or the ``"sum"``.
         label_factor: of J_soft in J_gen; 0 is the paper's ablation.
         generator_norm: batch norm in the generator.
+        repeated: whether anchors and positives pass the generator twice, for J_recon and within their tuples, as in the
+            authors' code. Without batch norms it changes nothing. With them, the generator's takes its statistics from
+            6T rows of T triplets instead of 4T, and that of the head from the tuples alone.
         hidden: width of its hidden layer; None is the paper's 512 where that fits.
         generate: whether synthetics pass the generator; False uses the interpolated ẑ as they are.
         members: what the anchor and positives of a synthetic tuple are: ``"regenerated"`` like its negative (the
@@ -119,6 +122,7 @@ class Hardness:
     label_average: LabelAverage | None = None
     label_factor: float | None = None
     generator_norm: bool | None = None
+    repeated: bool = False
     hidden: int | None = None
     generate: bool = True
     members: Members = "regenerated"
@@ -156,10 +160,10 @@ class Hardness:
                 'positives are pushed on straight lines, but path="arc" came. Use "straight", or no push.'
             )
 
-    def reading(self, *, triplets: bool = False) -> Reading:
-        """The reading that ``scale`` stands for, with the switches that were set apart from it.
+    def preset(self, *, triplets: bool = False) -> Preset:
+        """Return the preset ``scale`` with the arguments that were set in place of its own.
 
-        >>> Hardness("authors").reading().label_factor, Hardness("paper", label_factor=0.0).reading().label_factor
+        >>> HDMLConfig("authors").preset().label_factor, HDMLConfig("paper", label_factor=0.0).preset().label_factor
         (5000.0, 0.0)
         """
         if not self.generate and self.real_share is None:
@@ -167,12 +171,12 @@ class Hardness:
                 "without a generator there is no J_gen to set w = exp(-beta / J_gen), and real_share is None. "
                 "Give a constant w, such as real_share=0.5."
             )
-        preset = READINGS[self.scale]
+        preset = PRESETS[self.scale]
         if triplets and self.scale != "relative":
             preset = replace(preset, alpha=7.0)
         if triplets and self.scale == "authors":
             preset = replace(preset, label_average="rows")
-        chosen = {field.name: getattr(self, field.name) for field in fields(Reading)}
+        chosen = {field.name: getattr(self, field.name) for field in fields(Preset)}
         return replace(preset, **{name: value for name, value in chosen.items() if value is not None})
 
 

@@ -7,28 +7,14 @@ from jaxtyping import Bool, Float, Int, Integer
 from torch import Tensor, nn
 
 from vicinal.errors import ConfigError, DataError, unknown
-from vicinal.geometry import arc_distances, arc_similarity, at_least_float32
-from vicinal.losses.adaptive_neighborhood import AdaptiveNeighborhoodLoss
-from vicinal.losses.hardest_pairs import HPHNLoss
-from vicinal.losses.lifted import LiftedStructureLoss
+from vicinal.geometry import at_least_float32, cosine_similarity
+from vicinal.losses import LOSSES
 from vicinal.losses.loss import Comparisons, Loss
-from vicinal.losses.multi_similarity import MultiSimilarityLoss
-from vicinal.losses.n_pair import NPairLoss
 from vicinal.losses.reduction import Terms, reduce
-from vicinal.losses.triplet import BatchAllTripletLoss, BatchHardTripletLoss, TripletLoss
 from vicinal.tuples import other_class, positives
 
-Pairing = Literal["all", "consecutive"]
-LOSSES = (
-    TripletLoss,
-    BatchAllTripletLoss,
-    BatchHardTripletLoss,
-    HPHNLoss,
-    LiftedStructureLoss,
-    NPairLoss,
-    MultiSimilarityLoss,
-    AdaptiveNeighborhoodLoss,
-)
+Pairing = Literal["all", "consecutive", "nearest"]
+Overlap = Literal["samples", "arcs"]
 
 
 class OptimalNegatives(nn.Module):
@@ -48,27 +34,36 @@ class OptimalNegatives(nn.Module):
 
     Differs: the mean is over the loss's terms (pairs, or pairs of pairs), where the paper divides by the pairs and the
     authors' code sums; ``pairing="all"`` uses every positive pair, the authors consecutive rows; no pair is left out
-    because its members nearly agree, since nothing here divides by their angle.
+    because its members nearly agree, since nothing here divides by their angle; where classes overlap, samples stand
+    for arcs (``overlap="samples"``). ``overlap="arcs"`` is the paper's d_ijkl throughout.
 
     Args:
         loss: triplet, batch-all, batch-hard, HPHN, lifted, N-pair, multi-similarity or adaptive neighbourhood loss.
         pairing: ``"all"`` positive pairs, each once, or ``"consecutive"`` rows (0, 1), (2, 3), ... as the authors pair
-            batches of class after class with an even number of samples each.
+            batches of class after class with an even number of samples each, or each row with the ``"nearest"`` of its
+            class (ours).
+        overlap: what stands for two arcs that are closer to each other than the ends of one of them are: ``"samples"``
+            (ours), the hardest of their four ends, or ``"arcs"`` as published. A point between two samples of a class
+            need not be of that class while classes overlap.
     """
 
-    def __init__(self, loss: Loss, *, pairing: Pairing = "all") -> None:
+    def __init__(self, loss: Loss, *, pairing: Pairing = "all", overlap: Overlap = "samples") -> None:
         super().__init__()
-        self.loss, self.pairing = checked(loss), checked_pairing(pairing)
+        self.loss, self.pairing, self.overlap = checked(loss), checked_pairing(pairing), checked_overlap(overlap)
 
     def comparisons(self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"]) -> Comparisons:
         """Each positive pair as a row; see ``pair_comparisons``."""
-        pairs = positive_pairs(labels, self.pairing)
-        return pair_comparisons(self.loss, embeddings, labels, pairs, optimal_negatives(self.loss, embeddings, pairs))
+        embeddings = checked_batch(embeddings, labels)
+        pairs = positive_pairs(labels, self.pairing, embeddings)
+        negative = optimal_negatives(self.loss, embeddings, pairs)
+        if self.overlap == "samples" and self.loss.on_sphere:
+            negative = without_overlap(self.loss, embeddings, pairs, negative)
+        return pair_comparisons(self.loss, embeddings, labels, pairs, negative)
 
     def forward(
         self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"]
     ) -> Float[Tensor, ""] | Float[Tensor, "p"]:
-        return reduce_pairs(self.loss, self.comparisons(at_least_float32(embeddings), labels))
+        return reduce_pairs(self.loss, self.comparisons(embeddings, labels))
 
 
 class PositivePairs(NamedTuple):
@@ -79,8 +74,12 @@ class PositivePairs(NamedTuple):
     keep: Bool[Tensor, "p"]
 
 
-def positive_pairs(labels: Integer[Tensor, "n"], pairing: Pairing) -> PositivePairs:
-    """Every two rows of a class once, or consecutive rows; within ``tuples.one_batch`` no device is waited for.
+def positive_pairs(
+    labels: Integer[Tensor, "n"], pairing: Pairing, embeddings: Float[Tensor, "n d"] | None = None
+) -> PositivePairs:
+    """Every two rows of a class once, consecutive rows, or each row with the nearest of its class by ``embeddings``.
+
+    Within ``tuples.one_batch`` no device is waited for.
 
     Row number r of a class of c goes with those at r + 1, ..., r + c/2, round and round: in a class of 5 each goes with
     2 others, in a class of 4 with 1 and, every second one, with another.
@@ -96,6 +95,15 @@ def positive_pairs(labels: Integer[Tensor, "n"], pairing: Pairing) -> PositivePa
         first, second = rows.view(-1, 2).unbind(dim=1)
         return PositivePairs(first, second, labels[first] == labels[second])
     columns, keep = positives(labels)
+    if pairing == "nearest":
+        if embeddings is None:
+            raise ConfigError('pairing="nearest" compares embeddings, got None. Give them.')
+        if not columns.shape[1]:
+            return PositivePairs(rows, rows, torch.zeros_like(rows, dtype=torch.bool))
+        with torch.no_grad():
+            similarity = cosine_similarity(embeddings).gather(1, columns).masked_fill(~keep, -torch.inf)
+        nearest = columns.gather(1, similarity.argmax(dim=1, keepdim=True))[:, 0]
+        return PositivePairs(rows, nearest, keep.any(dim=1))
     rank = ((columns < rows[:, None]) & keep).sum(dim=1, keepdim=True)
     size = 1 + keep.sum(dim=1, keepdim=True)
     step = 1 + torch.arange((columns.shape[1] + 1) // 2, device=labels.device)
@@ -111,22 +119,29 @@ def positive_pairs(labels: Integer[Tensor, "n"], pairing: Pairing) -> PositivePa
 def optimal_negatives(loss: Loss, embeddings: Float[Tensor, "n d"], pairs: PositivePairs) -> Float[Tensor, "p p"]:
     """Each pair's arc compared with every pair's arc, as ``loss`` compares: the hardest that two points of them are."""
     starts, ends = embeddings[pairs.first], embeddings[pairs.second]
-    if not on_sphere(loss):
+    if not loss.on_sphere:
         return hardest_of_points(loss, torch.stack([starts, ends]))
-    match loss:
-        case MultiSimilarityLoss() | NPairLoss(similarity="dot"):
-            return arc_similarity(starts, ends)
-        case LiftedStructureLoss(similarity="cosine") | AdaptiveNeighborhoodLoss(similarity="cosine"):
-            return -arc_similarity(starts, ends)
-    distances = arc_distances(starts, ends, squared=bool(getattr(loss, "squared", False)))
-    return -distances if isinstance(loss, NPairLoss) else distances
+    return loss.between_arcs(starts, ends)
+
+
+def without_overlap(
+    loss: Loss, embeddings: Float[Tensor, "n d"], pairs: PositivePairs, negative: Float[Tensor, "p p"]
+) -> Float[Tensor, "p p"]:
+    """Replace ``negative`` by the hardest of four ends where two arcs are closer than the ends of one of them are."""
+    starts, ends = embeddings[pairs.first], embeddings[pairs.second]
+    samples = hardest_of_points(loss, torch.stack([starts, ends]))
+    with torch.no_grad():
+        length = loss.compare(starts, ends[:, None])  # of each arc, as the loss compares
+        longer = torch.minimum(length, length.T) if loss.larger_is_closer else torch.maximum(length, length.T)
+        overlapping = negative > longer if loss.larger_is_closer else negative < longer
+    return torch.where(overlapping, samples, negative)
 
 
 def hardest_of_points(loss: Loss, points: Float[Tensor, "s p d"]) -> Float[Tensor, "p p"]:
     """The hardest that a pair's points ``[s d]`` and another pair's points are to ``loss``, of the s² there are."""
     several, count = points.shape[:2]
     compared = loss.compare(points.flatten(0, 1)).view(several, count, several, count)
-    return compared.amax(dim=(0, 2)) if grows_with_likeness(loss) else compared.amin(dim=(0, 2))
+    return compared.amax(dim=(0, 2)) if loss.larger_is_closer else compared.amin(dim=(0, 2))
 
 
 def pair_comparisons(
@@ -140,7 +155,7 @@ def pair_comparisons(
     first, second, keep = pairs
     keep_negative = other_class(labels[first]) & keep[:, None] & keep
     penalty = None
-    if isinstance(loss, (HPHNLoss, MultiSimilarityLoss, AdaptiveNeighborhoodLoss)):
+    if loss.pair_rows == "class":
         columns, there = positives(labels)
         compared = loss.compare(embeddings).gather(1, columns)
         twice = columns[second] == first[:, None]  # (i, j) stands in both lists
@@ -149,8 +164,8 @@ def pair_comparisons(
     else:
         positive = loss.compare(embeddings[first], embeddings[second][:, None])
         keep_positive = keep[:, None]
-    if isinstance(loss, NPairLoss):
-        each = loss.penalty(embeddings, embeddings)
+    each = loss.penalty(embeddings, embeddings)
+    if each is not None:
         penalty = (each[first] + each[second]) / 2
     return Comparisons(positive, keep_positive, negative, keep_negative, penalty=penalty)
 
@@ -161,20 +176,20 @@ def reduce_pairs(loss: Loss, comparisons: Comparisons) -> Float[Tensor, ""] | Fl
     return reduce(Terms(terms.sums.masked_fill(~there, 0), terms.counts * there), loss.reduction)
 
 
-def checked(loss: Loss) -> Loss:
+def checked(loss: nn.Module) -> Loss:
     """``loss`` itself, if pairs can stand for its rows."""
-    if not isinstance(loss, LOSSES):
-        names = ", ".join(kind.__name__ for kind in LOSSES)
+    if not isinstance(loss, Loss) or loss.pair_rows is None:
+        names = ", ".join(name for name, kind in LOSSES.items() if kind.pair_rows is not None)
         raise ConfigError(
-            f"negatives between pairs were asked for over {type(loss).__name__}, but a pair can be a row of these "
-            f"losses only: {names}."
+            f"negatives between pairs need a loss in which a positive pair can be an anchor, got "
+            f"{type(loss).__name__}. Use one of {names}."
         )
     if getattr(loss, "blocks", False):
         raise ConfigError(
             f"negatives between pairs take batches of classes, but {type(loss).__name__} has blocks=True, a layout of "
             f"its own. Leave `blocks` out and sample with PKSampler."
         )
-    if not on_sphere(loss) and not isinstance(loss, NPairLoss):
+    if not loss.on_sphere and not loss.pairs_off_sphere:
         raise ConfigError(
             f"arcs lie on the unit sphere, but {type(loss).__name__} has normalize=False. Set normalize=True."
         )
@@ -188,11 +203,18 @@ def checked_pairing(pairing: Pairing) -> Pairing:
     return pairing
 
 
-def on_sphere(loss: Loss) -> bool:
-    """Whether the loss compares directions only."""
-    return getattr(loss, "similarity", None) == "cosine" or bool(getattr(loss, "normalize", True))
+def checked_overlap(overlap: Overlap) -> Overlap:
+    """``overlap`` itself, if it is one."""
+    if overlap not in get_args(Overlap):
+        raise ConfigError(unknown("overlap", str(overlap), get_args(Overlap)))
+    return overlap
 
 
-def grows_with_likeness(loss: Loss) -> bool:
-    """Whether the loss compares by similarity: then the largest is the hardest negative."""
-    return isinstance(loss, (MultiSimilarityLoss, NPairLoss))
+def checked_batch(embeddings: Tensor, labels: Tensor) -> Float[Tensor, "n d"]:
+    """``embeddings`` in float32 or more, if there is one label for each."""
+    if embeddings.ndim != 2 or labels.shape != embeddings.shape[:1]:
+        raise DataError(
+            f"a loss takes embeddings [n d] and labels [n], got {list(embeddings.shape)} and {list(labels.shape)}. "
+            f"Give one label for each embedding."
+        )
+    return at_least_float32(embeddings)

@@ -8,11 +8,7 @@ from torch import Tensor, nn
 
 from vicinal.errors import ConfigError
 from vicinal.geometry import pairwise_distances, row_distances
-from vicinal.losses.angular import AngularLoss
-from vicinal.losses.improved import ImprovedNPairLoss
-from vicinal.losses.loss import Loss
-from vicinal.losses.n_pair import NPairLoss
-from vicinal.losses.triplet import TripletLoss
+from vicinal.losses.loss import Loss, tuple_loss
 from vicinal.synthesis.augmentor import Path, Reference, angles, reference_distances
 from vicinal.tuples import positives, same_class
 
@@ -38,10 +34,11 @@ class Roles:
     @classmethod
     def of(cls, loss: Loss, rows: int) -> "Roles":
         """The roles that a loss gives to the rows of a batch."""
-        if isinstance(loss, TripletLoss) and loss.blocks:
+        layout = loss.layout if getattr(loss, "blocks", False) else None
+        if layout == "triplets":
             third = rows // 3
             return cls(slice(0, third), slice(2 * third, rows), slice(third, 2 * third), paired=True)
-        if isinstance(loss, (NPairLoss, ImprovedNPairLoss)) and loss.blocks:
+        if layout == "pairs":
             return cls(slice(0, rows // 2), slice(rows // 2, rows), slice(rows // 2, rows))
         return cls(slice(0, rows), slice(0, rows))
 
@@ -105,21 +102,11 @@ class Roles:
 
 def checked(loss: nn.Module) -> Loss:
     """``loss`` itself, if it compares anchors with negatives that can be replaced by synthetic ones."""
-    name = type(loss).__name__
-    if not isinstance(loss, Loss):
+    loss, name = tuple_loss(loss, "HDML"), type(loss).__name__
+    if not loss.single_negatives:
         raise ConfigError(
-            f"HDML replaces negatives through a loss's core, but {name} is not a loss of vicinal.losses and has none. "
-            f"Give it the loss that {name} stands around."
-        )
-    if not loss.takes_reference:
-        raise ConfigError(
-            f"HDML replaces the negatives of a batch's tuples by harder ones, but {name} compares with proxies or "
-            f"clusters and has no such negatives. Use a loss over pairs or tuples, such as NPairLoss or TripletLoss."
-        )
-    if isinstance(loss, AngularLoss):
-        raise ConfigError(
-            "HDML makes negatives for one anchor, but AngularLoss compares each negative with the middle of a pair. "
-            "Use NPairLoss, or LiftedStructureLoss for both members of a pair."
+            f"HDML makes negatives for one anchor, but {name} compares each negative with the middle of a pair. "
+            f"Use n_pair, or lifted_structure for both members of a pair."
         )
     if loss.reduction == "none":
         raise ConfigError(f'HDML needs one number from {name}, but its reduction is "none". Use "mean" or "sum".')

@@ -10,12 +10,10 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from vicinal.errors import ConfigError
-from vicinal.losses.improved import ImprovedNPairLoss
 from vicinal.losses.loss import Comparisons, Loss
-from vicinal.losses.n_pair import NPairLoss
 from vicinal.synthesis.augmentor import farther, harder, harder_on_arc
 from vicinal.synthesis.generator import FeatureClassifier, Generator, LabelTerm
-from vicinal.synthesis.hardness import Hardness, LabelAverage
+from vicinal.synthesis.hardness import HDMLConfig, LabelAverage
 from vicinal.synthesis.roles import Roles
 
 Embed = Callable[[Tensor], Tensor]
@@ -57,21 +55,22 @@ class Synthesis:
     regenerated embedding with a real one. With ``members="real"`` (ours) that space is the real one: of the generator
     only the change i(ẑ⁻) - i(z⁻) is used, added to the real y⁻.
 
-    Differs: the authors send the anchors of N-pair tuples through the generator twice. Here each unaltered row passes
-    once, which is the same but for N of N² + 3N rows behind a batch norm's statistics.
+    Differs: the authors send anchors and positives through the generator twice, with all rows and within their tuples.
+    Here each passes once, which differs only in the statistics of batch norms. ``settings.repeated`` gives the authors'
+    rows, but for the N positives of N-pair tuples: in their code these are among the N² moved rows, here passed again.
 
     Attributes:
         loss: any loss whose tuples have negatives.
         generator: i; None takes the interpolated embeddings as they are.
         classifier: tells whether labels were kept.
-        settings: see ``Hardness``.
-        label_average: how J_soft is averaged, as ``Hardness.reading`` has it for this loss.
+        settings: see ``HDML``.
+        label_average: how J_soft is averaged, as ``HDMLConfig.preset`` has it for this loss.
     """
 
     loss: Loss
     generator: Generator | None
     classifier: FeatureClassifier
-    settings: Hardness
+    settings: HDMLConfig
     label_average: LabelAverage
 
     def roles(self, embeddings: Float[Tensor, "b d"], labels: Integer[Tensor, "b"]) -> Roles:
@@ -149,16 +148,23 @@ class Synthesis:
     ) -> _Part:
         # The unaltered rows go along in every part, so that a batch norm sees a tuple's members together.
         rows, (count, columns, _) = len(labels), moved.shape
-        features, seen = self.regenerate(torch.cat([embeddings, moved.flatten(0, 1)]), embed)
-        own, negatives, changed = seen[:rows], seen[rows:].view(count, columns, -1), features[rows:]
+        if self.settings.repeated and self.generator is not None:
+            again = roles.unaltered(embeddings)
+            features = self.generator(torch.cat([embeddings, again, moved.flatten(0, 1)]))
+            seen, changed = embed(features[rows:]), features[rows + len(again) :]
+            own = torch.cat([seen[: len(again)], embeddings[len(again) :]])  # negatives of triplets are unused
+            negatives = seen[len(again) :].view(count, columns, -1)
+        else:
+            features, seen = self.regenerate(torch.cat([embeddings, moved.flatten(0, 1)]), embed)
+            own, negatives, changed = seen[:rows], seen[rows:].view(count, columns, -1), features[rows:]
         if real is not None:  # what the generator lost of y⁻ is given back
             lost = roles.negatives(real - features[:rows], part)
             changed = (changed.view(count, columns, -1) + lost).flatten(0, 1)
             own, negatives = embeddings, embed(changed).view(count, columns, -1)
         anchors = own[roles.anchors][part]
         negative = self.loss.compare(anchors, negatives)
-        pairs = self.loss.original if isinstance(self.loss, ImprovedNPairLoss) else self.loss
-        penalty = pairs.penalty(anchors, negatives) if isinstance(pairs, NPairLoss) else negative.new_zeros(count)
+        penalty = self.loss.penalty(anchors, negatives)
+        penalty = negative.new_zeros(count) if penalty is None else penalty
         altered = None
         if self.generator is not None:
             theirs = roles.negatives(labels, part).expand(count, columns)

@@ -1,29 +1,40 @@
-"""A recipe made real: data split, method built, everything that can be refused refused."""
+"""A config made real: data split, method built, everything that cannot work rejected before training."""
 
+import copy
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from vicinal import parallel
+from vicinal.config import Config, parameters
 from vicinal.data.loader import load
 from vicinal.data.records import Batch, Records, Split
 from vicinal.data.residency import Residency, resident_if_it_fits
 from vicinal.data.resident import Resident
 from vicinal.data.splits import hold_out, overlapping_classes
-from vicinal.data.transforms import ImageTransform, Transform
+from vicinal.data.transforms import ImageTransform, OwnTransform, Transform
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.encoder import Embedded, Encoder
-from vicinal.methods.method import Method, ReadsRecords
-from vicinal.models.principal import start_as_discriminants, start_as_principal_components
+from vicinal.losses import LOSSES, Mined
+from vicinal.methods import ALA, HDMLALA
+from vicinal.methods.method import Method, Parts, ReadsRecords, Sampler
+from vicinal.models import TwoStreamEmbedder
+from vicinal.models.chunking import check_chunks
+from vicinal.models.embedder import Embedder
+from vicinal.models.principal import start_as_discriminants, start_as_principal_components, start_by_glorot
 from vicinal.run_directory import RunDirectory
+from vicinal.sampling import SAMPLERS
 from vicinal.training.console import Console
-from vicinal.training.recipe import Recipe, settings
+from vicinal.training.trackers import check_trackers
 
 WORTH_SAYING = 1.0  # seconds: what planning an epoch may take without a word
 
@@ -33,16 +44,18 @@ class Experiment:
     """What a run trains and measures.
 
     Attributes:
+        steps: number of updates in all.
         records: all rows, the validation classes already cut from the training classes.
         resident: the images on the device, where they are kept there.
         notes: what a reader of the results should know about the data.
         console: where the planning of an epoch is followed.
     """
 
-    recipe: Recipe
+    config: Config
     records: Records
     train: Records
     method: Method
+    steps: int
     device: torch.device
     workers: int
     resident: Resident | None
@@ -51,7 +64,7 @@ class Experiment:
 
     @property
     def preprocessing(self) -> Transform:
-        return self.recipe.transform.evaluation()
+        return self.config.transform.evaluation()
 
     @property
     def encoder(self) -> Encoder:
@@ -71,7 +84,7 @@ class Experiment:
         """The method's batches; where it embeds the training records for them, its cost is shown."""
         if not isinstance(self.method, ReadsRecords):
             return self.method.batches(epoch)
-        began, title = time.monotonic(), f"planning epoch {epoch + 1}/{self.recipe.epochs}"
+        began, title = time.monotonic(), f"planning epoch {epoch + 1}"
         with self.console.following(len(parallel.part(range(len(self.train)))), 0, title) as follower:
             self.method.read_by(self.resident, workers=self.workers, progress=follower.advance)
             wanted = self.method.batches(epoch)
@@ -85,7 +98,8 @@ class Experiment:
         """The batches of an epoch's plan from number ``start`` on, augmented, on the device: this process's rows."""
         whole = plan[start:]
         rest = [parallel.part(rows) for rows in whole]
-        transform, seed, skip = self.recipe.transform, self.recipe.seed, self.recipe.skip_corrupt
+        training = self.config.training
+        transform, seed, skip = self.config.transform, training.seed, training.skip_corrupt
         if self.resident is not None and isinstance(transform, ImageTransform):
             read = self.resident.load(self.train, rest, transform, seed=seed, epoch=epoch, skip_corrupt=skip)
         else:
@@ -102,54 +116,58 @@ class Experiment:
         features: bool = False,
         progress: Callable[[int], None] | None = None,
     ) -> Embedded:
-        """Embed records as the recipe says that they are read."""
+        """Embed records, read as the config says."""
         return encoder.embed(
             records,
-            batch_size=self.recipe.batch_size,
+            batch_size=self.config.evaluation.batch_size,
             workers=self.workers,
-            skip_corrupt=self.recipe.skip_corrupt,
+            skip_corrupt=self.config.training.skip_corrupt,
             features=features,
             resident=self.resident,
             progress=progress,
         )
 
     def start_head(self, console: Console) -> None:
-        """Let the head begin as the recipe says; once, before the first batch is planned."""
-        start, embedder = self.recipe.start, self.method.embedder
-        if start.head == "random":
+        """Initialize the head as ``model.start`` says; once, before the first batch is planned."""
+        model, embedder = self.config.model, self.method.embedder
+        if model.start == "random":
+            return
+        if model.start == "glorot":
+            start_by_glorot(embedder, self.config.training.seed)
             return
         with console.following(len(self.train), 0, "features of the training set") as follower:
             encoder = Encoder(embedder, self.preprocessing, self.device)
             found = self.embed(encoder, self.train, features=True, progress=follower.advance)
-        if start.head == "principal":
-            start_as_principal_components(embedder, found.vectors, start.length)
+        if model.start == "principal":
+            start_as_principal_components(embedder, found.vectors, model.start_length)
         else:
-            start_as_discriminants(embedder, found.vectors, found.labels, start.length)
+            start_as_discriminants(embedder, found.vectors, found.labels, model.start_length)
         head = parallel.from_first(lambda: {name: value.cpu() for name, value in embedder.head.state_dict().items()})
         embedder.head.load_state_dict(head)  # the same to the last bit in every process
 
     def selected(self, run: RunDirectory) -> Encoder:
         """The selected model of the run, whose folder only the first process needs to see."""
-        encoder = parallel.from_first(lambda: Encoder.load(run))
+        encoder = parallel.from_first(lambda: Encoder.load(run, trust=self.method.embedder))
         return Encoder(encoder.embedder.to(self.device), encoder.preprocessing, self.device)
 
     def untrained(self) -> Encoder:
         """The network as it was before the first step: the same seed gives it again."""
-        method = build_method(self.recipe, self.train, self.device)
+        method, _ = build_method(self.config, self.train, self.device)
         return Encoder(method.embedder, self.preprocessing, self.device)
 
 
-def prepare(recipe: Recipe, console: Console | None = None) -> Experiment:
-    """Load and split the data, build the method; refuse what cannot work before anything is trained."""
-    device = pick_device(recipe.device)
-    records = recipe.data.load()
-    if records.source.kind != recipe.transform.kind:
+def prepare(config: Config, console: Console | None = None) -> Experiment:
+    """Load and split the data, build the method; reject what cannot work before anything is trained."""
+    training = config.training
+    device = pick_device(training.device)
+    records = config.data.load()
+    if records.source.kind != config.transform.kind:
         raise ConfigError(
-            f"the recipe prepares {recipe.transform.kind}, but {records.name} holds {records.source.kind}. "
-            f"`vicinal recipes` lists a recipe for each."
+            f"the transform prepares {config.transform.kind}, got {records.name} with {records.source.kind}. "
+            f"Leave `transform` out, or name another preset."
         )
-    if recipe.validation > 0:
-        records = hold_out(records, recipe.validation, recipe.seed)
+    if training.validation > 0:
+        records = hold_out(records, training.validation, training.seed)
     train = records.part("train")
     if len(np.unique(train.labels)) < 2:
         raise DataError(
@@ -158,26 +176,27 @@ def prepare(recipe: Recipe, console: Console | None = None) -> Experiment:
     measured: tuple[Split, ...] = ("validation", "test")
     for split in measured:
         _refuse_unmeasurable(records, split)
-    method = build_method(recipe, train, device)
+    check_trackers(training.trackers)
+    method, steps = build_method(config, train, device)
     shared = overlapping_classes(records)
     seen = (f"{len(shared)} classes are in training and test: the test measures known classes.",) if shared else ()
     unshared = _unshared_norms(method, device)
-    workers = pick_workers(recipe, records)
+    workers = pick_workers(config, records)
     console = console or Console(quiet=True)
     with console.following(len(records), 0, "decoding") as follower:
         resident = resident_if_it_fits(
             records,
-            recipe.transform,
+            config.transform,
             device,
-            resident=_residency(recipe, device),
-            workers=recipe.workers if parallel.local_processes() == 1 else workers,
-            skip_corrupt=recipe.skip_corrupt,
+            resident=_residency(config, device),
+            workers=training.workers if parallel.local_processes() == 1 else workers,
+            skip_corrupt=training.skip_corrupt,
             channels_last=device.type == "cuda",
             progress=follower.advance,
         )
-    _refuse_difference(recipe, records, method)
+    _refuse_difference(config, records, method)
     notes = seen + unshared + method.notes
-    return Experiment(recipe, records, train, method, device, workers, resident, notes, console)
+    return Experiment(config, records, train, method, steps, device, workers, resident, notes, console)
 
 
 def refuse_unequal_parts(plan: Sequence[Sequence[int]]) -> None:
@@ -191,19 +210,19 @@ def refuse_unequal_parts(plan: Sequence[Sequence[int]]) -> None:
             )
 
 
-def _refuse_difference(recipe: Recipe, records: Records, method: Method) -> None:
+def _refuse_difference(config: Config, records: Records, method: Method) -> None:
     """Processes that train together start from the same settings, rows and weights, wherever each read its own."""
     if parallel.processes() == 1:
         return
     weights = sha256()
     for tensor in method.embedder.state_dict().values():
         weights.update(tensor.cpu().contiguous().numpy().tobytes())
-    mine = {"settings": settings(recipe), "records": records.fingerprint(), "weights": weights.hexdigest()}
+    mine = {"settings": config.slots(), "records": records.fingerprint(), "weights": weights.hexdigest()}
     for name, value in parallel.from_first(lambda: mine).items():
         if mine[name] != value:
             raise ConfigError(
                 f"all processes start from the same {name}, but process {parallel.rank()} has others than process 0. "
-                f"Use the same version, recipe, data and weight files on every machine."
+                f"Use the same version, settings, data and weight files on every machine."
             )
 
 
@@ -217,16 +236,131 @@ def _refuse_unmeasurable(records: Records, split: Split) -> None:
         )
 
 
-def build_method(recipe: Recipe, train: Records, device: torch.device) -> Method:
-    torch.manual_seed(recipe.seed)
-    method = recipe.build(train)
+def build_method(config: Config, train: Records, device: torch.device) -> tuple[Method, int]:
+    """The method of a config for these training records, and for how many steps it was built."""
+    torch.manual_seed(config.training.seed)
+    parts = build_parts(config, train)
+    config.method.check(parts.loss, parts.sampler)
+    method = config.method.build(parts)
+    if (rows := config.training.chunk) is not None:
+        if isinstance(config.method, (ALA, HDMLALA)):
+            raise ConfigError("ALA differentiates through its own update, which training.chunk cannot. Leave it out.")
+        check_chunks(method.embedder, rows)
+        for stream in method.embedder.streams:
+            stream.chunk = rows
     _refuse_incomplete(method)
     method.to(device)
     if device.type == "cuda":
         method.embedder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if device.type == "cuda" and parallel.processes() > 1 and not _frozen(method):
         parallel.share_norms(method.embedder)
-    return method
+    return method, parts.steps
+
+
+def build_parts(config: Config, train: Records) -> Parts:
+    """Network, sampler and loss of a config. The network is drawn first: one seed gives every method the same."""
+    training = config.training
+    embedder = _build_embedder(config, train)
+    sampler = build_sampler(config, train)
+    loss = build_loss(config, train.labels, embedder.dim or embedder.width)
+    return Parts(
+        embedder=embedder,
+        loss=loss,
+        sampler=sampler,
+        optimizer=config.optimizer,
+        train=train,
+        preprocessing=config.transform.evaluation(),
+        steps=training.steps or training.epochs * len(sampler),
+        seed=training.seed,
+        batch_size=config.evaluation.batch_size,
+        skip_corrupt=training.skip_corrupt,
+    )
+
+
+def _build_embedder(config: Config, train: Records) -> Embedder:
+    if config.transform.kind == "features":
+        return config.model.build(width=train.source.read(0).shape[0])
+    channels = getattr(config.transform, "channels", 3)
+    size = getattr(config.transform, "size", None)
+    embedder = config.model.build(channels=channels, size=size)
+    if "role" in train.columns and config.model.streams == 2:
+        return TwoStreamEmbedder(embedder, copy.deepcopy(embedder))  # both start alike
+    return embedder
+
+
+def build_sampler(config: Config, train: Records) -> Sampler:
+    """The sampler of a config, with batches no larger than these records fill."""
+    part = config.sampler
+    if part.own is not None:
+        return OwnSampler(part.own, train.labels)
+    kind = part.kind or SAMPLERS[part.name]
+    arguments = {name: value for name, value in part.arguments.items() if value is not None}
+    if "roles" in parameters(kind) and "role" in train.columns:
+        arguments["roles"] = train.columns["role"]
+    if not hasattr(kind, "fitted"):
+        derived = {"labels": train.labels, "seed": config.training.seed}
+        return OwnSampler(
+            kind(**{k: v for k, v in derived.items() if k in parameters(kind)}, **arguments), train.labels
+        )
+    sampler: Sampler = kind.fitted(
+        train.labels, batch_size=config.training.batch_size, seed=config.training.seed, **arguments
+    )
+    return sampler
+
+
+class OwnSampler:
+    """A sampler of the user's own: any iterable of index lists, or a function of the training labels that gives one.
+
+    A torch ``Sampler`` with ``set_epoch`` is told the epoch; one without it must give the same batches when it is asked
+    again, or a resumed run sees others than the interrupted one.
+    """
+
+    def __init__(self, given: Any, labels: np.ndarray) -> None:
+        self.sampler = given if hasattr(given, "epoch") or hasattr(given, "__iter__") else given(labels)
+        self.rows = len(labels)
+        self.note: str | None = getattr(self.sampler, "note", None)
+        self._length = len(self.epoch(0))
+
+    def epoch(self, number: int) -> Sequence[Sequence[int]]:
+        plan: Sequence[Sequence[int]]
+        if hasattr(self.sampler, "epoch"):
+            plan = self.sampler.epoch(number)
+        else:
+            if hasattr(self.sampler, "set_epoch"):
+                self.sampler.set_epoch(number)
+            plan = [[int(row) for row in batch] for batch in self.sampler]
+        bad = next((row for batch in plan for row in batch if not 0 <= row < self.rows), None)
+        if bad is not None:
+            raise ConfigError(
+                f"your sampler gives row {bad}, but there are {self.rows} training records. Give a function of the "
+                f"training labels: sampler=lambda labels: MySampler(labels)."
+            )
+        return plan
+
+    def __len__(self) -> int:
+        return self._length
+
+
+def build_loss(config: Config, labels: np.ndarray, dim: int) -> nn.Module:
+    """The loss of a config for training labels and the size of the embeddings."""
+    part = config.loss
+    if part.own is not None:
+        if not isinstance(part.own, nn.Module):
+            raise ConfigError(f"loss is a torch module over (embeddings, labels), got {type(part.own).__name__}.")
+        return copy.deepcopy(part.own)  # a second run must not begin where the first one ended
+    kind, arguments = part.kind or LOSSES[part.name], dict(part.arguments)
+    miner = arguments.pop("miner", None)
+    classes = np.unique(labels)
+    derived = {
+        "classes": len(classes),
+        "dim": dim,
+        "known": tuple(classes.tolist()),
+        "seed": config.training.seed,
+        "blocks": config.sampler.name == getattr(kind, "layout", None),
+    }
+    known = parameters(kind)
+    loss: nn.Module = kind(**{k: v for k, v in derived.items() if k in known and k not in arguments}, **arguments)
+    return loss if miner is None else Mined(loss, miner, seed=config.training.seed)
 
 
 def _refuse_incomplete(method: Method) -> None:
@@ -240,7 +374,8 @@ def _refuse_incomplete(method: Method) -> None:
 
 
 def _frozen(method: Method) -> bool:
-    return bool(getattr(method.embedder.backbone, "freeze_norm", False))
+    frozen = bool(getattr(method.embedder.backbone, "freeze_norm", False))
+    return frozen and not method.embedder.head_norm  # which learns whatever the backbone's do
 
 
 def _unshared_norms(method: Method, device: torch.device) -> tuple[str, ...]:
@@ -254,10 +389,11 @@ def _unshared_norms(method: Method, device: torch.device) -> tuple[str, ...]:
     )
 
 
-def _residency(recipe: Recipe, device: torch.device) -> Residency:
+def _residency(config: Config, device: torch.device) -> Residency:
     """Each process would keep a copy of its own: on GPUs in its own memory, on a CPU in the one they share."""
     sharing = device.type == "cpu" and parallel.local_processes() > 1
-    return "off" if recipe.resident == "auto" and sharing else recipe.resident
+    wanted = config.training.resident
+    return "off" if wanted == "auto" and sharing else wanted
 
 
 def pick_precision(wanted: str, device: torch.device) -> torch.dtype | None:
@@ -269,7 +405,11 @@ def pick_precision(wanted: str, device: torch.device) -> torch.dtype | None:
 def pick_device(wanted: str) -> torch.device:
     """Where to compute; of several processes on a machine each takes a GPU of its own."""
     if wanted == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("device=cuda was asked for, but torch sees no GPU. Use device=cpu, or check the driver.")
+        raise ConfigError("training.device=cuda needs a GPU, but torch sees none. Use cpu, or check the driver.")
+    if wanted == "mps":
+        if not torch.backends.mps.is_available():
+            raise ConfigError("training.device=mps needs Apple's GPU, but torch sees none. Use cpu.")
+        return torch.device("mps")
     if wanted == "cpu" or not torch.cuda.is_available():
         return torch.device("cpu")
     if parallel.processes() > 1:
@@ -282,8 +422,19 @@ def pick_device(wanted: str) -> torch.device:
     return torch.device("cuda")
 
 
-def pick_workers(recipe: Recipe, records: Records) -> int:
+def pick_workers(config: Config, records: Records) -> int:
     """Reading files is worth a process per core; arrays in memory are faster without."""
-    if recipe.workers is not None:
-        return recipe.workers
+    if config.training.workers is not None:
+        return config.training.workers
+    if isinstance(config.transform, OwnTransform) and not _travels(config.transform):
+        return 0
     return 0 if records.source.in_memory else min(8, max(1, (os.cpu_count() or 1) // parallel.local_processes()))
+
+
+def _travels(transform: OwnTransform) -> bool:
+    """Whether other processes can be given the transform; a lambda, for example, cannot travel."""
+    try:
+        ForkingPickler.dumps(transform)
+    except Exception:  # whatever an object of the user's own raises
+        return False
+    return True

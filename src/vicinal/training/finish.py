@@ -33,7 +33,8 @@ def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[s
     A run without artefacts is one of many, all of which have the same raw inputs and the same untrained network: it
     measures the selected one alone.
     """
-    recipe, records = experiment.recipe, experiment.records
+    config, records = experiment.config, experiment.records
+    seed, evaluation = config.training.seed, config.evaluation
     if parallel.first():
         write_exhibition(run, experiment.method, experiment.train)
     split: Split = "test" if (records.splits == "test").any() else "validation"
@@ -43,16 +44,16 @@ def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[s
         return
     console.line(f"measuring {len(part)} {split} records")
     encoder = experiment.selected(run)
-    untrained = _unit(experiment.embed(experiment.untrained(), part, features=True)) if recipe.artefacts else None
+    untrained = _unit(experiment.embed(experiment.untrained(), part, features=True)) if evaluation.artifacts else None
     trained = experiment.embed(encoder, part)
-    known = experiment.embed(encoder, _sample(experiment.train, recipe.seed))
-    raw = _raw(experiment, part) if recipe.artefacts else None
+    known = experiment.embed(encoder, _sample(experiment.train, seed))
+    raw = _raw(experiment, part) if evaluation.artifacts else None
     if not parallel.first():  # all have embedded their parts; one measures
         return
 
     def scores(embedded: Embedded, *, clustering: bool) -> dict[str, float]:
         return measure(
-            embedded, recalls=recipe.recalls, clustering=clustering, seed=recipe.seed, restarts=recipe.restarts
+            embedded, recalls=evaluation.recalls, clustering=clustering, seed=seed, restarts=evaluation.restarts
         )
 
     rows = {} if raw is None else {"raw pixels": scores(_unit(raw), clustering=False)}
@@ -65,7 +66,7 @@ def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[s
     if untrained is not None:
         diagnoses.append(diagnosis(f"untrained {split}", untrained, rows["untrained"]))
     run.write_document("diagnostics", {"rows": diagnoses})
-    write_artefacts(run, trained, untrained, seed=recipe.seed)
+    write_artefacts(run, trained, untrained, seed=seed)
     skipped = sorted({*position["skipped"], *trained.skipped})
     run.write_results(
         {
@@ -98,7 +99,7 @@ def measure_run(
     Of its own data a run that was trained with ``skip_corrupt`` is measured so, whatever ``skip_corrupt`` says here.
     """
     encoder = Encoder.load(run, device)
-    settings = run.info["recipe"]["settings"]
+    settings = run.settings
     if data is not None:
         records = open_path(data).load()
     else:

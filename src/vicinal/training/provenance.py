@@ -1,4 +1,4 @@
-"""Where a run came from: recipe, data, command, commit, hardware and versions."""
+"""Where a run came from: config, data, command, commit, hardware and versions."""
 
 import os
 import platform
@@ -14,14 +14,11 @@ import torch
 from vicinal import parallel
 from vicinal.description import describe
 from vicinal.training.experiment import Experiment
-from vicinal.training.listing import listing, packaged_recipes
-from vicinal.training.recipe import settings
 
 
-def info(name: str, experiment: Experiment, run_name: str, command: str) -> dict[str, Any]:
+def info(experiment: Experiment, run_name: str, command: str) -> dict[str, Any]:
     """The content of ``run.json``."""
-    recipe, records = experiment.recipe, experiment.records
-    path = packaged_recipes().get(name, Path(name))
+    config, records = experiment.config, experiment.records
     counts = {
         split: {
             "records": int((records.splits == split).sum()),
@@ -37,9 +34,14 @@ def info(name: str, experiment: Experiment, run_name: str, command: str) -> dict
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "hardware": hardware(experiment.device),
         "versions": {"python": platform.python_version(), **{p: package_version(p) for p in ("torch", "numpy")}},
-        "recipe": {"name": name, "title": listing(path).title, "settings": settings(recipe)},
+        "config": {
+            "preset": config.preset,
+            "title": config.title(records.name),
+            "own": config.own_slots(),
+            "slots": config.slots(),
+        },
         "data": {
-            "description": describe(recipe.data),
+            "description": describe(config.data),
             "name": records.name,
             "fingerprint": records.fingerprint(),
             "counts": counts,

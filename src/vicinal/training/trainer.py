@@ -5,6 +5,7 @@ import math
 import os
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,17 +14,19 @@ import torch
 from torch import Tensor
 
 from vicinal import parallel
-from vicinal.data.records import Batch
+from vicinal.data.records import Batch, Records
 from vicinal.errors import DivergenceError
 from vicinal.evaluation.measure import measure
 from vicinal.parallel import ContactError
 from vicinal.run_directory import Journal, RunDirectory
+from vicinal.training.averaging import WeightAverage
 from vicinal.training.checkpoint import latest_checkpoint, random_state, save_checkpoint, set_random_state
 from vicinal.training.console import Console, Follower
 from vicinal.training.experiment import Experiment, pick_precision, refuse_unequal_parts
 from vicinal.training.finish import write_results
 from vicinal.training.interruption import Interrupted, Interruption
 from vicinal.training.loop import Step, train
+from vicinal.training.trackers import open_trackers
 
 COLLAPSED_SPREAD = 1e-3  # embeddings this near their mean, relative to their length, are one point
 COLLAPSING_SPREAD = 0.1  # ... and this near they are on the way, if the loss stands at its collapsed value too
@@ -38,6 +41,7 @@ class Position:
 
     Attributes:
         batch: batches of this epoch that are done.
+        stale: evaluations since the best one.
         best: validation score of the selected model, None before the first look.
         metrics_length: bytes of ``metrics.jsonl`` that belong to the steps done.
         seconds: training time of all processes that worked on this run.
@@ -50,6 +54,7 @@ class Position:
     best: float | None = None
     best_step: int = 0
     best_epoch: int = 0
+    stale: int = 0
     metrics_length: int = 0
     seconds: float = 0.0
     skipped: list[str] = field(default_factory=list)
@@ -66,12 +71,14 @@ class Trainer:
         plan: Sequence[Sequence[int]] | None = None,
     ) -> None:
         self.experiment, self.run, self.console = experiment, run, console
-        self.recipe, self.method = experiment.recipe, experiment.method
+        self.settings, self.method = experiment.config.training, experiment.method
         self.position = Position()
         self._plan = plan
         self._pending: list[Step] = []  # steps whose scalars are still on the device
         self._rows = 0
         self._accelerated = False
+        ema = self.settings.ema
+        self.average = None if ema is None else WeightAverage(self.method.embedder, ema)
         self._began = self._saved_at = self._timed_at = time.monotonic()
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -80,6 +87,8 @@ class Trainer:
         self._plan = None if state["plan"] is None else _unpack(state["plan"])
         refuse_unequal_parts(self._plan or ())
         self.method.load_state_dict(state["method"])
+        if self.average is not None:
+            self.average.load_state_dict(state["average"])
         set_random_state(state["random"])
 
     def go(self) -> None:
@@ -87,28 +96,35 @@ class Trainer:
         self._say("running")
         self.metrics = self._journal(self.run.metrics_path, length=self.position.metrics_length)
         self.timing = self._journal(self.run.timing_path)
+        names = self.settings.trackers if parallel.first() else ()
+        slots = self.experiment.config.slots()
+        self.trackers = open_trackers(names, self.run.path, self.run.path.name, slots, step=self.position.step)
         self._began, self._seconds_before = time.monotonic(), self.position.seconds
         try:
             with Interruption() as interruption:
-                while self.position.epoch < self.recipe.epochs:
+                while self.position.step < self.experiment.steps and not self._out_of_patience():
                     self._epoch(interruption)
             if self.position.best is None:  # no validation classes: the last model is the selected one
                 self.position.best_step, self.position.best_epoch = self.position.step, self.position.epoch
-                self._keep_model()
+                with self._averaged():
+                    self._keep_model()
             self._checkpoint()
             write_results(self.experiment, self.run, asdict(self.position), self.console)
         except KeyboardInterrupt:
+            self.trackers.finish("interrupted")
             self._say("interrupted", "stopped on request")
             self.console.line(f"stopped. Go on with: {self.run.resume_command()}")
             raise
         except ContactError:
             raise  # what ended the other process is not known here
         except BaseException as error:
+            self.trackers.finish("failed")
             self._say("failed", str(error))
             raise
         finally:
             self.metrics.close()
             self.timing.close()
+        self.trackers.finish("finished")
         self._say("finished")
 
     def report_end(self, state: str, message: str) -> None:
@@ -121,13 +137,14 @@ class Trainer:
     # -- one epoch --------------------------------------------------------------------------------
 
     def _epoch(self, interruption: Interruption) -> None:
-        experiment, recipe, epoch = self.experiment, self.recipe, self.position.epoch
+        experiment, settings, epoch = self.experiment, self.settings, self.position.epoch
+        left = experiment.steps - self.position.step
         if self._plan is None:  # asked once per epoch, also across a resume
             self._plan = experiment.plan(epoch)
+        self._plan = self._plan[: self.position.batch + left]
         if not self._accelerated:
-            left = (recipe.epochs - epoch) * len(self._plan) - self.position.batch
-            precision, compiled = pick_precision(recipe.precision, experiment.device), self._compiles(left)
-            recorded = recipe.record == "auto"
+            precision, compiled = pick_precision(settings.precision, experiment.device), self._compiles(left)
+            recorded = settings.cuda_graph == "auto" and settings.chunk is None
             self.method.embedder.accelerate(precision, compiled=compiled, recorded=recorded)
             self._accelerated = True
         set_random_state(parallel.from_first(random_state))  # what is drawn for gathered rows is the same everywhere
@@ -136,14 +153,16 @@ class Trainer:
         steps = train(self.method, batches, start=self.position.step)
         at_once = STEPS_PER_TRANSFER if experiment.device.type == "cuda" else 1
         with self.console.following(
-            len(self._plan), self.position.batch, f"epoch {epoch + 1}/{recipe.epochs}"
+            len(self._plan), self.position.batch, f"epoch {epoch + 1}/{self._epochs()}"
         ) as follower:
             for step in steps:
+                if self.average is not None:
+                    self.average.update(self.method.embedder)
                 self._pending.append(step)
                 self.position.step, self.position.batch = step.number + 1, self.position.batch + 1
                 last = self.position.batch == len(self._plan)
                 stop = interruption.requested()
-                due = time.monotonic() - self._saved_at >= recipe.checkpoint_seconds
+                due = time.monotonic() - self._saved_at >= settings.checkpoint_seconds
                 if last or due or stop or len(self._pending) >= at_once:
                     scalars = self._write_steps(follower)
                     if last:
@@ -155,13 +174,23 @@ class Trainer:
                     self._checkpoint()
                 if stop:
                     raise Interrupted
-        if (epoch + 1) % recipe.evaluate_every == 0 or epoch + 1 == recipe.epochs:
+        if (epoch + 1) % settings.evaluate_every == 0 or self.position.step >= experiment.steps:
             self._select()
         self.position.epoch, self.position.batch, self._plan = epoch + 1, 0, None
 
+    def _epochs(self) -> int:
+        """How many epochs there will be, if all are as long as this one."""
+        epoch, done = self.position.epoch, self.position.step - self.position.batch
+        return epoch + max(1, math.ceil((self.experiment.steps - done) / max(1, len(self._plan or ()))))
+
+    def _out_of_patience(self) -> bool:
+        """Whether the held-out classes have not improved for so many evaluations that training should stop."""
+        patience = self.settings.patience
+        return patience is not None and self.position.stale >= patience
+
     def _compiles(self, steps: int) -> bool:
         worth = self.experiment.device.type == "cuda" and steps >= STEPS_WORTH_COMPILING
-        return self.recipe.compile == "on" or (self.recipe.compile == "auto" and worth)
+        return self.settings.compile == "on" or (self.settings.compile == "auto" and worth)
 
     def _write_steps(self, follower: Follower) -> dict[str, float]:
         """Bring the pending scalars to the host in one transfer, check them, write them; return the last step's."""
@@ -171,7 +200,7 @@ class Trainer:
         for step, values in zip(self._pending, table.tolist(), strict=True):
             scalars = dict(zip(names, values, strict=True))
             self._refuse_divergence(step, scalars)
-            self.metrics.append({"kind": "step", "step": step.number, "epoch": self.position.epoch, **scalars})
+            self._record({"kind": "step", "step": step.number, "epoch": self.position.epoch, **scalars})
             self._rows += parallel.processes() * len(step.batch.labels)
             for index in step.batch.skipped:
                 self._note_skipped(self.experiment.train.source.name(index))
@@ -185,13 +214,18 @@ class Trainer:
 
     def _select(self) -> None:
         """Measure the validation classes; keep the model if it is the best so far."""
-        epoch, validation = self.position.epoch, self.experiment.records.part("validation")
+        validation = self.experiment.records.part("validation")
         if not len(validation):
             return
+        with self._averaged():
+            self._select_on(validation)
+
+    def _select_on(self, validation: Records) -> None:
+        epoch = self.position.epoch
         parallel.buffers_from_first(self.method.embedder)
         embedded = self.experiment.embed(self.experiment.encoder, validation)
-        scores = parallel.from_first(lambda: measure(embedded, recalls=(1,), clustering=False, seed=self.recipe.seed))
-        self.metrics.append(
+        scores = parallel.from_first(lambda: measure(embedded, recalls=(1,), clustering=False, seed=self.settings.seed))
+        self._record(
             {"kind": "evaluation", "step": self.position.step, "epoch": epoch, "split": "validation", "metrics": scores}
         )
         score = scores["recall@1"]
@@ -199,8 +233,17 @@ class Trainer:
         if best:
             self._keep_model()
             self.position.best, self.position.best_step, self.position.best_epoch = score, self.position.step, epoch
+        self.position.stale = 0 if best else self.position.stale + 1
         mark = "  (best so far)" if best else ""
-        self.console.line(f"epoch {epoch + 1}/{self.recipe.epochs}  validation R@1 {100 * score:.1f}{mark}")
+        self.console.line(f"epoch {epoch + 1}/{self._epochs()}  validation R@1 {100 * score:.1f}{mark}")
+
+    def _averaged(self) -> AbstractContextManager[None]:
+        """The moving average of the weights in place of the last ones, where there is one."""
+        return nullcontext() if self.average is None else self.average.applied(self.method.embedder)
+
+    def _record(self, line: dict[str, Any]) -> None:
+        self.metrics.append(line)
+        self.trackers.record(line)
 
     # -- saving -----------------------------------------------------------------------------------
 
@@ -226,8 +269,10 @@ class Trainer:
             "position": asdict(self.position),
             "plan": None if self._plan is None else _pack(self._plan),
             "method": self.method.state_dict(),
+            "average": None if self.average is None else self.average.state_dict(),
             "random": random_state(),
         }
+        self.trackers.flush()
         save_checkpoint(self.run.checkpoints_path, self.position.step, state)
         self._saved_at = time.monotonic()
 
@@ -272,7 +317,7 @@ class Trainer:
 
     def _event(self, message: str) -> None:
         line = {"kind": "event", "step": self.position.step, "epoch": self.position.epoch, "message": message}
-        self.metrics.append(line)
+        self._record(line)
         self.console.line(message, warning=True)
 
 

@@ -1,0 +1,139 @@
+"""``vicinal.train`` and the ``Run`` it returns: an experiment from Python."""
+
+import shlex
+import sys
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from vicinal.config import Config, compose, read
+from vicinal.errors import ConfigError
+from vicinal.run_directory import RunDirectory
+from vicinal.search.loaded import EmbeddingModel, load
+from vicinal.training.console import Console
+from vicinal.training.run import resume as resume_run
+from vicinal.training.run import start
+
+
+class Run:
+    """A finished run.
+
+    Attributes:
+        path: its folder.
+    """
+
+    def __init__(self, path: str | PathLike[str], *, own: Mapping[str, Any] | None = None) -> None:
+        self.directory = RunDirectory.open(Path(path))
+        self.path, self._own = self.directory.path, dict(own or {})
+        self._model: EmbeddingModel | None = None
+
+    def __repr__(self) -> str:
+        recall = self.results.get("trained", {}).get("recall@1")
+        return f"Run({str(self.path)!r}" + ("" if recall is None else f", Recall@1 {100 * recall:.1f}") + ")"
+
+    @property
+    def results(self) -> dict[str, dict[str, float]]:
+        """Metrics on the test classes by row: ``raw pixels``, ``untrained`` and ``trained``."""
+        return {row["name"]: row["metrics"] for row in (self.directory.results or {}).get("rows", [])}
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The slots of the experiment as they were resolved."""
+        return dict(self.directory.config["slots"])
+
+    @property
+    def model(self) -> EmbeddingModel:
+        """The selected model, loaded when it is first asked for."""
+        if self._model is None:
+            given = self._own.get("model")
+            module = given if isinstance(given, nn.Module) else getattr(given, "module", None)
+            self._model = load(self.path, trust=module)
+        return self._model
+
+    def embed(self, images: Any, *, batch_size: int = 64) -> Any:
+        """Embeddings of images or feature vectors; see ``EmbeddingModel.embed``."""
+        return self.model.embed(images, batch_size=batch_size)
+
+    def search(self, images: Any, *, k: int = 10) -> list[list[tuple[str, str, float]]]:
+        """The ``k`` nearest test records of each image: name, class and distance.
+
+        ``vicinal index`` and ``vicinal search`` keep a collection of your own; this looks in the run's test classes.
+        """
+        from vicinal.index.exact import neighbours
+        from vicinal.search.own_data import own_data
+
+        _, records = own_data(self.directory)
+        part = records.part("test") if (records.splits == "test").any() else records
+        queries, gallery = (torch.from_numpy(rows) for rows in (self.embed(images), self.model.embed_records(part)))
+        found = neighbours(queries, min(k, len(part)), gallery=gallery)
+        return [
+            [
+                (part.source.name(row), part.classes[part.labels[row]], distance)
+                for row, distance in zip(rows, distances, strict=True)
+            ]
+            for rows, distances in zip(found.ids.tolist(), found.distances.tolist(), strict=True)
+        ]
+
+    def report(self) -> Path:
+        """Write the report and return its path."""
+        from vicinal.reports import write_report
+
+        return Path(write_report(self.path))
+
+
+def train(
+    data: Any = None,
+    *,
+    preset: str | None = None,
+    run: str | PathLike[str] | None = None,
+    resume: str | PathLike[str] | None = None,
+    trust: Mapping[str, Any] | None = None,
+    quiet: bool = False,
+    **slots: Any,
+) -> Run:
+    """Train any model with any loss and method; the Python form of ``vicinal train``.
+
+    Args:
+        data: a folder of class folders, a table or an array file, the name of a data set, or a ``Dataset``.
+        preset: a preset or a TOML file to begin with; without one it follows from the data.
+        run: folder to write; a new one in ``runs/`` if None.
+        resume: go on with this interrupted run; objects of your own are given again in their slots.
+        trust: classes of your own by ``module:Class`` that slots may name.
+        quiet: print nothing.
+        slots: ``transform``, ``model``, ``sampler``, ``loss``, ``method``, ``optimizer``, ``training``, ``evaluation``:
+            a name, a dictionary of name and arguments, one of our objects, or an object of your own.
+
+    >>> import vicinal
+    >>> from vicinal.losses import MultiSimilarityLoss
+    >>> from vicinal.methods import HDML
+    >>> run = vicinal.train("pictures/", loss=MultiSimilarityLoss(alpha=2), method=HDML(alpha=0.5))  # doctest: +SKIP
+    """
+    console = Console(quiet=quiet)
+    if resume is not None:
+        if data is not None or preset is not None or run is not None:
+            raise ConfigError("a resumed run keeps its data, preset and folder: give only the objects of your own.")
+        directory = resume_run(Path(resume), own=slots, trust=trust, console=console)
+        return Run(directory.path, own=slots)
+    title, layer = read(preset) if preset is not None else (None, {})
+    given = {slot: value for slot, value in slots.items() if value is not None}
+    if data is not None:
+        given["data"] = data
+    config = compose(layer, given, preset_name=title, trust=trust)
+    for reason in config.reasons:
+        console.line(reason)
+    folder = Path(run) if run is not None else fresh(Path("runs"), config)
+    command = f"vicinal.train(...) in {shlex.quote(Path(sys.argv[0] or 'python').name)}"
+    directory = start(config, folder, command=command, console=console)
+    return Run(directory.path, own=slots)
+
+
+def fresh(folder: Path, config: Config) -> Path:
+    """A folder that does not exist yet, named by preset and time."""
+    from datetime import datetime
+
+    base = folder / f"{config.preset}-{datetime.now():%Y%m%d-%H%M%S}"
+    return next(p for n in range(1000) if not (p := base if n == 0 else base.with_name(f"{base.name}-{n}")).exists())

@@ -1,0 +1,384 @@
+"""Tables of experiments as data: rows, their baselines, seeds and protocol.
+
+A table lives in a Python file of the user's, which ``vicinal bench FILE.py`` runs::
+
+    TABLE = Table(
+        "HDML on CUB-200",
+        baseline("N-pair", loss="n_pair"),
+        row("HDML", method="hdml", against="N-pair"),
+        row("HDML, no hardness", method=("hdml", {"alpha": 0}), against="N-pair"),
+        preset="cub",
+        steps=5_000,
+        seeds=5,
+    )
+
+A row has the slots of the table, then those of its baseline, then its own: it differs from its baseline in what it
+says itself and in nothing else. Every table also gets three rows without training: the untrained network's features,
+their PCA and their whitened PCA.
+"""
+
+import copy
+import os
+import runpy
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Literal
+
+from vicinal.config import SLOTS, from_toml, from_words
+from vicinal.errors import ConfigError, unknown
+
+Protocol = Literal["validation", "final", "reality_check", "authors"]
+PROTOCOLS: dict[Protocol, str] = {
+    "validation": "the step is chosen on held-out training classes, then tested once",
+    "final": "fixed steps on all training classes, the last step tested once",
+    "reality_check": "4 class-disjoint folds, 128 dimensions each and their concatenation (Musgrave et al. 2020)",
+    "authors": "the step is chosen on the TEST classes, as in many papers: too high, only beside published numbers",
+}
+REALITY_FOLDS, REALITY_DIM = 4, 128  # models of reality_check, and the size of each
+REALITY_METRICS = ("map@r", "map@r 128-d", "recall@1", "recall@1 128-d")  # concatenated, and the mean of each alone
+UNTRAINED, PCA, WHITENED = UNTRAINED_ROWS = ("untrained", "PCA", "whitened PCA")
+# What changes how fast a run is and what its report shows, not what it computes.
+_NO_MATTER = {
+    "training": ("seed", "device", "workers", "resident", "compile", "cuda_graph", "checkpoint_seconds", "trackers"),
+    "evaluation": ("artifacts", "batch_size"),
+}
+_OF_EVERY_MODEL = ("dim", "head", "head_norm", "start", "start_length", "normalize")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a table; ``row`` and ``baseline`` write it.
+
+    Attributes:
+        name: its name on the page.
+        own: the slots that it changes.
+        against: the row that it is compared with and whose slots it starts from.
+        search: what ``--trials`` searches, as ``key=low..high`` and the like; see ``search_space``.
+        trials: settings that were tried before these were chosen; None where they were not counted.
+        published: numbers that a paper prints for it, as fractions, by metric.
+        extra: words on top, of ``--quick``, ``--data`` or the tuning; rows compared with it do not start from them.
+        held_out: scores of its settings on the folds of a tuning.
+    """
+
+    name: str
+    own: Mapping[str, Any] = field(default_factory=dict)
+    against: str | None = None
+    search: tuple[str, ...] = ()
+    trials: int | None = None
+    published: Mapping[str, float] = field(default_factory=dict)
+    extra: tuple[str, ...] = ()
+    held_out: tuple[float, ...] = ()
+
+
+def row(
+    name: str,
+    *words: str,
+    against: str | None = None,
+    search: Sequence[str] = (),
+    trials: int | None = None,
+    published: Mapping[str, float] | None = None,
+    **slots: Any,
+) -> Row:
+    """A row by words (``"loss.alpha=2"``), by slots (``loss="danml"``, ``method=("hdml", {"alpha": 0})``), or both.
+
+    >>> row("HDML", "method.alpha=0.5", method="hdml", against="N-pair").own
+    {'method': {'name': 'hdml', 'alpha': '0.5'}}
+    """
+    return Row(name, layer(*words, **slots), against, tuple(search), trials, published or {})
+
+
+def baseline(name: str, *words: str, **options: Any) -> Row:
+    """A row that others are compared with; it may itself be ``against`` another."""
+    return row(name, *words, **options)
+
+
+def layer(*words: str, **slots: Any) -> dict[str, Any]:
+    """Slots and words as one dictionary of slots."""
+    preset = slots.pop("preset", None)
+    for slot in slots:
+        if slot not in SLOTS:
+            raise ConfigError(unknown("slot", slot, (*SLOTS, "preset")))
+    base = from_toml(Path(preset)) if str(preset).endswith(".toml") else {"preset": preset} if preset else {}
+    return merged(base, {slot: _plain(value) for slot, value in slots.items()}, from_words(words))
+
+
+def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """The later layers over the earlier; another name for a slot drops the arguments of the one before.
+
+    A network of another name keeps what any network has, such as ``dim``.
+
+    >>> merged({"loss": {"name": "triplet", "margin": 0.2}}, {"loss": {"name": "n_pair"}})
+    {'loss': {'name': 'n_pair'}}
+    """
+    found: dict[str, Any] = {}
+    for one in layers:
+        for slot, value in one.items():
+            old = found.get(slot)
+            if not isinstance(value, Mapping) or not isinstance(old, Mapping):
+                found[slot] = value
+            elif "name" in value and value["name"] != old.get("name"):
+                kept = {key: old[key] for key in _OF_EVERY_MODEL if slot == "model" and key in old}
+                found[slot] = {**kept, **value}
+            else:
+                found[slot] = merged(old, value)  # groups of arguments, too
+    return found
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What each row has for its tuning: trials on class-disjoint folds, both drawn by a seed."""
+
+    trials: int
+    folds: int = 4
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """A figure of scores against a scalar that a method logs, such as HDML's λ.
+
+    Attributes:
+        scalar: its name in ``metrics.jsonl``; the mean over the middle fifth of the training is drawn.
+        axis: title of its axis.
+        rows: the rows that are its points.
+        level: a row drawn as a level line.
+    """
+
+    scalar: str
+    axis: str
+    rows: tuple[str, ...]
+    level: str | None = None
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A figure of differences to the baseline: a line for each condition, a column for each method.
+
+    Attributes:
+        cells: by condition, then by method, the row's name. Conditions whose last word is the same are grouped.
+        levels: columns of baselines, whose own score is shown: by title, then by condition, the row's name.
+    """
+
+    cells: Mapping[str, Mapping[str, str]]
+    levels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+class Table:
+    """Rows, how they are run, and what was found.
+
+    Args:
+        title: above the table.
+        rows: those that train.
+        name: of its files; the title in lower case by default.
+        slots: what all rows have, as for ``row``.
+        words: the same as words.
+        steps: number of updates of every row, short for ``training.steps``.
+        protocol: one of ``PROTOCOLS``.
+        metrics: columns; differences are tested in the first.
+        seeds: how many, from 0 on; a claim needs 5.
+        network: the row whose untrained network gives the rows without training; the first by default.
+        records: name of the records that the table is about, such as ``CUB-200-2011``; ``--data`` with others makes
+            another table of it.
+        finding: what holds and what does not, in a sentence or two.
+        findings: the same of its variants, by protocol or ``tuned``.
+        figure: what the page shows besides the table.
+        best_of: kinds of rows, by name; the best of each is chosen on held-out classes.
+        search: what ``--trials`` searches for every row, besides the row's own.
+        quick: words of ``--quick``, which rehearses every row with one seed.
+        expected: mean and tolerance of the first metric by row, where a departure is an error.
+        tuned: how its rows were tuned, where they were.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        *rows: Row,
+        name: str = "",
+        words: Sequence[str] = (),
+        steps: int | None = None,
+        protocol: Protocol = "validation",
+        metrics: Sequence[str] = ("recall@1", "map@r", "nmi"),
+        seeds: int = 5,
+        network: str = "",
+        records: str = "",
+        finding: str = "",
+        findings: Mapping[str, str] | None = None,
+        figure: Scatter | Matrix | None = None,
+        best_of: Mapping[str, Sequence[str]] | None = None,
+        search: Sequence[str] = (),
+        quick: Sequence[str] = ("training.epochs=1", "evaluation.restarts=1"),
+        expected: Mapping[str, tuple[float, float]] | None = None,
+        tuned: Budget | None = None,
+        **slots: Any,
+    ) -> None:
+        self.title, self.rows, self.protocol, self.seeds = title, rows, protocol, seeds
+        self.name = name or "_".join("".join(c if c.isalnum() else " " for c in title.lower()).split())
+        self.common = merged(layer(*words, **slots), {"training": {"steps": steps}} if steps else {})
+        self.metrics, self.network, self.records = tuple(metrics), network, records
+        self.finding, self.findings = finding, dict(findings or {})
+        self.figure, self.best_of, self.tuned = figure, dict(best_of or {}), tuned
+        self.quick, self.expected, self.search = tuple(quick), dict(expected or {}), tuple(search)
+        self.file, self.origin = "", self.name  # which file defines it, under which name
+        self._check()
+        self.network = network or rows[0].name
+
+    def replace(self, **changes: Any) -> "Table":
+        """A copy with other attributes."""
+        changed = copy.copy(self)
+        vars(changed).update(changes)
+        return changed
+
+    def row(self, name: str) -> Row:
+        found = {row.name: row for row in self.rows}
+        if name not in found:
+            raise ConfigError(f"in table {self.name!r}: " + unknown("row", name, found))
+        return found[name]
+
+    def layers(self, row: Row) -> list[Mapping[str, Any]]:
+        """What a row is composed of: the table's slots, its baseline's, its own."""
+        chain, before = [row.own], row
+        while before.against is not None:
+            before = self.row(before.against)
+            chain.insert(0, before.own)
+        return [self.common, *chain, from_words(row.extra)]
+
+    def reduced(self) -> "Table":
+        """The table of ``--quick``."""
+        changed = self._changed(f"{self.name}-quick", f"{self.title}, reduced", self.quick)
+        return changed.replace(seeds=1)
+
+    def under(self, protocol: str) -> "Table":
+        """The same rows under another protocol, as a table of its own."""
+        if protocol not in PROTOCOLS:
+            raise ConfigError(unknown("protocol", protocol, PROTOCOLS))
+        if protocol == self.protocol:
+            return self
+        metrics = REALITY_METRICS if protocol == "reality_check" else self.metrics
+        finding = self.findings.get(protocol, "")
+        return self.replace(name=f"{self.name}-{protocol}", protocol=protocol, metrics=metrics, finding=finding)
+
+    def on(self, path: str) -> "Table":
+        """The same rows on other data, as a table of its own."""
+        stem = Path(path).resolve().stem
+        return self._changed(
+            f"{self.name}-{stem}", f"{self.title}: on {stem} instead of its own data", [f"data={path}"]
+        )
+
+    def _changed(self, name: str, title: str, words: Sequence[str]) -> "Table":
+        rows = tuple(replace(row, extra=(*row.extra, *words), published={}) for row in self.rows)
+        less: dict[str, Any] = {"finding": "", "figure": None, "best_of": {}, "expected": {}}
+        return self.replace(name=name, title=title, rows=rows, **less)
+
+    def _check(self) -> None:
+        if not self.rows:
+            raise ConfigError(f"table {self.name!r} has no rows.")
+        names = [row.name for row in self.rows]
+        twice = sorted({name for name in names if names.count(name) > 1 or name in UNTRAINED_ROWS})
+        if twice:
+            raise ConfigError(
+                f"table {self.name!r}: the names {', '.join(twice)} are used twice, or are those of the rows without "
+                f"training that every table has. Rename them."
+            )
+        if self.protocol not in PROTOCOLS:
+            raise ConfigError(f"table {self.name!r}: " + unknown("protocol", self.protocol, PROTOCOLS))
+        if self.seeds < 1 or not self.metrics:
+            raise ConfigError(f"table {self.name!r} needs a seed and a metric, got {self.seeds} and {self.metrics}.")
+        for row in self.rows:
+            seen = [row.name]
+            while (other := self.row(seen[-1]).against) is not None:
+                if other in seen:
+                    raise ConfigError(f"table {self.name!r}: {' against '.join([*seen, other])} is a circle.")
+                seen.append(other)
+        for name in (*_drawn(self.figure), *self.expected, *(n for names in self.best_of.values() for n in names)):
+            if name not in UNTRAINED_ROWS:
+                self.row(name)
+        if self.network:
+            self.row(self.network)
+
+
+def _drawn(figure: Scatter | Matrix | None) -> Iterator[str]:
+    """The rows that a figure shows."""
+    match figure:
+        case Scatter(rows=rows, level=level):
+            yield from (*rows, *([] if level is None else [level]))
+        case Matrix(cells=cells, levels=levels):
+            yield from (name for line in (*cells.values(), *levels.values()) for name in line.values())
+
+
+def load_tables(source: str) -> list[Table]:
+    """The tables of ``FILE.py``, or one of them, ``FILE.py::NAME``.
+
+    The file is run because the user names it; modules beside it can be imported by it.
+    """
+    text, _, name = source.partition("::")
+    path = Path(text)
+    if path.suffix != ".py" or not path.is_file():
+        raise ConfigError(
+            f"a table is a Python file of yours, such as experiments/hdml.py, got {text!r}"
+            + ("." if path.suffix == ".py" else ", which does not end in .py.")
+            + (" That file does not exist." if path.suffix == ".py" else "")
+        )
+    folder, before = str(path.resolve().parent), set(sys.modules)
+    sys.path.insert(0, folder)
+    try:
+        values = list(runpy.run_path(str(path)).values())
+    finally:
+        sys.path.remove(folder)
+        for module in set(sys.modules) - before:  # another file may mean another module by the same name
+            if str(getattr(sys.modules[module], "__file__", None) or "").startswith(folder + os.sep):
+                del sys.modules[module]
+    nested = [one for value in values for one in (value if isinstance(value, (list, tuple)) else (value,))]
+    found = {one.name: one.replace(file=text) for one in nested if isinstance(one, Table)}
+    if not found:
+        raise ConfigError(f"{path} defines no Table at its top level.")
+    if name and name not in found:
+        raise ConfigError(f"in {path}: " + unknown("table", name, found))
+    return [found[name]] if name else list(found.values())
+
+
+def slots_hash(slots: Mapping[str, Any]) -> str:
+    """A short hash of what a row sets, by which its results are found again.
+
+    Spelling does not count (``1e-4`` or ``0.0001``, words or numbers), nor does what only changes speed. What a row
+    leaves to presets and defaults belongs to the version of vicinal, which results name by commit.
+    """
+    counted = {
+        slot: {key: _canonical(part) for key, part in value.items() if key not in _NO_MATTER.get(slot, ())}
+        if isinstance(value, Mapping)
+        else _canonical(value)
+        for slot, value in slots.items()
+    }
+    text = repr(sorted((slot, _sorted(value)) for slot, value in counted.items() if value != {}))
+    return sha256(text.encode()).hexdigest()[:10]
+
+
+def _canonical(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _canonical(part) for key, part in value.items()}
+    if isinstance(value, str) and "," in value:
+        value = value.strip("()[] ").split(",")
+    if isinstance(value, (list, tuple)):
+        return [_canonical(part) for part in value]
+    if value is None or isinstance(value, (bool, int, float, str, Path)):
+        text = str(value).strip().lower()
+        try:
+            return repr(float(text))
+        except ValueError:
+            return str(value).strip() if text not in ("true", "false", "none") else text
+    return f"{type(value).__module__}:{type(value).__qualname__}"
+
+
+def _sorted(value: Any) -> Any:
+    return sorted((key, _sorted(part)) for key, part in value.items()) if isinstance(value, Mapping) else value
+
+
+def _plain(value: Any) -> Any:
+    """A slot's value as ``row`` takes it, as a dictionary of name and arguments; objects stay."""
+    if isinstance(value, (str, Path)):
+        return {"name": str(value)}
+    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], Mapping):
+        return {"name": value[0], **value[1]}
+    return dict(value) if isinstance(value, Mapping) else value

@@ -1,0 +1,283 @@
+"""The model slot: a network by name, its head, and what of it trains."""
+
+import copy
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+from torch import nn
+
+from vicinal.errors import ConfigError, unknown
+from vicinal.models.backbone import Backbone
+from vicinal.models.bn_inception import BNInception
+from vicinal.models.convolutional import SmallConvNet
+from vicinal.models.custom import CustomBackbone, factory_of
+from vicinal.models.efficientnet_lite import EfficientNetLite
+from vicinal.models.embedder import Embedder, Pooling
+from vicinal.models.googlenet import GoogLeNet
+from vicinal.models.identity import Identity
+from vicinal.models.preprocessing import HALF, Preprocessing
+from vicinal.models.resnet import ResNet
+from vicinal.models.small_resnet import SmallResNet
+from vicinal.models.timm import TimmBackbone
+from vicinal.models.torchvision import TorchvisionBackbone
+from vicinal.models.weights import load_pretrained
+
+Head = Literal["linear", "mlp", "none"]
+Start = Literal["random", "glorot", "principal", "discriminant"]
+COMPUTED_STARTS = ("principal", "discriminant")
+
+BACKBONES: dict[str, type[nn.Module]] = {
+    "small": SmallConvNet,
+    "small_resnet": SmallResNet,
+    "efficientnet_lite0": EfficientNetLite,
+    "efficientnet_lite1": EfficientNetLite,
+    "efficientnet_lite2": EfficientNetLite,
+    "googlenet": GoogLeNet,
+    "bn_inception": BNInception,
+    "resnet18": ResNet,
+    "resnet34": ResNet,
+    "resnet50": ResNet,
+    "resnet101": ResNet,
+    "resnet152": ResNet,
+    "identity": Identity,
+}
+PREFIXES: dict[str, type[Backbone]] = {"timm:": TimmBackbone, "torchvision:": TorchvisionBackbone}
+FROM_SCRATCH = replace(HALF, size=64)  # input of networks that start from random weights
+_SETTLED = ("name", "variant", "depth", "freeze_norm", "channels", "width", "size", "pooled")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """A backbone, its pooling and a head.
+
+    Attributes:
+        name: network: one of ``vicinal list models``; ``timm:NAME`` or ``torchvision:NAME`` for a network of those
+            libraries; ``package.module:Class`` for a class of your own.
+        arguments: further arguments of the backbone's constructor; on the command line ``model.ARGUMENT=VALUE``.
+        dim: size of the embedding; none leaves the head out.
+        head: ``linear``; ``mlp``, two linear layers with ReLU between and a hidden layer as wide as the feature, as in
+            SimCLR (Chen et al. 2020); ``none`` takes the backbone's feature as the embedding.
+        head_norm: whether a batch norm precedes the head, as in the code of HDML's authors.
+        pooling: how a map or tokens become a vector: ``average``, ``max``, ``both`` (their sum), ``generalized`` (mean
+            of cubes), ``token`` (class token of a transformer) or ``attention`` (weights that learn). By default the
+            network's own: that of timm's networks, the class token of a torchvision transformer, else the average.
+        normalize: whether embeddings are put on the unit sphere.
+        weights: ``imagenet`` for public weights, ``none`` for random ones, or the path of a file (``.pth`` or
+            ``.safetensors``; a classifier in it is ignored). ``auto`` is ``imagenet`` for published networks and
+            ``none`` for ``small``, ``small_resnet``, ``identity`` and networks of your own.
+        start: how the head starts: drawn as torch does (``random``) or as Glorot and Bengio (2010) do (``glorot``,
+            TensorFlow's default); or, if linear, computed from the features of the training set as their ``principal``
+            components or as ``discriminant`` directions.
+        start_length: mean length of the embeddings at a computed start.
+        freeze: what of the backbone does not train: ``stages:N`` for its stem and first N stages or blocks, ``all``, or
+            a pattern over names of parameters such as ``blocks.0.*``.
+        freeze_norm: whether batch norm keeps its statistics and parameters. By default it does wherever a published
+            network starts from trained weights.
+        lora: rank of low-rank updates to the backbone's linear layers (Hu et al. 2022), which then train alone; for
+            transformers.
+        lora_alpha: scale α of these updates, by default the rank.
+        streams: networks for data of two views: 2 gives queries and gallery images one each, 1 shares one.
+        module: a network of your own, in Python; see ``CustomBackbone``.
+    """
+
+    name: str = "efficientnet_lite0"
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    dim: int | None = 512
+    head: Head = "linear"
+    head_norm: bool = False
+    pooling: Pooling | None = None
+    normalize: bool = True
+    weights: str = "auto"
+    start: Start = "random"
+    start_length: float = 1.0
+    freeze: str | None = None
+    freeze_norm: bool | None = None
+    lora: int | None = None
+    lora_alpha: float | None = None
+    streams: Literal[1, 2] = 2
+    module: nn.Module | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.module is not None and ":" not in self.name:
+            object.__setattr__(self, "name", factory_of(type(self.module)))
+        if self.weights == "auto":
+            published = issubclass(self.backbone, Backbone)
+            object.__setattr__(self, "weights", "imagenet" if published else "none")
+        for name, value, choices in (
+            ("head", self.head, get_args(Head)),
+            ("pooling", self.pooling, (None, *get_args(Pooling))),
+            ("start", self.start, get_args(Start)),
+            ("streams", self.streams, (1, 2)),
+        ):
+            if value not in choices:
+                raise ConfigError(unknown(f"value of model.{name}", str(value), map(str, filter(None, choices))))
+        for name, least in (("dim", self.dim), ("lora", self.lora), ("start_length", self.start_length)):
+            if least is not None and least <= 0:
+                raise ConfigError(f"model.{name} must be above 0, got {least}.")
+        for key in self.arguments if self.module is None else ():
+            if key not in self.parameters(self.name):
+                raise ConfigError(unknown(f"argument of model {self.name}", key, self.parameters(self.name)))
+        self._check_combination()
+
+    def _check_combination(self) -> None:
+        if self.lora is not None and self.freeze is not None:
+            raise ConfigError(
+                f"LoRA freezes the whole backbone, got model.freeze={self.freeze} and model.lora={self.lora}. Leave "
+                f"one of them out."
+            )
+        self._check_head()
+        if self.weights == "imagenet" and not issubclass(self.backbone, Backbone):
+            raise ConfigError(
+                f"model {self.name} has no public weights, got model.weights=imagenet. Set model.weights=none, or to "
+                f"the path of a file."
+            )
+        if self.freeze_norm is not None and not issubclass(self.backbone, Backbone):
+            raise ConfigError(
+                f"model.freeze_norm belongs to published networks, got model.name={self.name}. Use model.freeze, "
+                f"which also stops the batch norms of what it freezes."
+            )
+        if self.backbone is Identity and (self.pooling, self.lora, self.freeze) != (None, None, None):
+            raise ConfigError(
+                f"model identity passes feature vectors on and has nothing to pool or train, got model.pooling="
+                f"{self.pooling}, model.freeze={self.freeze}, model.lora={self.lora}. Leave these out."
+            )
+
+    def _check_head(self) -> None:
+        missing = self.head == "none" or self.dim is None
+        if self.start in COMPUTED_STARTS and (self.head != "linear" or missing or self.head_norm):
+            raise ConfigError(
+                f"model.start={self.start} computes a linear head, got model.head={self.head}, model.dim={self.dim} "
+                f"and model.head_norm={self.head_norm}. Set model.head=linear, model.dim and model.head_norm=false, "
+                f"or model.start=random."
+            )
+        if missing and (self.start == "glorot" or self.head_norm):
+            raise ConfigError(
+                f"model.start={self.start} and model.head_norm={self.head_norm} need a head, got model.head="
+                f"{self.head} and model.dim={self.dim}. Set model.head=linear and model.dim."
+            )
+        if self.start not in COMPUTED_STARTS and self.start_length != 1:
+            raise ConfigError(
+                f"model.start_length scales a computed head, got model.start_length={self.start_length:g} and "
+                f"model.start={self.start}. Leave out model.start_length, or set model.start=discriminant."
+            )
+
+    @staticmethod
+    def parameters(name: str) -> dict[str, inspect.Parameter]:
+        """Return what ``arguments`` may hold for a network: parameters of its constructor that nothing else settles."""
+        signature = inspect.signature(backbone_class(name)).parameters
+        return {key: parameter for key, parameter in signature.items() if key not in _SETTLED}
+
+    def checked(self, coerce: Callable[[type[nn.Module], Mapping[str, Any]], dict[str, Any]]) -> "ModelConfig":
+        """Return a copy whose ``arguments`` went through ``coerce``, which is given the backbone's class."""
+        return self if self.module is not None else replace(self, arguments=coerce(self.backbone, self.arguments))
+
+    @property
+    def backbone(self) -> type[nn.Module]:
+        """The class of the backbone."""
+        return CustomBackbone if self.module is not None else backbone_class(self.name)
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """The input that the public weights expect, known without building the network."""
+        kind = self.backbone
+        if issubclass(kind, Backbone):
+            return kind.preprocessing_for(**self._settled())
+        return HALF if kind is CustomBackbone else FROM_SCRATCH
+
+    def has_weights(self) -> bool:
+        """Return whether ``weights`` are on this machine; timm and torchvision only know when they load them."""
+        if self.weights != "imagenet":
+            return self.weights == "none" or Path(self.weights).is_file()
+        if self.backbone in PREFIXES.values():
+            return True
+        with torch.random.fork_rng(devices=[]):
+            backbone: Any = self.backbone(**self._settled())
+        try:
+            backbone.find_weights("imagenet")
+        except ConfigError:
+            return False
+        return True
+
+    def build(self, *, channels: int = 3, width: int | None = None, size: int | None = None) -> Embedder:
+        """Build the network and load its weights.
+
+        Random numbers are drawn from torch's generator: the backbone's first, then the head's.
+
+        Args:
+            channels: of the images, 1 or 3.
+            width: of the feature vectors, where the data are such.
+            size: side of the images; None is the network's own.
+        """
+        backbone = self._backbone(channels, width, size)
+        if self.weights != "none":
+            load_pretrained(backbone, self.weights)
+        if self.pooling is not None and getattr(backbone, "vectors", False):
+            raise ConfigError(
+                f"model {self.name} gives vectors, got model.pooling={self.pooling}. Leave out model.pooling, or "
+                f"return maps [n c h w] or tokens [n t c]."
+            )
+        own: Pooling = "token" if getattr(backbone, "prefix_tokens", 0) else "average"
+        return Embedder(
+            backbone,
+            None if self.head == "none" else self.dim,
+            normalize=self.normalize,
+            pooling=self.pooling or own,
+            hidden=int(backbone.width) if self.head == "mlp" else None,  # type: ignore[arg-type]
+            head_norm=self.head_norm,
+            freeze=self.freeze,
+            lora=self.lora,
+            lora_alpha=self.lora_alpha,
+        )
+
+    def _backbone(self, channels: int, width: int | None, size: int | None) -> nn.Module:
+        kind, arguments = self.backbone, dict(self.arguments)
+        if self.module is not None:
+            shape = (channels, size or 224, size or 224) if width is None else (width,)
+            return CustomBackbone(copy.deepcopy(self.module), shape)  # a copy, so that the next run starts as this one
+        if (kind is Identity) != (width is not None):
+            takes, got, use = "images", "feature vectors", "identity"
+            if kind is Identity:
+                takes, got, use = got, takes, "small"
+            raise ConfigError(f"model {self.name} takes {takes}, got {got}. Set model.name={use}.")
+        if kind is Identity:
+            return Identity(width or 0)
+        if not issubclass(kind, Backbone):
+            return kind(channels=channels, **arguments)
+        if channels != 3:
+            raise ConfigError(f"model {self.name} takes 3 channels, got {channels}. Set transform.channels=3.")
+        if kind in PREFIXES.values():
+            arguments["size"] = size
+        if kind is TimmBackbone:
+            arguments["pooled"] = self.pooling is None
+        frozen = self.weights != "none" if self.freeze_norm is None else self.freeze_norm
+        return kind(**self._settled(), freeze_norm=frozen, **arguments)
+
+    def _settled(self) -> dict[str, Any]:
+        """The constructor's arguments that the name settles."""
+        for prefix in PREFIXES:
+            if self.name.startswith(prefix):
+                return {"name": self.name.removeprefix(prefix)}
+        if self.name.startswith("efficientnet_"):
+            return {"variant": self.name.removeprefix("efficientnet_")}
+        return {"depth": int(self.name.removeprefix("resnet"))} if self.name.startswith("resnet") else {}
+
+
+def backbone_class(name: str) -> type[nn.Module]:
+    """Return the class of the backbone that a name stands for.
+
+    >>> backbone_class("resnet50x")
+    Traceback (most recent call last):
+    vicinal.errors.ConfigError: unknown model 'resnet50x'; did you mean 'resnet50'? ...
+    """
+    if name in BACKBONES:
+        return BACKBONES[name]
+    for prefix, kind in PREFIXES.items():
+        if name.startswith(prefix):
+            return kind
+    if ":" in name:
+        raise ConfigError(f"model {name} is code of your own. Allow it with --trust {name}, or give an nn.Module.")
+    raise ConfigError(unknown("model", name, (*BACKBONES, "timm:NAME", "torchvision:NAME")))

@@ -1,0 +1,154 @@
+"""A network of the user's own as a backbone."""
+
+import copy
+import importlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from vicinal.description import describe
+from vicinal.errors import ConfigError
+from vicinal.models.backbone import probe
+from vicinal.models.finetuning import merge_lora
+
+
+class CustomBackbone(nn.Module):
+    """Any module that gives vectors ``[n c]``, tokens ``[n t c]`` or maps ``[n c h w]``.
+
+    Its output width is found by running it once on zeros. ``model.json`` names the class of the module, which is
+    imported only where the user trusts it by name; see ``trusted``.
+
+    Args:
+        module: the network, without a classifier.
+        shape: of one input: ``(channels, side, side)``, or ``(width,)`` for feature vectors.
+
+    A module that gives tokens says in ``prefix_tokens`` (or ``num_prefix_tokens``) how many of them precede those of
+    the patches; the first is the class token.
+
+    >>> import torch
+    >>> CustomBackbone(nn.Conv2d(3, 8, 3), (3, 16, 16)).width
+    8
+    """
+
+    def __init__(self, module: nn.Module, shape: tuple[int, ...] = (3, 224, 224)) -> None:
+        super().__init__()
+        self.module, self.shape = module, tuple(shape)
+        self.prefix_tokens = int(getattr(module, "prefix_tokens", getattr(module, "num_prefix_tokens", 0)))
+        name = factory_of(type(module))
+        try:
+            output = probe(module, self.shape)
+        except Exception as error:  # a user's own code may raise anything
+            raise ConfigError(
+                f"{name} cannot take an input of shape {[2, *self.shape]}: {type(error).__name__}: {error}. Change the "
+                f"module, or transform.size and transform.channels."
+            ) from error
+        if not isinstance(output, Tensor) or output.ndim not in (2, 3, 4):
+            got = f"shape {list(output.shape)}" if isinstance(output, Tensor) else f"a {type(output).__name__}"
+            raise ConfigError(
+                f"a backbone gives a tensor [n c], [n t c] or [n c h w], got {got} from {name}. Wrap it in a module "
+                f"whose forward returns such a tensor."
+            )
+        self.vectors, self.width = output.ndim == 2, output.shape[2 if output.ndim == 3 else 1]
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        outputs: Tensor = self.module(inputs)
+        return outputs
+
+    @property
+    def trunk(self) -> nn.Module:
+        return self.module
+
+    def to_description(self) -> dict[str, Any]:
+        """Describe the module by its class and, where it keeps them, its constructor's arguments."""
+        try:
+            arguments = {key: value for key, value in describe(self.module).items() if key != "class"}
+        except (ConfigError, TypeError, ValueError):
+            arguments = {}
+        if any(isinstance(value, dict) for value in arguments.values()):
+            arguments = {}  # objects of further classes, which nobody was asked to trust
+        return {
+            "class": type(self).__name__,
+            "factory": factory_of(type(self.module)),
+            "arguments": arguments,
+            "shape": list(self.shape),
+        }
+
+    @classmethod
+    def from_description(cls, description: Mapping[str, Any], allowed: Mapping[str, Any]) -> "CustomBackbone":
+        """Rebuild from a description; ``allowed`` must hold the factory that it names."""
+        factory = str(description.get("factory"))
+        if factory not in allowed:
+            raise ConfigError(
+                f"this model was built from the class {factory!r}, which is not part of vicinal. Add --trust {factory} "
+                f"(in Python trust={{{factory!r}}}) if you trust its code."
+            )
+        arguments = {
+            key: tuple(value) if isinstance(value, list) else value
+            for key, value in dict(description.get("arguments", {})).items()
+        }
+        try:
+            module = allowed[factory](**arguments)
+        except Exception as error:  # a user's own code may raise anything
+            raise ConfigError(
+                f"{factory} cannot be rebuilt with {arguments or 'no arguments'}: {type(error).__name__}: {error}. A "
+                f"class rebuilds when it keeps its constructor's arguments as attributes of the same names."
+            ) from error
+        return cls(module, tuple(description.get("shape", ())))
+
+
+TRUSTED: dict[str, Any] = {}  # what the user trusts in this process: `vicinal --trust module:Class COMMAND`
+
+
+def factory_of(kind: type) -> str:
+    """Name a class as ``package.module:Class``.
+
+    >>> factory_of(nn.Linear)
+    'torch.nn.modules.linear:Linear'
+    """
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def trusted(trust: nn.Module | type | Mapping[str, Any] | Iterable[str] | None) -> dict[str, Any]:
+    """Return the factories that a description may name beside ``MODELS``.
+
+    Args:
+        trust: a class that the user trusts; or names ``package.module:Class``, which are imported; or classes by such
+            names; or a live module, the user's own or an embedder over it, which is copied instead: a run rebuilds the
+            network that it trains, whatever its class.
+    """
+    if trust is None:
+        return dict(TRUSTED)
+    if isinstance(trust, nn.Module):
+        customs = [each.module for each in trust.modules() if isinstance(each, CustomBackbone)] or [trust]
+        return {factory_of(type(custom)): _copying(custom) for custom in customs}
+    if isinstance(trust, type):
+        return {factory_of(trust): trust}
+    if isinstance(trust, Mapping):
+        return dict(trust)
+    return {name: import_class(name) for name in ([trust] if isinstance(trust, str) else trust)}
+
+
+def import_class(name: str) -> Any:
+    """Import ``package.module:Class``."""
+    module, _, path = name.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"{name!r} cannot be imported: {error}. Name a class as package.module:Class, on Python's path."
+        ) from error
+    if not callable(found):
+        raise ConfigError(f"{name!r} is a {type(found).__name__}, not a class. Name a class as package.module:Class.")
+    return found
+
+
+def _copying(module: nn.Module) -> Callable[..., nn.Module]:
+    def build(**arguments: Any) -> nn.Module:
+        built = copy.deepcopy(module)
+        merge_lora(built)  # the embedder that is rebuilt adds updates of its own
+        return built
+
+    return build

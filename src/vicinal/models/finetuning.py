@@ -1,0 +1,206 @@
+"""Train a part of a network: its last stages, rates by depth, or low-rank updates (LoRA)."""
+
+import importlib
+import math
+import re
+from collections import Counter, defaultdict
+from fnmatch import fnmatchcase
+from itertools import chain, groupby, zip_longest
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from vicinal.errors import ConfigError
+
+if TYPE_CHECKING:
+    from vicinal.models.embedder import Embedder
+
+_NUMBERED = re.compile(r"(.*?)\d+[a-z]?(?=[._]|$)")  # a name up to its first number: layer1, blocks.3, inception_3a
+
+
+def stages(backbone: nn.Module) -> list[list[str]]:
+    """Group the names of a network's parameters by depth: the stem (maybe empty), then its stages or blocks.
+
+    Most of timm's networks state them (``group_matcher``). Elsewhere the stages are the most numerous family of names
+    that differ by a number, and what follows the last of them is one more stage.
+
+    >>> from vicinal.models import SmallConvNet
+    >>> for names in stages(SmallConvNet(1, (4, 8))):
+    ...     print(names)
+    []
+    ['blocks.0.weight', 'blocks.1.weight', 'blocks.1.bias']
+    ['blocks.4.weight', 'blocks.5.weight', 'blocks.5.bias']
+    """
+    network = _trunk(backbone)
+    if hasattr(network, "group_matcher"):
+        matcher = network.group_matcher(coarse=True)  # type: ignore[operator]
+        grouped = importlib.import_module("timm.models").group_parameters(network, matcher)
+        if len(grouped) > 2:  # some matchers no longer fit the names of their network
+            return [list(grouped[depth]) for depth in sorted(grouped)]
+    parameters = dict(network.named_parameters())
+    found = {name: _NUMBERED.match(name) for name in parameters}
+    members, sizes = defaultdict[str, set[str]](set), Counter[str]()
+    for name, match in found.items():
+        if match:
+            members[match[1]].add(match[0])
+            sizes[match[1]] += parameters[name].numel()
+    family = max(members, key=lambda each: (len(members[each]), sizes[each]), default="")
+    keys = {name: match[0] if match and match[1] == family else "" for name, match in found.items()}
+    runs = [(key, list(names)) for key, names in groupby(parameters, keys.__getitem__)]
+    last = max((place for place, (key, _) in enumerate(runs) if key), default=-1)
+    groups: list[list[str]] = [[]]
+    for place, (key, names) in enumerate(runs):
+        # A norm with a number of its own belongs to the layer before it.
+        if (place > last >= 0 and groups[-1]) or (key and any(parameters[name].ndim > 1 for name in names)):
+            groups.append(names)
+        else:
+            groups[-1] += names
+    return groups
+
+
+def layer_groups(embedder: "Embedder") -> list[list[nn.Parameter]]:
+    """Group the parameters of an embedder from input to output, for layer-wise learning-rate decay.
+
+    The last group is the head and a pooling that learns; those before are the stages of the backbone. A group that
+    trains nothing keeps its place, so that the depth of the others does not change. With decay γ the rate of group i
+    of m is γ^(m-1-i) times the full one.
+    """
+    depths: list[list[nn.Parameter]] = []
+    last: list[nn.Parameter] = []
+    for stream in embedder.streams:
+        parameters = dict(_trunk(stream.backbone).named_parameters())
+        groups = [[parameters[name] for name in names] for names in stages(stream.backbone) if names]
+        depths = [[*one, *other] for one, other in zip_longest(depths, groups, fillvalue=list[nn.Parameter]())]
+        inside = set(stream.backbone.parameters())
+        last += [parameter for parameter in stream.parameters() if parameter not in inside]
+    return [*depths, last] if last else depths
+
+
+def count_parameters(module: nn.Module) -> tuple[int, int]:
+    """Return how many numbers of a module train, and how many it has.
+
+    >>> layer = nn.Linear(3, 2)
+    >>> count_parameters(layer.requires_grad_(False)), count_parameters(nn.Linear(3, 2))
+    ((0, 8), (8, 8))
+    """
+    parameters = list(module.parameters())
+    return sum(p.numel() for p in parameters if p.requires_grad), sum(p.numel() for p in parameters)
+
+
+def freeze(backbone: nn.Module, pattern: str) -> None:
+    """Stop the training of some parameters of a backbone.
+
+    Args:
+        backbone: whose parameters no longer require gradients.
+        pattern: ``"all"``; ``"stages:3"`` or ``"3"`` for the stem and the first three stages or blocks; else a pattern
+            that names of parameters match, such as ``"blocks.0.*"``.
+    """
+    network = _trunk(backbone)
+    parameters = dict(network.named_parameters())
+    number = pattern.removeprefix("stages:")
+    if pattern == "all":
+        names = list(parameters)
+    elif number.isdigit():
+        groups = stages(backbone)
+        if int(number) >= len(groups):
+            raise ConfigError(
+                f"{type(network).__name__} has {len(groups) - 1} stages, got freeze={pattern!r}. "
+                f"Set model.freeze to stages:{len(groups) - 1} or less, or to all."
+            )
+        names = list(chain(*groups[: int(number) + 1]))
+    else:
+        names = [name for name in parameters if fnmatchcase(name, pattern)]
+        if not names:
+            parts = dict.fromkeys(name.split(".")[0] for name in parameters)
+            raise ConfigError(
+                f"no parameter of {type(network).__name__} matches freeze={pattern!r}. Its parameters begin with "
+                f"{', '.join(parts)}. Set model.freeze to a pattern such as '{next(iter(parts), 'layer')}*', to "
+                f"stages:N or to all."
+            )
+    for name in names:
+        parameters[name].requires_grad_(False)
+
+
+class LoRALinear(nn.Module):
+    """A frozen linear layer with a low-rank update that trains.
+
+        h = W x + (α/r) B A x,   A: r × in,   B: out × r,   B = 0 at the start              Hu et al. 2022, Eq. (3)
+
+    ``weight`` is W + (α/r) B A, for networks that read the weight instead of calling the layer.
+
+    Args:
+        base: the layer, W.
+        rank: r.
+        alpha: α.
+    """
+
+    def __init__(self, base: nn.Linear, rank: int, alpha: float) -> None:
+        super().__init__()
+        self.base, self.rank, self.alpha, self.scale = base.requires_grad_(False), rank, alpha, alpha / rank
+        self.in_features, self.out_features = base.in_features, base.out_features
+        self.a = nn.Parameter(base.weight.new_empty(rank, base.in_features))
+        self.b = nn.Parameter(base.weight.new_zeros(base.out_features, rank))
+        nn.init.kaiming_uniform_(self.a, a=math.sqrt(5))  # as the authors' code draws it
+
+    @property
+    def weight(self) -> Float[Tensor, "out in"]:
+        return self.base.weight + self.scale * (self.b @ self.a)
+
+    @property
+    def bias(self) -> Tensor | None:
+        return self.base.bias
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        update = functional.linear(functional.linear(inputs, self.a), self.b)
+        outputs: Tensor = self.base(inputs) + self.scale * update
+        return outputs
+
+    def merged(self) -> nn.Linear:
+        """Return the plain layer with the update in its weight."""
+        with torch.no_grad():
+            self.base.weight.copy_(self.weight)
+        return self.base.requires_grad_(True)
+
+
+def add_lora(backbone: nn.Module, rank: int, alpha: float | None = None) -> None:
+    """Freeze a backbone and give each of its linear layers a low-rank update, in place.
+
+    Layers no wider than ``rank`` get none. The joint projection inside ``nn.MultiheadAttention`` is no linear layer and
+    gets none either; its output projection does. Updates are drawn aside, so that what is drawn later stays the same.
+
+    Args:
+        backbone: a network with linear layers, such as a transformer.
+        rank: r of ``LoRALinear``.
+        alpha: α of ``LoRALinear``; None is the rank.
+    """
+    targets = [
+        (parent, name, layer)
+        for parent in backbone.modules()
+        for name, layer in parent.named_children()
+        if isinstance(layer, nn.Linear) and min(layer.in_features, layer.out_features) > rank
+    ]
+    if not targets:
+        raise ConfigError(
+            f"LoRA updates linear layers, and {type(_trunk(backbone)).__name__} has none wider than rank {rank}. Use "
+            f"a transformer (model=timm:vit_small_patch16_224), a smaller rank, or model.freeze instead of model.lora."
+        )
+    backbone.requires_grad_(False)
+    with torch.random.fork_rng(devices=[]):
+        for parent, name, layer in targets:
+            setattr(parent, name, LoRALinear(layer, rank, rank if alpha is None else alpha))
+
+
+def merge_lora(module: nn.Module) -> None:
+    """Put each low-rank update into the weight that it updates, in place: a plain network with the same outputs."""
+    for parent in list(module.modules()):
+        for name, layer in list(parent.named_children()):
+            if isinstance(layer, LoRALinear):
+                setattr(parent, name, layer.merged())
+
+
+def _trunk(backbone: nn.Module) -> nn.Module:
+    trunk: nn.Module = getattr(backbone, "trunk", backbone)
+    return trunk

@@ -1,0 +1,243 @@
+"""Experiment trackers: TensorBoard, MLflow and Weights & Biases get what ``metrics.jsonl`` gets, and write files only.
+
+Each writes below the run directory and sends nothing anywhere:
+
+- ``tensorboard/``: `tensorboard --logdir RUN`
+- ``mlruns/``, MLflow's file store: `MLFLOW_ALLOW_FILE_STORE=true mlflow ui --backend-store-uri RUN/mlruns`
+- ``wandb/``, an offline run: `wandb sync RUN/wandb/offline-run-*` uploads it
+
+A resumed run continues them. Steps that were lost with a crash are removed first, so no step is there twice.
+"""
+
+import json
+import os
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from vicinal.errors import ConfigError, unknown
+from vicinal.run_directory import RunDirectory
+
+State = Literal["finished", "failed", "interrupted"]
+METRICS_PER_CALL = 900  # MLflow takes up to 1000, and reads its description of the run for each call
+
+
+class Tracker(Protocol):
+    """A place to log scalars besides ``metrics.jsonl``.
+
+    Attributes:
+        start: the first step that it has to be given again after it was opened.
+    """
+
+    start: int
+
+    def log(self, step: int, scalars: Mapping[str, float]) -> None: ...
+
+    def flush(self) -> None:
+        """Write what was logged so far, so that a crash cannot lose it."""
+        ...
+
+    def finish(self, state: State) -> None: ...
+
+
+class TensorBoard:
+    """Event files. Each begins with a step from which on TensorBoard discards what earlier ones hold."""
+
+    def __init__(self, run_path: Path, run_name: str, config: Mapping[str, Any], step: int) -> None:
+        self.start, folder = step, run_path / "tensorboard"
+        continued = folder.is_dir()
+        self._writer = import_module("torch.utils.tensorboard").SummaryWriter(str(folder), purge_step=step)
+        if not continued:
+            self._writer.add_text("config", f"```json\n{json.dumps(config, indent=2, default=str)}\n```")
+
+    def log(self, step: int, scalars: Mapping[str, float]) -> None:
+        for name, value in scalars.items():  # scalars are float32 otherwise
+            self._writer.add_scalar(name, value, step, new_style=True, double_precision=True)
+
+    def flush(self) -> None:
+        self._writer.flush()
+
+    def finish(self, state: State) -> None:
+        self._writer.close()
+
+
+class MLflow:
+    """One run in a file store of its own; its id is kept in ``mlruns/run_id``.
+
+    Names of metrics are MLflow's: ``recall@1`` becomes ``recall_at_1``.
+    """
+
+    def __init__(self, run_path: Path, run_name: str, config: Mapping[str, Any], step: int) -> None:
+        os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # MLflow 3 asks for this consent
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        self._entities = import_module("mlflow.entities")
+        self.start, store = step, run_path.absolute() / "mlruns"
+        self._client = import_module("mlflow").MlflowClient(store.as_uri())
+        self._pending: list[Any] = []
+        kept = store / "run_id"
+        if kept.is_file():
+            self._run = kept.read_text(encoding="utf-8").strip()
+            experiment = self._client.get_run(self._run).info.experiment_id
+            _cut(store / experiment / self._run / "metrics", step)
+            self._client.update_run(self._run, status="RUNNING")
+            return
+        found = self._client.get_experiment_by_name("vicinal")
+        experiment = self._client.create_experiment("vicinal") if found is None else found.experiment_id
+        self._run = self._client.create_run(experiment, run_name=run_name).info.run_id
+        for name, value in _flat(config):
+            self._client.log_param(self._run, name, value)
+        kept.write_text(self._run, encoding="utf-8")
+
+    def log(self, step: int, scalars: Mapping[str, float]) -> None:
+        now = int(time.time() * 1000)
+        for name, value in scalars.items():
+            known = re.sub(r"[^\w.\- :/]", "_", name.replace("@", "_at_"))
+            self._pending.append(self._entities.Metric(known, value, now, step))
+        if len(self._pending) >= METRICS_PER_CALL:
+            self.flush()
+
+    def flush(self) -> None:
+        for place in range(0, len(self._pending), METRICS_PER_CALL):
+            self._client.log_batch(self._run, metrics=self._pending[place : place + METRICS_PER_CALL])
+        self._pending.clear()
+
+    def finish(self, state: State) -> None:
+        self.flush()
+        status = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}[state]
+        self._client.set_terminated(self._run, status)
+
+
+class WeightsAndBiases:
+    """An offline run; its id is kept in ``wandb/run_id``.
+
+    Its file cannot be cut, so a resumed run writes it anew from ``metrics.jsonl``, under the same id.
+    """
+
+    def __init__(self, run_path: Path, run_name: str, config: Mapping[str, Any], step: int) -> None:
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+        wandb = import_module("wandb")
+        self.start, folder = 0, run_path.absolute() / "wandb"
+        folder.mkdir(exist_ok=True)
+        kept = folder / "run_id"
+        if not kept.is_file():
+            kept.write_text(secrets.token_hex(4), encoding="utf-8")
+        for old in folder.glob("offline-run-*"):
+            shutil.rmtree(old)
+        settings = wandb.Settings(
+            silent=True, console="off", disable_git=True, save_code=False, x_disable_stats=True, x_disable_meta=True
+        )
+        self._run = wandb.init(
+            project="vicinal",
+            name=run_name,
+            id=kept.read_text(encoding="utf-8").strip(),
+            dir=str(run_path.absolute()),
+            config=json.loads(json.dumps(config, default=str)),
+            mode="offline",
+            reinit="create_new",
+            settings=settings,
+        )
+
+    def log(self, step: int, scalars: Mapping[str, float]) -> None:
+        self._run.log(dict(scalars), step=step)
+
+    def flush(self) -> None: ...
+
+    def finish(self, state: State) -> None:
+        self._run.finish(exit_code=0 if state == "finished" else 1)
+
+
+_KNOWN: dict[str, tuple[Callable[[Path, str, Mapping[str, Any], int], Tracker], str]] = {
+    "tensorboard": (TensorBoard, "tensorboard"),
+    "mlflow": (MLflow, "mlflow"),
+    "wandb": (WeightsAndBiases, "wandb"),
+}
+
+
+class Trackers:
+    """The trackers of a run, none or several."""
+
+    def __init__(self, trackers: Sequence[Tracker] = ()) -> None:
+        self.trackers = tuple(trackers)
+
+    def record(self, line: Mapping[str, Any]) -> None:
+        """Log a line of ``metrics.jsonl``."""
+        for tracker in self.trackers:
+            if scalars := scalars_of(line):
+                tracker.log(line["step"], scalars)
+
+    def flush(self) -> None:
+        """Write all that was recorded; before each checkpoint, so that no step before it is missing after a crash."""
+        for tracker in self.trackers:
+            tracker.flush()
+
+    def finish(self, state: State) -> None:
+        """Close them; ``state`` is how the run ended."""
+        for tracker in self.trackers:
+            tracker.finish(state)
+
+
+def check_trackers(names: Sequence[str]) -> None:
+    """Raise a ConfigError for an unknown tracker and for one whose package is not installed."""
+    for name in names:
+        if name not in _KNOWN:
+            raise ConfigError(unknown("tracker", name, _KNOWN))
+        found = find_spec(_KNOWN[name][1])
+        if found is None or found.origin is None:  # a folder of that name is not the package
+            raise ConfigError(
+                f"training.trackers={name} needs a package that is not installed. Run `pip install 'vicinal[{name}]'`."
+            )
+
+
+def open_trackers(
+    names: Sequence[str], run_path: Path, run_name: str, config: Mapping[str, Any], *, step: int = 0
+) -> Trackers:
+    """Open the trackers of a run, or continue them at ``step``.
+
+    ``metrics.jsonl`` must already be cut to the lines that belong to the steps done: those of them that a tracker has
+    removed are recorded again.
+    """
+    check_trackers(names)
+    trackers = [_KNOWN[name][0](run_path, run_name, config, step) for name in names]
+    for line in RunDirectory(run_path).metrics() if trackers else ():
+        Trackers([tracker for tracker in trackers if line["step"] >= tracker.start]).record(line)
+    return Trackers(trackers)
+
+
+def scalars_of(line: Mapping[str, Any]) -> dict[str, float]:
+    """The scalars of a line of ``metrics.jsonl`` by their names in a tracker; none of an event.
+
+    >>> scalars_of({"kind": "step", "step": 3, "epoch": 0, "loss": 0.5, "hardness/w": 1.0})
+    {'loss': 0.5, 'hardness/w': 1.0}
+    >>> scalars_of({"kind": "evaluation", "step": 4, "epoch": 0, "split": "validation", "metrics": {"recall@1": 0.9}})
+    {'validation/recall@1': 0.9}
+    """
+    if line["kind"] == "step":
+        return {name: value for name, value in line.items() if name not in ("kind", "step", "epoch")}
+    if line["kind"] == "evaluation":
+        return {f"{line['split']}/{name}": value for name, value in line["metrics"].items()}
+    return {}
+
+
+def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", str(value)[:6000]  # MLflow's limit
+
+
+def _cut(metrics: Path, step: int) -> None:
+    """Remove the lines `time value step` of all steps from ``step`` on, and a last line that is incomplete."""
+    for path in [path for path in metrics.rglob("*") if path.is_file()]:
+        lines = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
+        kept = [line for line in lines if int(line.split()[2]) < step]
+        if kept:
+            path.write_text("".join(kept), encoding="utf-8")
+        else:
+            path.unlink()  # MLflow rejects an empty one

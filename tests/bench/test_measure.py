@@ -1,0 +1,110 @@
+"""PCA against scikit-learn's; scores by class add up to the metrics; whole jobs of every kind."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from sklearn.decomposition import PCA as Peer
+
+from vicinal.bench.job import Job, perform
+from vicinal.bench.measure import by_query, class_scores, fit_pca
+from vicinal.bench.table import UNTRAINED_ROWS
+from vicinal.data.records import FeatureArray, Records
+from vicinal.errors import ConfigError, DataError
+from vicinal.evaluation.encoder import Embedded
+from vicinal.evaluation.measure import measure
+
+
+@pytest.fixture
+def vectors(rng):
+    return torch.randn(60, 8, generator=rng) @ torch.diag(torch.arange(1.0, 9.0)) + 3
+
+
+@pytest.mark.parametrize("whiten", [False, True])
+def test_projects_as_scikit_learn_does(vectors, whiten):
+    ours = fit_pca(vectors, 5, whiten=whiten)(vectors)
+    peer = torch.from_numpy(Peer(5, whiten=whiten, svd_solver="full").fit_transform(vectors.double().numpy())).float()
+    torch.testing.assert_close(ours.abs(), peer.abs(), atol=1e-4, rtol=1e-4)  # a direction's sign is free
+
+
+def test_flat_directions_stay_small_and_none_is_beyond_what_vectors_span(vectors, rng):
+    flat = torch.cat([vectors, 1e-5 * torch.randn(60, 1, generator=rng)], dim=1)
+    spreads = fit_pca(flat, 9, whiten=True)(flat).std(dim=0)
+    torch.testing.assert_close(spreads[:8], torch.ones(8), atol=1e-4, rtol=1e-4)
+    assert spreads[8] < 1e-2
+    assert fit_pca(vectors[:4], 8, whiten=False).directions.shape == (8, 3)
+    with pytest.raises(ConfigError, match="at least 1 dimension"):
+        fit_pca(vectors, 0, whiten=False)
+
+
+@pytest.mark.parametrize("roles", [False, True])
+@pytest.mark.parametrize("metric", ["recall@1", "recall@4", "map@r", "r_precision"])
+def test_scores_by_class_add_up_to_the_metric(metric, roles, vectors):
+    labels = np.concatenate([np.repeat(np.arange(11), 5), [11, 11, 12, 12, 13]])  # the last one has no other
+    columns = {"role": np.arange(60) % 2 + 1} if roles else {}
+    records = Records(
+        name="r",
+        source=FeatureArray(vectors.numpy(), list(map(str, range(60)))),
+        labels=labels,
+        classes=tuple(map(str, range(14))),
+        splits=np.full(60, "test"),
+        columns=columns,
+    )
+    embedded = Embedded(torch.nn.functional.normalize(vectors, dim=1), records, ())
+    found = class_scores(embedded, metric)
+    expected = measure(embedded, recalls=(1, 4), clustering=False, seed=0)[metric]
+    queries = np.broadcast_to(found["queries"], len(found["hits"]))
+    assert sum(found["hits"]) / queries.sum() == pytest.approx(expected)
+    assert by_query(metric) and not by_query("nmi") and not by_query("recall@1%")
+
+
+def test_a_job_is_composed_and_its_identity_ignores_the_seed(table, tmp_path):
+    job = Job(table, table.row("method"), "trained", 1)
+    config = job.config()
+    assert config.loss.arguments["beta"] == 40 and config.training.seed == 1 and config.training.validation == 0.2
+    assert job.identity()["slots"] == Job(table, table.row("method"), "trained", 2).identity()["slots"]
+    assert Job(table.under("final"), table.row("plain"), "trained", 0).config().training.validation == 0
+    assert Job(table.under("reality_check"), table.row("plain"), "trained", 0).config().model.dim == 128
+    fixed = Job(table, table.row("plain"), "trained", 0, ("training.validation=0",))
+    with pytest.raises(ConfigError, match="use the protocol `final`"):
+        fixed.config()
+    (tmp_path / "tiny.npz").unlink()
+    with pytest.raises(DataError, match="does not exist"):
+        job.located()
+
+
+@pytest.mark.parametrize(
+    ("protocol", "kind", "fold"),
+    [
+        ("validation", "untrained", (0, 0, 0)),
+        ("validation", "trained", (0, 0, 0)),
+        ("authors", "trained", (0, 0, 0)),
+        ("reality_check", "trained", (0, 0, 0)),
+        ("validation", "fold", (1, 2, 0)),
+    ],
+)
+def test_every_kind_of_job_ends_in_results(protocol, kind, fold, table, tmp_path):
+    job = Job(table.under(protocol), table.row("method"), kind, 0, fold=fold)
+    task = job.task()
+    assert json.loads(json.dumps(task.arguments)) == task.arguments
+    lines = perform(tmp_path, **task.arguments)
+    if kind == "untrained":
+        assert [line["row"] for line in lines] == list(UNTRAINED_ROWS)
+    if kind == "fold":
+        assert 0 <= lines[0]["score"] <= 1 and lines[0]["epoch"] in (1, 2)
+        return
+    for line in lines:
+        assert line["slots"] == job.identity()["slots"] and line["code"] and line["hardware"]
+        assert sum(line["hits"]) / (6 * len(line["hits"])) == pytest.approx(line["metrics"]["recall@1"])
+    if kind == "trained":
+        assert perform(tmp_path, **task.arguments)[0]["metrics"] == lines[0]["metrics"], "the finished run is read"
+    if protocol == "reality_check":
+        assert "map@r 128-d" in lines[0]["metrics"]
+
+
+def test_a_fold_that_diverges_scores_nothing(table, tmp_path):
+    words = ("optimizer.learning_rate=1e30",)
+    job = Job(table, table.row("plain"), "fold", 0, words, (0, 2, 0))
+    (line,) = perform(tmp_path, **job.task().arguments)
+    assert line["score"] == 0 and "diverged" in line

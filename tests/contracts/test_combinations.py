@@ -1,0 +1,58 @@
+"""Every loss under every method that takes it: three steps on glyphs, with resume and export; the rest says why not."""
+
+import pytest
+import torch
+
+from vicinal.config import compose
+from vicinal.data import Glyphs
+from vicinal.errors import ConfigError
+from vicinal.losses import LOSSES
+from vicinal.methods import METHODS, combination
+from vicinal.search.exporting import export_run
+from vicinal.training.console import Console
+from vicinal.training.run import resume, start
+
+MATRIX_METHODS = ("plain", "hdml", "loop", "ala", "htl", "cross_batch_memory")
+PAIRS = [(method, loss) for method in MATRIX_METHODS for loss in LOSSES]
+WORKING = [pair for pair in PAIRS if combination(METHODS[pair[0]](), pair[1]) is None]
+FAILING = [pair for pair in PAIRS if pair not in WORKING]
+FEW = Glyphs(per_class=8)
+
+
+def experiment(method, loss, **training):
+    return compose(
+        {
+            "data": FEW,
+            "model": {"name": "small", "widths": [4, 8], "dim": 8},
+            "transform": {"size": 16, "resize": 16, "channels": 1},
+            "loss": loss,
+            "method": method,
+            "training": {"steps": 3, "batch_size": 24, "checkpoint_seconds": 0, "validation": 0.0, **training},
+            "evaluation": {"restarts": 1, "artifacts": False},
+        }
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("method", "loss"), WORKING)
+def test_a_combination_trains_resumes_and_exports(method, loss, tmp_path):
+    console = Console(quiet=True)
+    run = start(experiment(method, loss), tmp_path / "run", command="test", console=console)
+    steps = [line for line in run.metrics() if line["kind"] == "step"]
+    assert len(steps) == 3 and all(torch.tensor(line["loss"]).isfinite() for line in steps)
+    whole, weights = run.metrics_path.read_bytes(), run.weights_path.read_bytes()
+    for checkpoint in sorted(run.checkpoints_path.iterdir())[-1:]:  # go on from the one before the last
+        for file in checkpoint.iterdir():
+            file.unlink()
+        checkpoint.rmdir()
+    resume(run.path, console=console)
+    assert run.metrics_path.read_bytes() == whole and run.weights_path.read_bytes() == weights
+    assert export_run(run).difference < 1e-5
+
+
+@pytest.mark.parametrize(("method", "loss"), FAILING)
+def test_any_other_is_rejected_before_training_with_its_reason(method, loss, tmp_path):
+    with pytest.raises(ConfigError):
+        start(experiment(method, loss), tmp_path / "run", command="test", console=Console(quiet=True))
+    assert not (tmp_path / "run").exists()
+    assert len(combination(METHODS[method](), loss)) > 20

@@ -1,0 +1,68 @@
+"""ANML's Table 2: one unit measured, the table of what is there, and sets that are broken or missing."""
+
+import csv
+import gzip
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vicinal.errors import DataError
+
+FOLDER = Path(__file__).parents[2] / "experiments"
+MODULES = ("methods", "peers", "printed", "published", "sets", "table", "units", "__main__")
+
+
+@pytest.fixture
+def linear(monkeypatch):
+    """``linear("units")``: a module of the experiment."""
+    monkeypatch.syspath_prepend(FOLDER)
+    monkeypatch.syspath_prepend(FOLDER / "anml_linear")
+    yield __import__
+    for name in MODULES[:-1]:
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def data(tmp_path):
+    rng = np.random.default_rng(0)
+    with gzip.open(tmp_path / "iris.csv.gz", "wt", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["a", "b", "class"])
+        writer.writerows([*map(float, rng.normal(size=2) + 3 * (row % 3)), row % 3] for row in range(60))
+    return tmp_path
+
+
+def test_a_unit_is_measured_and_shown(linear, data):
+    units, table = linear("units"), linear("table")
+    (line,) = units.perform(data, data=str(data), set="iris", split=0, method="lda", budget=2, raced=2)
+    assert line["accuracy"] <= line["oracle"] <= 1 and line["trained_on"] == 42 and line["tested_on"] == 18
+    text = table.markdown([line], units.QUICK)
+    assert "| iris (incomplete) | 1 of 5 |" in text and "lda" in text
+
+
+def test_what_differs_significantly_is_not_among_the_best(linear):
+    units, table, methods = linear("units"), linear("table"), linear("methods")
+    plan = units.replace(units.QUICK, sets=("iris",))
+    facts = {"set": "iris", "trained_on": 70, "tested_on": 30}
+    lines = [
+        {**facts, "split": split, "method": method, "accuracy": value, "oracle": value}
+        for split in range(5)
+        for place, method in enumerate(methods.OWN)
+        for value in [0.99 - 0.1 * (place > 1) - 0.001 * ((split + place) % 3)]
+    ]
+    (row,) = table.view(lines, plan, "accuracy").rows
+    assert [cell.best for cell in row.cells] == [place < 2 for place in range(len(methods.OWN))]
+    assert table.view(lines, plan, "oracle").rows[0].printed[2] == "96.11"
+
+
+def test_broken_and_missing_sets_are_reported_with_their_line(linear, data):
+    sets = linear("sets")
+    with gzip.open(data / "wine.csv.gz", "wt") as file:
+        file.write("a,class\n1,x\nnan,x\n")
+    with pytest.raises(DataError, match="line 3"):
+        sets.read(data / "wine.csv.gz")
+    (data / "glass.csv.gz").write_bytes(b"no gzip")
+    with pytest.raises(DataError, match="cannot be read"):
+        sets.read(data / "glass.csv.gz")

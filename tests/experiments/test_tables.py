@@ -1,0 +1,113 @@
+"""The tables of ``experiments``: every row composes and differs from its baseline in what it says alone."""
+
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from vicinal.bench.job import Job
+from vicinal.bench.search_space import parse, random_trial, words_of
+from vicinal.bench.table import load_tables
+from vicinal.config import compose, from_words
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "experiments"
+FILES = [path for path in sorted(FOLDER.glob("*.py")) if re.search(r"^TABLES? = ", path.read_text(), re.M)]
+TABLES = {table.name: table for path in FILES for table in load_tables(str(path))}
+
+
+@pytest.fixture
+def shared(monkeypatch):
+    """``shared("published")``: a module that all experiments share."""
+    monkeypatch.syspath_prepend(FOLDER)
+    before = set(sys.modules)
+    yield __import__
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(FOLDER)):
+            del sys.modules[name]
+
+
+def test_names_are_different_and_every_finding_has_its_table(shared):
+    counts = Counter(table.name for path in FILES for table in load_tables(str(path)))
+    assert max(counts.values()) == 1
+    findings = shared("findings").FINDINGS
+    told = {name for table in TABLES.values() for name in (table.name, *(f"{table.name}-{v}" for v in table.findings))}
+    assert set(findings) <= told and all(findings[name] == TABLES[name].finding for name in findings if name in TABLES)
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=lambda table: table.name)
+def test_every_row_composes_and_no_two_are_the_same(table):
+    jobs = [Job(table, row, "trained", 0) for row in table.rows]
+    assert len({job.identity()["slots"] for job in jobs}) == len(jobs), "two rows are the same"
+    for job in jobs:
+        config = job.config()
+        space, _ = parse([*table.search, *job.row.search])
+        trial = from_words(words_of(random_trial(space, 0, 1)))  # what is searched composes, too
+        compose(*job.layers(), trial, from_words(["training.validation=0"]))
+        assert config.evaluation.recalls and config.preset == table.name
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=lambda table: table.name)
+def test_a_row_differs_from_its_baseline_in_its_method_loss_batches_or_steps_alone(table):
+    allowed = {"method", "loss", "sampler", "training", "model"}
+    for row in table.rows:
+        if row.against is not None:
+            slots = [Job(table, one, "trained", 0).config().slots() for one in (row, table.row(row.against))]
+            assert {slot for slot in slots[0] if slots[0][slot] != slots[1][slot]} <= allowed, row.name
+
+
+def test_a_row_of_two_tables_is_one_run():
+    def slots(table, row):
+        return Job(TABLES[table], TABLES[table].row(row), "trained", 0).identity()["slots"]
+
+    assert (
+        slots("hdml-glyphs", "N-pair") == slots("hdml_ablations-glyphs", "N-pair") == slots("headline-glyphs", "N-pair")
+    )
+    assert slots("hdml-cub", "HDML (N-pair)") == slots("hdml_ablations-cub", "HDML")
+    assert slots("combinations-omniglot", "DANML") == slots("anml-omniglot", "DANML")
+
+
+def test_every_printed_number_stands_beside_a_row(shared):
+    published = shared("published")
+    for printed, table in (
+        *((published.HDML, "hdml"), (published.ALA, "ala"), (published.ANML, "anml"), (published.HTL, "survey")),
+    ):
+        for data, rows in printed.items():
+            found = TABLES[f"{table}-{data}"]
+            for name, scores in rows.items():
+                assert scores.items() <= found.row(name).published.items() and set(scores) <= set(found.metrics)
+
+
+def test_numbers_are_those_of_the_papers(shared):
+    published = shared("published")
+    assert published.HDML["cub"]["HDML (N-pair)"]["recall@1"] == 0.537
+    assert published.ALA["cub"]["random triplet"].get("recall@8") is None  # not printed
+    assert published.ANML["inshop"]["DANML"]["recall@50"] == 0.994 and published.HTL["cub"]["HTL"]["recall@32"] == 0.955
+    assert TABLES["ala-cub"].row("triplet + ALA").published["train recall@1"] == 0.665
+    assert TABLES["ala-glyphs"].row("triplet + ALA").published == {}
+    regime = TABLES["paper_regime-cub"]
+    assert regime.row("margin, episodes + ALA").published == published.ALA["cub"]["margin + ALA"]
+    assert regime.row("HDML (triplet)").published == published.HDML["cub"]["HDML (triplet)"]
+
+
+def test_the_papers_regime_is_that_of_the_papers():
+    table = TABLES["paper_regime-cub"]
+    for row in table.rows[1:]:
+        slots = Job(table, row, "trained", 0).config().slots()
+        rates = {key: slots["optimizer"][key] for key in ("learning_rate", "head_factor", "schedule")}
+        assert rates == {"learning_rate": 1e-4, "head_factor": 10.0, "schedule": "constant"}
+        assert slots["model"]["start"] == "random"
+        if row.name.endswith("ALA"):  # weights as they are, 3 updates at 4e-4
+            method = slots["method"]
+            assert (method["relative"], method["updates"], method["rate"]) == (False, 3, 4e-4)
+        if row.name.startswith("HDML"):
+            assert slots["method"]["scale"] == "authors"
+
+
+def test_the_best_combination_is_chosen_among_all_combinations():
+    for name, table in TABLES.items():
+        if name.startswith("combinations"):
+            chosen = [*table.best_of["combinations"], *table.best_of["others"], "normalised softmax"]
+            assert sorted(chosen) == sorted(row.name for row in table.rows)

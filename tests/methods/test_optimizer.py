@@ -1,0 +1,163 @@
+"""OptimizerConfig: which parameters get which rate, what is clipped, what is rejected."""
+
+import math
+from dataclasses import fields
+
+import pytest
+import torch
+from torch import nn
+
+import vicinal.models
+from vicinal.errors import ConfigError
+from vicinal.methods.optimizer import OptimizerConfig, fuse
+from vicinal.models import Embedder, SmallConvNet
+
+
+class Layers(nn.Module):
+    """Four linear layers in a row."""
+
+    width = 3
+
+    def __init__(self, count=4):
+        super().__init__()
+        self.layers = nn.Sequential(*(nn.Linear(3, 3) for _ in range(count)))
+
+    def forward(self, inputs):
+        return self.layers(inputs)
+
+
+@pytest.fixture
+def embedder():
+    torch.manual_seed(0)
+    return Embedder(Layers(), 2)
+
+
+def rates(optimizer):
+    return {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
+
+
+def with_gradients(optimizer, size):
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            parameter.grad = torch.full_like(parameter, size)
+
+
+def norm_of(optimizer):
+    return torch.cat([p.grad.flatten() for group in optimizer.param_groups for p in group["params"]]).norm().item()
+
+
+def test_the_default_is_adamw_with_the_groups_of_torch(embedder):
+    proxies = nn.Parameter(torch.zeros(3, 2))
+    optimizer, _ = OptimizerConfig(head_factor=10, loss_factor=100).build(embedder, steps=10, others=[proxies])
+    assert type(optimizer) is torch.optim.AdamW and not optimizer._optimizer_step_pre_hooks
+    backbone, head = list(embedder.backbone.parameters()), list(embedder.head.parameters())
+    expected = [backbone[0::2], backbone[1::2], head[:1], head[1:], [proxies]]
+    found = [group["params"] for group in optimizer.param_groups]
+    assert [[id(p) for p in group] for group in found] == [[id(p) for p in group] for group in expected]
+    assert [group["initial_lr"] for group in optimizer.param_groups] == pytest.approx([1e-3, 1e-3, 1e-2, 1e-2, 0.1])
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [1e-4, 0, 1e-4, 0, 1e-4]
+
+
+def test_parameters_of_a_pooling_are_new_layers(embedder):
+    embedder.extra = nn.Linear(3, 1)
+    optimizer, _ = OptimizerConfig(head_factor=10, schedule="constant").build(embedder, steps=1)
+    assert rates(optimizer)[id(embedder.extra.weight)] == pytest.approx(1e-2)
+
+
+@pytest.mark.parametrize("name", ["adam", "sgd"])
+def test_other_optimizers_put_weight_decay_into_the_gradient(embedder, name):
+    optimizer, _ = OptimizerConfig(name=name, learning_rate=0.1, weight_decay=0.5, schedule="constant").build(
+        embedder, steps=1
+    )
+    weight = embedder.head.weight
+    before = weight.detach().clone()
+    with_gradients(optimizer, 0.0)
+    optimizer.step()
+    expected = 0.1 * before.sign() if name == "adam" else 0.1 * 0.5 * before  # Adam's first step has length 1
+    torch.testing.assert_close(weight.detach(), before - expected, rtol=0, atol=1e-6)
+
+
+def test_sgd_has_momentum(embedder):
+    config = OptimizerConfig(name="sgd", learning_rate=1.0, momentum=0.5, weight_decay=0.0, schedule="constant")
+    optimizer, _ = config.build(embedder, steps=2)
+    before = embedder.head.bias.detach().clone()
+    for _ in range(2):
+        with_gradients(optimizer, 1.0)
+        optimizer.step()
+    torch.testing.assert_close(embedder.head.bias.detach(), before - 2.5)
+
+
+def test_rates_fall_from_the_head_to_the_input():
+    config = OptimizerConfig(learning_rate=1.0, head_factor=3.0, layer_decay=0.5, schedule="constant")
+    for dim, last in ((2, 0.5), (None, 1.0)):
+        embedder = Embedder(SmallConvNet(1, (4, 8, 16)), dim)
+        found = rates(config.build(embedder, steps=1)[0])
+        convolutions = [layer for layer in embedder.backbone.blocks if isinstance(layer, nn.Conv2d)]
+        assert [found[id(layer.weight)] for layer in convolutions] == [last / 4, last / 2, last]
+        assert {found[id(parameter)] for parameter in embedder.head.parameters()} == ({3.0} if dim else set())
+
+
+def test_a_layer_without_depth_is_rejected(embedder, monkeypatch):
+    layers = [list(layer.parameters()) for layer in embedder.backbone.layers]
+    monkeypatch.setattr(vicinal.models, "layer_groups", lambda given: layers[:3])
+    with pytest.raises(ConfigError, match=r"layer_decay=0.5: 2 of 8 parameters"):
+        OptimizerConfig(layer_decay=0.5).build(embedder, steps=1)
+
+
+@pytest.mark.parametrize(("size", "after"), [(100.0, 2.0), (1e-3, None)])
+def test_the_norm_of_all_gradients_is_clipped_before_the_step(embedder, size, after):
+    optimizer, _ = OptimizerConfig(clip=2.0).build(embedder, steps=1, others=[nn.Parameter(torch.zeros(4))])
+    with_gradients(optimizer, size)
+    before = norm_of(optimizer)
+    optimizer.step()
+    assert norm_of(optimizer) == pytest.approx(before if after is None else after, rel=1e-5)
+
+
+def test_clipping_changes_no_state(embedder):
+    states = [OptimizerConfig(clip=clip).build(embedder, steps=1)[0].state_dict() for clip in (None, 1.0)]
+    assert states[0] == states[1]
+
+
+def test_without_gradients_there_is_nothing_to_clip(embedder):
+    optimizer, _ = OptimizerConfig(clip=1.0).build(embedder, steps=1)
+    optimizer.step()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("learning_rate", value) for value in (0.0, -1.0, math.nan, math.inf)),
+        *((name, value) for name in ("head_factor", "loss_factor", "weight_decay") for value in (-1.0, math.inf)),
+        ("warmup", -1),
+        ("momentum", 1.0),
+        ("layer_decay", 0.0),
+        ("layer_decay", 1.1),
+        ("clip", 0.0),
+        ("clip", math.inf),
+        ("name", "adamx"),
+        ("schedule", "linear"),
+    ],
+)
+def test_settings_out_of_range_are_rejected_by_name(field, value):
+    with pytest.raises(ConfigError, match=rf"optimizer\.{field}"):
+        OptimizerConfig(**{field: value})
+
+
+def test_every_setting_is_documented():
+    assert all(f"        {field.name}: " in OptimizerConfig.__doc__ for field in fields(OptimizerConfig))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["adamw", "sgd"])
+def test_a_clipped_step_does_not_wait_for_the_gpu(embedder, name):
+    optimizer, _ = OptimizerConfig(name=name, clip=1.0).build(embedder.cuda(), steps=3)
+    fuse(optimizer, torch.device("cuda"))
+    with_gradients(optimizer, 100.0)
+    optimizer.step()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        with_gradients(optimizer, 100.0)
+        optimizer.step()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert norm_of(optimizer) == pytest.approx(1.0, rel=1e-5)

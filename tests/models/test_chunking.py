@@ -1,0 +1,233 @@
+"""Gradient caching: the gradients of the whole batch, for every loss, with the activations of one chunk."""
+
+import copy
+import inspect
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from vicinal.data.records import Batch
+from vicinal.errors import ConfigError
+from vicinal.losses import LOSSES, CrossBatchMemory, MultiSimilarityLoss, NPairLoss
+from vicinal.methods.hdml import HDMLTraining
+from vicinal.methods.optimizer import OptimizerConfig
+from vicinal.methods.plain import PlainTraining
+from vicinal.models import EfficientNetLite, Embedder, SmallConvNet, TwoStreamEmbedder
+from vicinal.models.chunking import check_chunks, chunked
+from vicinal.synthesis import HDMLConfig
+
+ROWS = 5  # does not divide the batch
+# Blocks of triplets, pairs of classes and halves with pairs among them: fits the layout of any loss.
+LABELS = torch.tensor([0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 4, 5])
+SGD = OptimizerConfig(name="sgd", learning_rate=1.0, momentum=0.0, weight_decay=0.0, schedule="constant")
+
+
+class Convolutions(nn.Module):
+    """A network without batch norm; with dropout where asked."""
+
+    width = 8
+
+    def __init__(self, dropout=0.0):
+        super().__init__()
+        self.calls = []
+        self.layers = nn.Sequential(
+            *(nn.Conv2d(1, 8, 3), nn.GroupNorm(2, 8), nn.GELU(), nn.Conv2d(8, 8, 3), nn.Dropout(dropout))
+        )
+
+    def forward(self, inputs):
+        self.calls.append(len(inputs))
+        return self.layers(inputs)
+
+
+class ChunkedEmbedder(Embedder):
+    """An embedder with ``chunk``, as the trainer sets it."""
+
+    chunk = None
+
+    def features(self, inputs):
+        if self.training and self.chunk is not None:
+            return chunked(super().features, inputs, self.chunk)
+        return super().features(inputs)
+
+
+class Sampler:
+    note = None
+
+    def epoch(self, number):
+        return [list(range(len(LABELS)))]
+
+    def __len__(self):
+        return 1
+
+
+def embedders(**options):
+    torch.manual_seed(0)
+    whole = ChunkedEmbedder(Convolutions(**options), 4)
+    parts = copy.deepcopy(whole)
+    parts.chunk = ROWS
+    return whole, parts
+
+
+def batch():
+    generator = torch.Generator().manual_seed(1)
+    inputs = torch.randn(len(LABELS), 1, 8, 8, generator=generator) + LABELS.view(-1, 1, 1, 1) / 3
+    return Batch(inputs, LABELS, torch.arange(len(LABELS)), largest_class=2)
+
+
+def loss_named(name):
+    kind, values = LOSSES[name], {"classes": 6, "dim": 4, "seed": 0}
+    torch.manual_seed(2)
+    return kind(**{key: value for key, value in values.items() if key in inspect.signature(kind).parameters})
+
+
+def assert_same(found, expected, tolerance=1e-5):
+    """Equal to ``tolerance`` of the largest entry of all; some gradients are 0 but for rounding."""
+    found, expected = (torch.cat([tensor.detach().flatten() for tensor in all_]) for all_ in (found, expected))
+    torch.testing.assert_close(found, expected, rtol=0, atol=tolerance * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize("name", [*LOSSES, "memory"])
+def test_a_plain_step_has_the_gradients_of_the_whole_batch(name):
+    parameters, values = [], []
+    for embedder in embedders():
+        loss = CrossBatchMemory(MultiSimilarityLoss(), size=32, dim=4) if name == "memory" else loss_named(name)
+        method = PlainTraining.from_config(embedder.train(), loss, Sampler(), SGD, steps=10)
+        values.append(float(method.step(batch())["loss"]))
+        parameters.append([p.grad for p in (*embedder.parameters(), *loss.parameters()) if p.grad is not None])
+        assert any(gradient.any() for gradient in parameters[-1])
+    assert_same(parameters[1], parameters[0])
+    assert values[1] == pytest.approx(values[0], rel=1e-5)
+
+
+@pytest.mark.parametrize("syn_grad", ["full", "head"])
+def test_steps_of_hdml_are_those_of_the_whole_batch(syn_grad):
+    gradients, scalars = [], []
+    for embedder in embedders():
+        torch.manual_seed(3)
+        settings = HDMLConfig(window=1, alpha=1.0, beta=1.0, syn_grad=syn_grad)
+        method = HDMLTraining.from_config(
+            embedder.train(), NPairLoss(), Sampler(), SGD, settings, labels=np.arange(6), steps=10
+        )
+        method.schedule = None
+        for group in (*method.optimizer.param_groups, *method.auxiliary.param_groups):
+            group["lr"] = 0.0  # the second step, which has a window behind it, starts from the same networks
+        scalars.append([float(value) for _ in range(2) for value in method.step(batch()).values()])
+        modules = (embedder, method.generator, method.classifier)
+        gradients.append([parameter.grad for module in modules for parameter in module.parameters()])
+    assert scalars[1] == pytest.approx(scalars[0], rel=1e-5, abs=1e-6)
+    assert_same(gradients[1], gradients[0])
+
+
+def test_each_chunk_runs_once_forward_and_once_for_the_gradient():
+    _, parts = embedders()
+    loss = parts.train().features(batch().inputs).logsumexp((0, 1))
+    assert parts.backbone.calls == [5, 5, 2]
+    loss.backward()
+    assert parts.backbone.calls == [5, 5, 2, 2, 5, 5]  # from the last to the first
+
+
+def test_small_batches_and_evaluation_are_not_chunked():
+    _, parts = embedders()
+    parts.train().features(batch().inputs[:ROWS]).sum().backward()
+    parts.eval().features(batch().inputs)
+    assert parts.backbone.calls == [ROWS, len(LABELS)]
+
+
+def test_dropout_is_the_same_in_both_passes():
+    """The gradient is that of the outputs: found again by hand with the same masks."""
+    _, parts = embedders(dropout=0.5)
+    parts.train()
+    weights = list(parts.backbone.parameters())
+    torch.manual_seed(4)
+    before = torch.get_rng_state()
+    found = torch.autograd.grad(parts.features(batch().inputs).logsumexp((0, 1)), weights)
+    after = torch.get_rng_state()
+    torch.manual_seed(4)
+    by_hand = torch.cat([Embedder.features(parts, chunk) for chunk in batch().inputs.split(ROWS)])
+    assert_same(found, torch.autograd.grad(by_hand.logsumexp((0, 1)), weights))
+    assert not torch.equal(before, after) and torch.equal(after, torch.get_rng_state())
+
+
+def test_bfloat16_gives_the_gradients_of_the_whole_batch():
+    gradients = []
+    for embedder in embedders():
+        embedder.train().accelerate(torch.bfloat16)
+        features = embedder.features(batch().inputs)
+        assert features.dtype == torch.float32
+        gradients.append(torch.autograd.grad(features.logsumexp((0, 1)), list(embedder.backbone.parameters())))
+    assert_same(gradients[1], gradients[0], 2e-2)  # bfloat16 has 8 bits, and sums them in another order
+
+
+def test_second_derivatives_go_through():
+    found = []
+    for embedder in embedders():
+        weights = list(embedder.train().backbone.parameters())
+        first = torch.autograd.grad(embedder.features(batch().inputs).logsumexp((0, 1)), weights, create_graph=True)
+        squares = torch.stack([gradient.square().sum() for gradient in first]).sum()
+        found.append(torch.autograd.grad(squares, weights, allow_unused=True, materialize_grads=True))
+    assert_same(found[1], found[0])
+
+
+def test_activations_of_one_chunk_are_kept():
+    """Counted by torch itself: bytes that the graph holds after the forward pass."""
+
+    def kept(embedder):
+        held = {}
+
+        def pack(tensor):
+            held[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            embedder.train().features(batch().inputs)
+        own = {parameter.untyped_storage().data_ptr() for parameter in embedder.parameters()}
+        own.add(batch().inputs.untyped_storage().data_ptr())
+        return sum(size for place, size in held.items() if place not in own)
+
+    whole, parts = map(kept, embedders())
+    assert parts < whole / 10
+
+
+def test_batch_norms_are_rejected_unless_frozen():
+    with pytest.raises(ConfigError, match=r"training\.chunk=5 .* 2 norms .*backbone\.blocks\.1.*freeze_norm=true"):
+        check_chunks(Embedder(SmallConvNet(1, (4, 8)), 4).eval(), 5)
+    streams = (Embedder(SmallConvNet(1, (4,)), 4) for _ in range(2))
+    with pytest.raises(ConfigError, match=r"query\.backbone"):
+        check_chunks(TwoStreamEmbedder(*streams), 5)
+    frozen = Embedder(EfficientNetLite(freeze_norm=True), 4).eval()
+    check_chunks(frozen, 5)
+    assert not frozen.training and not frozen.backbone.training
+    head = Embedder(Convolutions(), 4)
+    head.head = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))  # sees the whole batch
+    check_chunks(head, 5)
+    own = Embedder(Convolutions(), 4)
+    own.backbone.layers[1] = nn.InstanceNorm2d(8)
+    check_chunks(own, 5)
+    own.backbone.layers[1] = nn.InstanceNorm2d(8, track_running_stats=True)
+    with pytest.raises(ConfigError, match="1 norms"):
+        check_chunks(own, 5)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("compiled", [False, True])
+def test_on_a_gpu_a_step_takes_the_memory_of_a_chunk(compiled):
+    torch.manual_seed(0)
+    generator, rows, peaks, gradients = torch.Generator().manual_seed(1), 64, [], []
+    inputs = torch.randn(rows, 3, 96, 96, generator=generator).cuda()
+    whole = ChunkedEmbedder(EfficientNetLite(freeze_norm=True), 16).cuda()
+    parts = copy.deepcopy(whole)
+    parts.chunk = 8
+    for embedder in (whole, parts):
+        embedder.train().accelerate(None, compiled=compiled)
+        weights = [parameter for parameter in embedder.parameters() if parameter.requires_grad]
+        for _ in range(2):
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+            value = MultiSimilarityLoss()(embedder.embed(embedder.features(inputs)), torch.arange(rows).cuda() // 4)
+            found = torch.autograd.grad(value, weights)
+            peaks.append(torch.cuda.max_memory_allocated() - before)
+        gradients.append(found)
+    assert peaks[3] < peaks[1] / 3
+    assert_same(gradients[1], gradients[0], 1e-3)  # convolutions take TF32 or other kernels for other batch sizes

@@ -1,0 +1,220 @@
+"""Frozen stages, layer groups and LoRA, on networks small enough to compare in full."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from vicinal.description import build, describe
+from vicinal.errors import ConfigError
+from vicinal.models import (
+    MODELS,
+    CustomBackbone,
+    EfficientNetLite,
+    Embedder,
+    Identity,
+    LoRALinear,
+    ModelConfig,
+    ResNet,
+    SmallConvNet,
+    TwoStreamEmbedder,
+    count_parameters,
+    layer_groups,
+    trusted,
+)
+from vicinal.models.bn_inception import BNInception
+from vicinal.models.finetuning import merge_lora, stages
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm, self.qkv, self.proj = nn.LayerNorm(width), nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.fc1, self.fc2 = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, tokens):
+        q, k, v = self.qkv(self.norm(tokens)).chunk(3, dim=2)
+        tokens = tokens + self.proj(nn.functional.scaled_dot_product_attention(q, k, v))
+        return tokens + self.fc2(self.fc1(tokens).relu())
+
+
+class Transformer(nn.Module):
+    """A small vision transformer with a class token."""
+
+    prefix_tokens = 1
+
+    def __init__(self, width=64, depth=3):
+        super().__init__()
+        self.width, self.depth = width, depth
+        self.cls, self.pos = nn.Parameter(torch.zeros(1, 1, width)), nn.Parameter(torch.zeros(1, 17, width))
+        self.patches = nn.Conv2d(3, width, 8, stride=8)
+        self.blocks = nn.ModuleList(Block(width) for _ in range(depth))
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, images):
+        patches = self.patches(images).flatten(2).transpose(1, 2)
+        tokens = torch.cat([self.cls.expand(len(images), -1, -1), patches], dim=1) + self.pos
+        for block in self.blocks:
+            tokens = block(tokens)
+        return self.norm(tokens)
+
+
+class Torchs(nn.Module):
+    """torch's own encoder layer, which reads weights of its linear layers without calling them."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+
+    def forward(self, tokens):
+        return self.layer(tokens.unflatten(1, (4, 16)))
+
+
+def transformer(**settings):
+    return ModelConfig(module=Transformer(), dim=8, **settings).build(size=32)
+
+
+def images(rng, count=4):
+    return torch.randn(count, 3, 32, 32, generator=rng)
+
+
+def train(embedder, inputs):
+    optimizer = torch.optim.SGD([p for p in embedder.parameters() if p.requires_grad], lr=0.5)
+    for _ in range(3):
+        optimizer.zero_grad()
+        embedder(inputs).pow(4).sum().backward()
+        optimizer.step()
+
+
+def test_lora_starts_as_the_network_and_trains_its_updates_and_the_head_alone(rng):
+    torch.manual_seed(0)
+    plain = transformer()
+    torch.manual_seed(0)
+    embedder = transformer(lora=4)
+    torch.testing.assert_close(embedder(images(rng)), plain(images(rng.manual_seed(0))))
+    before = {name: value.clone() for name, value in embedder.named_parameters()}
+    train(embedder, images(rng))
+    changed = {name for name, value in embedder.named_parameters() if not torch.equal(value, before[name])}
+    assert changed == {name for name in before if name.startswith("head.") or name.endswith((".a", ".b"))}
+
+
+def test_merged_gives_a_plain_network_with_the_same_embeddings(rng):
+    embedder = transformer(lora=4, lora_alpha=8.0)
+    train(embedder, images(rng))
+    merged = embedder.merged()
+    assert merged.lora is None and not any(isinstance(module, LoRALinear) for module in merged.modules())
+    assert merged.state_dict().keys() == transformer().state_dict().keys()
+    inputs = images(rng)
+    torch.testing.assert_close(merged.eval()(inputs), embedder.eval()(inputs), atol=1e-5, rtol=0)
+    assert embedder.lora == 4  # the original keeps its updates
+
+
+def test_the_update_is_the_papers(rng):
+    base = nn.Linear(6, 5)
+    layer = LoRALinear(copy.deepcopy(base), 2, 6.0)
+    nn.init.normal_(layer.b)
+    inputs = torch.randn(3, 6, generator=rng)
+    by_hand = inputs @ base.weight.T + base.bias + 6.0 / 2 * (inputs @ layer.a.T) @ layer.b.T
+    torch.testing.assert_close(layer(inputs), by_hand)
+    torch.testing.assert_close(inputs @ layer.weight.T + layer.bias, by_hand)
+
+
+def test_at_most_a_twentieth_of_a_small_vit_trains():
+    vit = ModelConfig(module=Transformer(384, 12), lora=8).build(size=32)
+    trained, total = count_parameters(vit)
+    assert 0 < trained < 0.05 * total
+
+
+def test_layers_whose_weights_are_read_directly_are_updated_as_well(rng):
+    embedder = ModelConfig(module=Torchs(), dim=4, lora=2).build(width=64)
+    for module in embedder.modules():
+        if isinstance(module, LoRALinear):
+            nn.init.normal_(module.b)
+    inputs = torch.randn(3, 64, generator=rng)
+    slow = embedder.train()(inputs)
+    with torch.inference_mode():
+        torch.testing.assert_close(embedder.eval()(inputs), slow)  # torch takes another path here
+        torch.testing.assert_close(embedder.merged().eval()(inputs), slow)
+
+
+def test_a_described_network_rebuilds_with_lora():
+    embedder = transformer(lora=4)
+    again = build(describe(embedder), MODELS | trusted(embedder))
+    again.load_state_dict(embedder.state_dict())
+    assert count_parameters(again) == count_parameters(embedder)
+
+
+def test_lora_where_there_is_nothing_to_update_says_what_to_do():
+    with pytest.raises(ConfigError, match=r"ResNet has none wider than rank 8.*model\.freeze"):
+        Embedder(ResNet(18), 4, lora=8)
+    with pytest.raises(ConfigError, match="LoRA freezes the whole backbone"):
+        ModelConfig(name="resnet18", lora=8, freeze="all")
+    plain = Transformer()
+    merge_lora(plain)  # without LoRA there is nothing to do
+    assert not any(isinstance(module, LoRALinear) for module in plain.modules())
+
+
+@pytest.mark.parametrize(
+    ("backbone", "count", "second"),
+    [
+        (lambda: ResNet(18), 5, "layer1."),
+        (EfficientNetLite, 18, "_blocks.0."),
+        (BNInception, 11, "inception_3a_"),
+        (Transformer, 5, "blocks.0."),
+        (lambda: nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2)), 3, "0."),
+        (lambda: Identity(3), 1, ""),
+    ],
+)
+def test_stages_follow_from_names_and_hold_every_parameter_once(backbone, count, second):
+    network = backbone()
+    groups = stages(network)
+    assert len(groups) == count and all(name.startswith(second) for name in (groups[1:2] or [[]])[0])
+    names = [name for group in groups for name in group]
+    assert sorted(names) == sorted(name for name, _ in network.named_parameters())
+
+
+def test_layer_groups_go_from_input_to_output_and_end_with_the_head():
+    embedder = Embedder(ResNet(18), 4, pooling="attention")
+    groups = layer_groups(embedder)
+    assert embedder.backbone.conv1.weight in set(groups[0])
+    assert set(groups[-1]) == {*embedder.head.parameters(), *embedder.attention.parameters()}
+    assert sum(len(group) for group in groups) == len(list(embedder.parameters()))
+
+
+def test_layer_groups_of_two_streams_have_both_at_each_depth():
+    query = Embedder(SmallConvNet(1, (4, 8)), 3)
+    two = layer_groups(TwoStreamEmbedder(query, copy.deepcopy(query)))
+    assert [len(group) for group in two] == [2 * len(group) for group in layer_groups(query)]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "training"),
+    [
+        ("stages:2", {"layer3", "layer4"}),
+        ("2", {"layer3", "layer4"}),
+        ("all", set()),
+        ("layer[1-4].*", {"conv1", "bn1"}),
+    ],
+)
+def test_frozen_stages_do_not_train_and_their_norms_stay(pattern, training, rng):
+    embedder = Embedder(ResNet(18), 4, freeze=pattern).train()
+    before = {name: value.clone() for name, value in embedder.backbone.state_dict().items()}
+    train(embedder, torch.randn(2, 3, 32, 32, generator=rng))
+    after = embedder.backbone.state_dict()
+    assert {name.split(".")[0] for name, value in after.items() if not torch.equal(value, before[name])} == training
+    again = build(describe(embedder), MODELS)
+    assert count_parameters(again) == count_parameters(embedder)
+
+
+def test_freezing_what_is_not_there_says_what_there_is():
+    with pytest.raises(ConfigError, match="has 4 stages, got freeze='stages:9'"):
+        Embedder(ResNet(18), 4, freeze="stages:9")
+    with pytest.raises(ConfigError, match=r"matches freeze='block'\. Its parameters begin with conv1, bn1, layer1"):
+        Embedder(ResNet(18), 4, freeze="block")
+
+
+def test_names_of_a_users_module_are_its_own():
+    embedder = Embedder(CustomBackbone(Transformer(), (3, 32, 32)), 4, pooling="token", freeze="blocks.0.*")
+    frozen = {name for name, value in embedder.named_parameters() if not value.requires_grad}
+    assert frozen and all(name.startswith("backbone.module.blocks.0.") for name in frozen)

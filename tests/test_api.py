@@ -1,0 +1,101 @@
+"""``vicinal.train`` from Python, with our objects and with the user's own."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+import vicinal
+from vicinal.errors import ConfigError, RunError
+from vicinal.losses import MultiSimilarityLoss
+from vicinal.methods import HDML
+
+SHORT = {"steps": 2, "workers": 0, "batch_size": 12}
+QUICK = {"restarts": 1}
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    rng = np.random.default_rng(0)
+    for label in range(6):
+        (tmp_path / "pictures" / f"c{label}").mkdir(parents=True)
+        for number in range(6):
+            pixels = rng.integers(0, 255, (20, 20, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "pictures" / f"c{label}" / f"{number}.png")
+    return tmp_path / "pictures"
+
+
+class Net(nn.Module):
+    """A network of the user's own, which knows nothing of vicinal."""
+
+    def __init__(self, width: int = 6) -> None:
+        super().__init__()
+        self.width = width
+        self.layers = nn.Sequential(nn.Conv2d(3, width, 3, stride=2), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+    def forward(self, pictures: torch.Tensor) -> torch.Tensor:
+        return self.layers(pictures)
+
+
+class OwnLoss(nn.Module):
+    def forward(self, embeddings: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        apart = torch.cdist(embeddings, embeddings)
+        return apart[labels[:, None] == labels].mean()
+
+
+def train(pictures, tmp_path, name="run", **slots):
+    slots = {"model": {"name": "small", "widths": [4, 8]}, **slots}
+    small = {"transform": {"size": 16, "resize": 16}} if "transform" not in slots else {}
+    return vicinal.train(pictures, run=tmp_path / name, quiet=True, training=SHORT, evaluation=QUICK, **small, **slots)
+
+
+def test_a_run_embeds_searches_and_reports(pictures, tmp_path):
+    run = train(pictures, tmp_path, loss=MultiSimilarityLoss(alpha=2.0), method=HDML(alpha=0.5))
+    assert run.path == tmp_path / "run" and set(run.results) == {"raw pixels", "untrained", "trained"}
+    assert run.config["method"]["alpha"] == 0.5 and run.config["loss"]["alpha"] == 2
+    picture = pictures / "c5" / "0.png"
+    vectors = run.embed([picture])
+    assert vectors.shape == (1, 128) and np.linalg.norm(vectors[0]) == pytest.approx(1, abs=1e-5)
+    [found] = run.search([picture], k=3)
+    name, label, distance = found[0]
+    assert name.endswith("c5/0.png") and label == "c5" and distance == pytest.approx(0, abs=1e-5) and len(found) == 3
+    assert run.report().is_file()
+    assert "Recall@1" in repr(run)
+
+
+def test_objects_of_ones_own_fill_slots(pictures, tmp_path):
+    def batches(labels):
+        return [list(range(0, len(labels), 2)), list(range(1, len(labels), 2))]
+
+    def augment(image):
+        return torch.from_numpy(np.array(image.resize((16, 16)))).permute(2, 0, 1) / 255
+
+    run = train(pictures, tmp_path, loss=OwnLoss(), sampler=batches, transform=augment)
+    assert run.results["trained"]["recall@1"] >= 0
+    own = run.directory.config["own"]
+    assert own == ["transform", "sampler", "loss"]
+    with pytest.raises(RunError, match="code of your own"):
+        vicinal.train(resume=run.path, quiet=True)
+    again = vicinal.train(resume=run.path, loss=OwnLoss(), sampler=batches, transform=augment, quiet=True)
+    assert again.results["trained"] == run.results["trained"]
+
+
+def test_a_network_of_ones_own_is_rebuilt_only_when_it_is_named(pictures, tmp_path):
+    run = train(pictures, tmp_path, model=Net(8))
+    assert run.embed([pictures / "c0" / "0.png"]).shape[0] == 1
+    with pytest.raises(ConfigError, match="trust"):
+        vicinal.load(run.path)
+    vectors = vicinal.load(run.path, trust=Net).embed([pictures / "c0" / "0.png"])
+    np.testing.assert_allclose(vectors, run.embed([pictures / "c0" / "0.png"]))
+
+
+def test_one_object_serves_two_runs(pictures, tmp_path):
+    loss, model = OwnLoss(), Net(8)
+    first, second = (train(pictures, tmp_path, name, loss=loss, model=model) for name in ("a", "b"))
+    assert first.results == second.results
+
+
+def test_an_unknown_slot_is_named():
+    with pytest.raises(ConfigError, match="did you mean 'loss'"):
+        vicinal.train("glyphs", los="triplet")

@@ -1,0 +1,223 @@
+"""Slots: three ways to write one experiment, defaults that follow from the rest, and errors that name the remedy."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from vicinal.config import SLOTS, Config, compose, from_toml, from_words, presets, read
+from vicinal.data import FeatureTransform, Glyphs, ImageTransform, OwnTransform
+from vicinal.errors import ConfigError
+from vicinal.losses import MultiSimilarityLoss
+from vicinal.methods import HDML
+from vicinal.methods.optimizer import OptimizerConfig
+from vicinal.models import EfficientNetLite
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    """``pictures(classes, images)`` writes so many of each."""
+
+    def write(classes=16, images=2):
+        for label in range(classes):
+            (tmp_path / "set" / f"c{label}").mkdir(parents=True)
+            for number in range(images):
+                Image.new("RGB", (9, 9), (label, number, 0)).save(tmp_path / "set" / f"c{label}" / f"{number}.png")
+        return str(tmp_path / "set")
+
+    return write
+
+
+@pytest.fixture
+def vectors(tmp_path):
+    features = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+    np.savez(tmp_path / "x.npz", features=features, labels=np.repeat(np.arange(20), 2))
+    return str(tmp_path / "x.npz")
+
+
+@pytest.fixture
+def without_weights(monkeypatch):
+    def missing(self, name):
+        raise ConfigError("not installed")
+
+    monkeypatch.setattr(EfficientNetLite, "find_weights", missing)
+
+
+def test_words_a_file_and_objects_say_the_same(tmp_path):
+    words = ["data=glyphs", "loss=multi_similarity", "loss.alpha=3", "method=hdml", "method.alpha=0.7"]
+    (tmp_path / "mine.toml").write_text(
+        'data = "glyphs"\nloss = { name = "multi_similarity", alpha = 3 }\nmethod = { name = "hdml", alpha = 0.7 }\n'
+    )
+    title, layer = read(tmp_path / "mine.toml")
+    objects = {"data": Glyphs(), "loss": MultiSimilarityLoss(alpha=3.0), "method": HDML(alpha=0.7)}
+    first, second, third = compose(from_words(words)), compose(layer, preset_name=title), compose(objects)
+    assert second.preset == "mine"
+    assert first.slots() == second.slots() == third.slots()
+
+
+@pytest.mark.parametrize("preset", sorted(presets()))
+def test_a_preset_is_short_and_says_what_it_costs(preset):
+    text = presets()[preset].read_text()
+    assert 5 <= len([line for line in text.splitlines() if line]) <= 20
+    layer = from_toml(presets()[preset])
+    assert layer["title"] and layer["cost"] and layer["expected"]
+    assert len(presets()) <= 14
+
+
+def test_what_is_written_down_composes_to_the_same_experiment(tmp_path):
+    config = compose({"loss": "n_pair", "method": {"name": "hdml", "alpha": 0.7}, "training": {"steps": 5}})
+    assert isinstance(config, Config)
+    (tmp_path / "again.toml").write_text(config.toml())
+    _, layer = read(tmp_path / "again.toml")
+    assert set(layer) == set(SLOTS)
+    again = compose(layer)
+    assert again.slots() == config.slots()
+    assert again.data == config.data and again.transform == config.transform and again.method == config.method
+
+
+def test_the_default_is_the_demo():
+    config = compose()
+    assert config.preset == "glyphs" and config.loss.name == "multi_similarity" and config.sampler.name == "classes"
+    assert config.loss.arguments["beta"] == 40.0 and config.optimizer == OptimizerConfig(
+        learning_rate=2e-3, loss_factor=10.0
+    )
+    assert config.transform == ImageTransform(size=32, pad=2, crop="random", channels=1)
+
+
+def test_a_later_layer_wins_and_another_class_drops_the_arguments_of_the_first():
+    base = {"data": "glyphs", "loss": {"name": "triplet", "margin": 0.3}}
+    assert compose(base, {"loss": {"margin": 0.4}}).loss.arguments["margin"] == 0.4
+    other = compose(base, {"loss": "contrastive"}).loss
+    assert other.name == "contrastive" and other.arguments["margin"] != 0.3
+
+
+@pytest.mark.parametrize(
+    ("slots", "sampler"),
+    [
+        ({}, "classes"),
+        ({"loss": "n_pair"}, "pairs"),
+        ({"loss": "n_pair", "method": "hdml"}, "pairs"),
+        ({"loss": "triplet", "method": "hdml"}, "triplets"),
+        ({"method": "hdml"}, "classes"),
+        ({"loss": "triplet", "method": "ala"}, "episodes"),
+        ({"method": "htl"}, "anchor_neighbors"),
+        ({"loss": "danml", "method": "loop"}, "classes"),
+    ],
+)
+def test_the_sampler_follows_from_loss_and_method(slots, sampler):
+    config = compose({"data": "glyphs", **slots})
+    assert config.sampler.name == sampler
+    assert sampler == "classes" or any(f"sampler={sampler}" in reason for reason in config.reasons)
+    assert compose({"data": "glyphs", **slots, "sampler": "classes"}).sampler.name == "classes"
+
+
+def test_arguments_of_the_presets_data_and_of_nested_groups_are_changed_alone():
+    assert compose({"preset": "glyphs"}, from_words(["data.per_class=4"])).data == Glyphs(per_class=4)
+    nested = compose(
+        {"data": "glyphs", "loss": "triplet", "method": {"name": "hdml_ala", "hdml": {"alpha": 0.3, "window": 8}}},
+        from_words(["method.hdml.alpha=0.4"]),
+    ).method
+    assert (nested.hdml.alpha, nested.hdml.window) == (0.4, 8)
+
+
+def test_htl_brings_its_loss():
+    assert compose({"data": "glyphs", "method": "htl"}).loss.name == "hierarchical_triplet"
+
+
+def test_pictures_start_from_imagenet_where_the_weights_are_installed(pictures):
+    config = compose({"data": pictures()})
+    assert config.preset == "images" and config.model.name == "efficientnet_lite0"
+    assert config.transform == ImageTransform(
+        size=224, resize=256, canvas=256, crop="resized", area=(0.2, 1.0), mirror=True, mean=(0.5,) * 3, std=(0.5,) * 3
+    )
+
+
+def test_pictures_start_from_scratch_where_they_are_not_and_it_is_said(pictures, without_weights):
+    config = compose({"data": pictures()})
+    assert config.preset == "images_from_scratch" and config.model.name == "small"
+    assert any("pip install" in reason for reason in config.reasons)
+
+
+def test_vectors_get_a_head(vectors):
+    config = compose({"data": vectors}, from_words(["training.epochs=3"]))
+    assert config.preset == "features" and config.model.name == "identity" and config.training.epochs == 3
+    assert config.transform == FeatureTransform()
+
+
+def test_all_classes_are_trained_on_where_they_are_too_few_to_hold_some_out(pictures):
+    path = pictures(5)
+    config = compose({"data": path})
+    assert config.training.validation == 0 and "too few training classes" in config.reasons[-1]
+    assert compose({"data": path, "training": {"validation": 0.4}}).training.validation == 0.4
+
+
+def test_arguments_of_the_data_are_heeded(pictures):
+    path = pictures(10)
+    assert compose({"data": path}).training.validation == 0  # 5 of 10 classes train
+    config = compose({"data": path}, from_words(["data.test=0.2"]))
+    assert config.training.validation == 0.2 and config.data.test == 0.2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["loss=tripelt"], r"unknown loss 'tripelt'; did you mean 'triplet'\?"),
+        (["method=hdlm"], r"did you mean 'hdml'\?"),
+        (["sampler=pair"], r"did you mean 'pairs'\?"),
+        (["model=resnet51"], r"did you mean 'resnet50'\?"),
+        (["loss.alhpa=2"], r"loss\.alhpa: unknown argument of MultiSimilarityLoss 'alhpa'; did you mean 'alpha'\?"),
+        (["learning_rate=1e-4"], r"did you mean optimizer\.learning_rate=\.\.\.\?"),
+        (["epochs=4"], r"did you mean training\.epochs=\.\.\.\?"),
+        (["backbone=resnet50"], r"did you mean model=\.\.\.\?"),
+        (["training=5"], "training has no name"),
+        (["training.epochs=many"], r"training\.epochs is a whole number, got 'many'"),
+        (["training.epochs=2.5"], r"training\.epochs is a whole number"),
+        (["optimizer.learning_rate=nan"], r"optimizer\.learning_rate is a finite number, got 'nan'"),
+        (["training.seed=-1"], r"training\.seed must be at least 0, got -1"),
+        (["training.device=gpu"], r"training\.device: unknown value 'gpu'"),
+        (["evaluation.recalls=0"], "positive K"),
+        (["loss.miner=hardset"], r"unknown miner 'hardset'; did you mean 'hardest'\?"),
+        (["loss=mine:Loss"], r"code of your own; say that it may run with --trust mine:Loss"),
+        (["training.trackers=tensorbord"], r"did you mean 'tensorboard'\?"),
+        (["transform.size"], "a setting is written"),
+    ],
+)
+def test_a_mistake_is_named_with_the_remedy(words, message):
+    with pytest.raises(ConfigError, match=message):
+        compose({"data": "glyphs"}, from_words(words))
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("glyphs_multi_similarity", "vicinal train glyphs"),
+        ("cub_hdml_n_pair", "vicinal train cub loss=n_pair method=hdml"),
+        ("cub_features_loop", "vicinal train cub_features method=loop"),
+    ],
+)
+def test_a_former_recipe_names_the_new_command(name, command):
+    with pytest.raises(ConfigError, match=command):
+        compose({"preset": name})
+
+
+def test_a_callable_of_ones_own_augments_and_ours_evaluates(pictures):
+    seen = []
+
+    def augment(image):
+        seen.append(image.size)
+        return torch.rand(3, 16, 16)
+
+    config = compose({"data": pictures(), "transform": augment, "model": "small"})
+    assert isinstance(config.transform, OwnTransform) and config.own_slots() == ["transform"]
+    assert isinstance(config.transform.evaluation(), ImageTransform)
+    image = Image.new("L", (9, 9))
+    draws = np.array([[0.25], [0.25], [0.5]])
+    batch = config.transform.assemble([config.transform.prepare(image)] * 3, draws)
+    assert torch.equal(batch[0], batch[1]) and not torch.equal(batch[0], batch[2]) and seen == [(9, 9)] * 3
+
+
+def test_a_model_of_another_size_changes_the_pictures(pictures):
+    small = compose({"data": pictures(), "model": "small"})
+    assert small.preset == "images_from_scratch" and small.transform.size == 64
+    scratch = compose({"data": "glyphs", "model": "resnet18"})
+    assert scratch.transform.size == 224 and scratch.transform.channels == 3

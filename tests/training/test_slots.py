@@ -1,0 +1,88 @@
+"""What the slot `training` offers besides the length: moving averages, chunks and trackers."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+import vicinal
+from vicinal.errors import ConfigError
+from vicinal.training.checkpoint import latest_checkpoint, load_checkpoint
+from vicinal.training.run import resume, start
+
+
+class Grouped(nn.Module):
+    """A network without batch norm, whose rows do not see each other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(8, 16), nn.GroupNorm(4, 16), nn.GELU(), nn.Linear(16, 6))
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return self.layers(rows)
+
+
+def test_the_moving_average_is_what_is_saved_and_it_resumes(tiny, tmp_path, console):
+    settings = ["loss=multi_similarity", "training.ema=0.9", "training.validation=0"]
+    run = start(tiny.config(*settings), tmp_path / "run", command="test", console=console)
+    last = load_checkpoint(latest_checkpoint(run.checkpoints_path))["method"]["embedder"]
+    averaged = load_file(run.weights_path)
+    assert any(not torch.equal(averaged[name], last[name]) for name in averaged)
+    checkpoints = sorted(run.checkpoints_path.iterdir())
+    for file in checkpoints[-1].iterdir():
+        file.unlink()
+    checkpoints[-1].rmdir()
+    resume(run.path, console=console)
+    again = load_file(run.weights_path)
+    assert all(torch.equal(averaged[name], again[name]) for name in averaged)
+
+
+@pytest.mark.parametrize("method", ["plain", "hdml"])
+def test_chunks_train_the_network_of_the_whole_batch(tiny, tmp_path, method):
+    data, weights = str(tiny.folder / "tiny.npz"), []
+    for chunk in (None, 5):
+        run = vicinal.train(
+            data,
+            model=Grouped(),
+            method=method,
+            training={"steps": 3, "chunk": chunk, "validation": 0.0},
+            optimizer={"name": "sgd", "learning_rate": 0.1},
+            run=tmp_path / f"{method}{chunk}",
+            quiet=True,
+        )
+        weights.append(load_file(run.directory.weights_path))
+    for name in weights[0]:
+        torch.testing.assert_close(weights[0][name], weights[1][name], atol=1e-5, rtol=1e-5)
+
+
+def test_chunks_of_a_network_with_moving_batch_norms_are_rejected(tmp_path):
+    with pytest.raises(ConfigError, match=r"training\.chunk"):
+        vicinal.train("glyphs", training={"steps": 1, "chunk": 8}, run=tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_chunks_under_ala_are_rejected(tiny, tmp_path):
+    with pytest.raises(ConfigError, match=r"training\.chunk"):
+        vicinal.train(
+            str(tiny.folder / "tiny.npz"), model=Grouped(), method="ala", training={"steps": 1, "chunk": 8}, quiet=True
+        )
+
+
+@pytest.mark.slow
+def test_trackers_log_what_the_journal_has(tiny, tmp_path, console):
+    pytest.importorskip("mlflow")
+    from mlflow.tracking import MlflowClient
+
+    run = start(
+        tiny.config("loss=multi_similarity", "training.trackers=mlflow"), tmp_path / "run", command="", console=console
+    )
+    steps = [line for line in run.metrics() if line["kind"] == "step"]
+    [store] = [path.parent for path in run.path.rglob("meta.yaml") if path.parent.parent.name == "mlruns"][:1] or [None]
+    files = list(run.path.rglob("metrics/loss")) + list(run.path.rglob("loss"))
+    assert files, f"no metric file below {store}"
+    logged = [float(line.split()[1]) for line in files[0].read_text().splitlines()]
+    np.testing.assert_array_equal(logged, [line["loss"] for line in steps])
+    assert MlflowClient and json

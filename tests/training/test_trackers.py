@@ -1,0 +1,201 @@
+"""Trackers: their own files, read back, hold the values of metrics.jsonl, also after a crash and a resume."""
+
+import json
+import struct
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from vicinal.errors import ConfigError
+from vicinal.run_directory import Journal
+from vicinal.training import trackers
+from vicinal.training.trackers import Trackers, check_trackers, open_trackers, scalars_of
+
+CONFIG = {"loss": {"name": "triplet", "margin": 0.1}, "training": {"steps": 6, "recalls": (1, 2)}}
+THIRD = 1 / 3  # has no exact float32
+
+
+def lines(first, last):
+    """Lines of steps, an evaluation after each third and an event."""
+    for step in range(first, last):
+        yield {"kind": "step", "step": step, "epoch": step // 3, "loss": THIRD / (step + 1), "hardness/w": 0.1 * step}
+        if step % 3 == 2:
+            scores = {"recall@1": THIRD * step, "map@r": 0.25}
+            where = {"step": step + 1, "epoch": step // 3, "split": "validation"}
+            yield {"kind": "evaluation", **where, "metrics": scores}
+            yield {"kind": "event", "step": step + 1, "epoch": step // 3, "message": "could not read a file"}
+
+
+def expected(path):
+    """{name: [(step, value), ...]} of the lines of metrics.jsonl."""
+    series = {}
+    for text in path.joinpath("metrics.jsonl").read_text().splitlines():
+        line = json.loads(text)
+        for name, value in scalars_of(line).items():
+            series.setdefault(name, []).append((line["step"], value))
+    return series
+
+
+def crash_and_resume(name, path):
+    """Train 5 steps with a checkpoint after 3, lose the process, resume at the checkpoint and train to step 8."""
+    journal, opened = Journal(path / "metrics.jsonl"), open_trackers([name], path, "a run", CONFIG)
+    length = 0
+    for line in lines(0, 5):
+        journal.append(line)
+        opened.record(line)
+        if line["step"] == 3 and line["kind"] == "event":
+            opened.flush()
+            length = journal.sync()
+    opened.flush()  # the worst that a crash can leave: steps 3 and 4 are written
+    journal.close()
+    if name == "wandb":
+        import_module("wandb").teardown()  # or its process would outlive the test
+    journal = Journal(path / "metrics.jsonl", length=length)
+    resumed = open_trackers([name], path, "a run", CONFIG, step=3)
+    for line in lines(3, 8):
+        journal.append(line)
+        resumed.record(line)
+    resumed.finish("finished")
+    journal.close()
+
+
+def read_tensorboard(path):
+    from tensorboard.backend.event_processing.plugin_event_accumulator import TENSORS, EventAccumulator
+    from tensorboard.util.tensor_util import make_ndarray
+
+    found = EventAccumulator(str(path / "tensorboard"), size_guidance={TENSORS: 0}).Reload()
+    names = [name for name in found.Tags()["tensors"] if not name.startswith("config")]
+    return {name: [(e.step, make_ndarray(e.tensor_proto).item()) for e in found.Tensors(name)] for name in names}
+
+
+def read_mlflow(path):
+    client, run = mlflow_run(path)
+    names = {name: name.replace("_at_", "@") for name in client.get_run(run).data.metrics}
+    return {names[n]: [(m.step, m.value) for m in client.get_metric_history(run, n)] for n in names}
+
+
+def mlflow_run(path):
+    from mlflow import MlflowClient
+
+    client = MlflowClient((path / "mlruns").as_uri())
+    (run,) = client.search_runs([client.get_experiment_by_name("vicinal").experiment_id])
+    return client, run.info.run_id
+
+
+def wandb_records(path):
+    """The records of the one offline run: a LevelDB log, in blocks of 32 KiB, after a header of 7 bytes."""
+    import wandb
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    wandb.teardown()  # as the end of the process would: its service has written everything
+    (file,) = path.glob("wandb/offline-run-*/run-*.wandb")
+    data, place, record = file.read_bytes(), 7, b""
+    while place + 7 <= len(data):
+        if 2**15 - place % 2**15 < 7:
+            place += 2**15 - place % 2**15  # padding
+            continue
+        _, length, part = struct.unpack("<IHB", data[place : place + 7])
+        record += data[place + 7 : place + 7 + length]
+        place += 7 + length
+        if part in (1, 4):  # whole, or the last of several parts
+            parsed = Record()
+            parsed.ParseFromString(record)
+            record = b""
+            yield parsed
+
+
+def read_wandb(path):
+    series = {}
+    for record in wandb_records(path):
+        if record.WhichOneof("record_type") != "history":
+            continue
+        for item in record.history.item:
+            name = item.key or "/".join(item.nested_key)
+            if not name.startswith("_"):
+                series.setdefault(name, []).append((record.history.step.num, json.loads(item.value_json)))
+    return series
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "read"), [("tensorboard", read_tensorboard), ("mlflow", read_mlflow), ("wandb", read_wandb)]
+)
+def test_trackers_hold_the_values_of_the_metrics_also_after_a_crash(name, read, tmp_path):
+    pytest.importorskip(name)
+    crash_and_resume(name, tmp_path)
+    found = read(tmp_path)
+    assert found == expected(tmp_path)
+    assert [step for step, _ in found["loss"]] == list(range(8))
+    assert found["validation/recall@1"] == [(3, THIRD * 2), (6, THIRD * 5)]
+
+
+@pytest.mark.slow
+def test_mlflow_keeps_one_run_with_its_settings_and_state(tmp_path):
+    pytest.importorskip("mlflow")
+    for state, status in (("interrupted", "KILLED"), ("failed", "FAILED"), ("finished", "FINISHED")):
+        opened = open_trackers(["mlflow"], tmp_path, "a run", CONFIG)
+        client, run = mlflow_run(tmp_path)
+        assert client.get_run(run).info.status == "RUNNING"
+        opened.finish(state)
+        assert client.get_run(run).info.status == status
+    found = client.get_run(run)
+    assert found.info.run_name == "a run"
+    assert found.data.params["loss.margin"] == "0.1" and found.data.params["loss.name"] == "triplet"
+
+
+@pytest.mark.slow
+def test_wandb_keeps_its_id_and_its_settings(tmp_path):
+    pytest.importorskip("wandb")
+    names = set()
+    for _ in range(2):
+        open_trackers(["wandb"], tmp_path, "a run", CONFIG).finish("finished")
+        (run,) = [record.run for record in wandb_records(tmp_path) if record.WhichOneof("record_type") == "run"]
+        names.add(run.run_id)
+        config = {item.key: json.loads(item.value_json) for item in run.config.update}
+        assert config["loss"] == {"name": "triplet", "margin": 0.1} and run.display_name == "a run"
+    assert len(names) == 1
+
+
+def test_a_cut_metric_file_ends_before_the_step(tmp_path):
+    (tmp_path / "group").mkdir()
+    (tmp_path / "loss").write_text("1 0.5 0\n2 0.25 1\n3 0.125 2\n4 0.1")
+    (tmp_path / "group" / "late").write_text("9 0.5 2\n")
+    trackers._cut(tmp_path, 2)
+    assert (tmp_path / "loss").read_text() == "1 0.5 0\n2 0.25 1\n"
+    assert not (tmp_path / "group" / "late").exists()
+
+
+def test_without_trackers_nothing_is_opened(tmp_path):
+    opened = open_trackers([], tmp_path, "a run", CONFIG)
+    opened.record(next(lines(0, 1)))
+    opened.flush()
+    opened.finish("finished")
+    assert not list(Path(tmp_path).iterdir())
+
+
+def test_a_tracker_gets_steps_and_evaluations_but_no_events():
+    logged = []
+
+    class Listing:
+        start = 0
+
+        def log(self, step, scalars):
+            logged.append((step, dict(scalars)))
+
+    for line in lines(2, 3):
+        Trackers([Listing()]).record(line)
+    scores = {"validation/recall@1": THIRD * 2, "validation/map@r": 0.25}
+    assert logged == [(2, {"loss": THIRD / 3, "hardness/w": 0.2}), (3, scores)]
+
+
+@pytest.mark.parametrize("name", ["tensorboard", "mlflow", "wandb"])
+def test_a_missing_package_is_named_with_its_command(name, monkeypatch):
+    monkeypatch.setattr(trackers, "find_spec", lambda package: None)
+    with pytest.raises(ConfigError, match=rf"training\.trackers={name} .*`pip install 'vicinal\[{name}\]'`"):
+        check_trackers([name])
+
+
+def test_an_unknown_tracker_gets_the_nearest():
+    with pytest.raises(ConfigError, match="did you mean 'tensorboard'"):
+        check_trackers(["tensorbord"])
