@@ -43,13 +43,14 @@ def without_weights(monkeypatch):
     monkeypatch.setattr(EfficientNetLite, "find_weights", missing)
 
 
-def test_words_a_file_and_objects_say_the_same(tmp_path):
-    words = ["data=glyphs", "loss=multi_similarity", "loss.alpha=3", "method=hdml", "method.alpha=0.7"]
+def test_words_a_file_and_objects_say_the_same(tmp_path, vectors):
+    words = [f"data={vectors}", "loss=multi_similarity", "loss.alpha=3", "method=hdml", "method.alpha=0.7"]
     (tmp_path / "mine.toml").write_text(
-        'data = "glyphs"\nloss = { name = "multi_similarity", alpha = 3 }\nmethod = { name = "hdml", alpha = 0.7 }\n'
+        f'data = "{vectors}"\nloss = {{ name = "multi_similarity", alpha = 3 }}\n'
+        'method = { name = "hdml", alpha = 0.7 }\n'
     )
     title, layer = read(tmp_path / "mine.toml")
-    objects = {"data": Glyphs(), "loss": MultiSimilarityLoss(alpha=3.0), "method": HDML(alpha=0.7)}
+    objects = {"data": vectors, "loss": MultiSimilarityLoss(alpha=3.0), "method": HDML(alpha=0.7)}
     first, second, third = compose(from_words(words)), compose(layer, preset_name=title), compose(objects)
     assert second.preset == "mine"
     assert first.slots() == second.slots() == third.slots()

@@ -13,7 +13,7 @@ import sys
 import tomllib
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -27,7 +27,7 @@ from vicinal.data.residency import Residency
 from vicinal.data.transforms import FeatureTransform, ImageTransform, OwnTransform, TrainingTransform
 from vicinal.errors import ConfigError, unknown
 from vicinal.losses import LOSSES, Mined
-from vicinal.methods import METHODS
+from vicinal.methods import METHODS, combination
 from vicinal.methods.method import MethodConfig
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.mining import MINERS
@@ -39,7 +39,7 @@ Layer = Mapping[str, Any]
 SLOTS = ("data", "transform", "model", "sampler", "loss", "method", "optimizer", "training", "evaluation")
 DEFAULT_PRESET = "glyphs"
 # Arguments that follow from the data, the model and the other slots, unless the user gives them.
-DERIVED = {"loss": ("classes", "dim", "known", "seed", "blocks"), "sampler": ("labels", "seed", "roles")}
+DERIVED = {"loss": ("classes", "dim", "known", "seed", "blocks"), "sampler": ("labels", "seed", "roles", "batch_size")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,7 +233,7 @@ def from_words(words: Iterable[str]) -> dict[str, Any]:
 
 
 def from_toml(path: Path) -> dict[str, Any]:
-    """The layer that a TOML file holds; relative paths of data and weights in it count from its folder."""
+    """The layer that a TOML file holds; relative paths in it count from the current folder, as on the command line."""
     try:
         layer = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -322,6 +322,9 @@ def compose(*layers: Layer, preset_name: str | None = None, trust: Trust | None 
     model = _model(raw.get("model", {}), kind, trust)
     training, evaluation = (_object(slot, kind_, raw.get(slot, {})) for slot, kind_ in _PLAIN_SLOTS.items())
     method = _method(raw.get("method", {}), trust)
+    ours = raw.get("loss", {}).get("name")
+    if "loss" not in given and ours is not None and combination(method, ours) is not None:
+        raw["loss"] = {}  # the preset's loss does not go with the method that was asked for
     loss = _part("loss", raw.get("loss", {}), LOSSES, method.default_loss, trust)
     kind_of_loss = Mined if "miner" in loss.arguments else loss.kind or type(loss.own)
     sampler = _part("sampler", raw.get("sampler", {}), SAMPLERS, method.sampler_for(kind_of_loss), trust)
@@ -342,6 +345,8 @@ def compose(*layers: Layer, preset_name: str | None = None, trust: Trust | None 
     )
     if "validation" not in given.get("training", {}):
         config = _able_to_hold_out(config)
+    if config.training.patience is not None and config.training.validation == 0:
+        raise ConfigError("training.patience needs held-out classes. Set training.validation, or leave patience out.")
     return config
 
 
@@ -361,7 +366,8 @@ def _merged(base: Layer, *layers: Layer) -> dict[str, Any]:
                 continue
             new, old = _normal(slot, value), merged.get(slot, {})
             renamed = ("own" in new) or ("name" in new and new["name"] != old.get("name"))
-            shared = slot == "model" and "own" not in new  # a network of the user's own gives embeddings as it is
+            own = "own" in new or (_is_own(str(new.get("name", ""))) and not str(new["name"]).startswith(LIBRARIES))
+            shared = slot == "model" and not own  # a network of the user's own gives embeddings as it is
             keep = {k: v for k, v in old.items() if k in _OF_EVERY_MODEL} if shared else {}
             merged[slot] = _laid_over(keep if renamed else old, new)
     return merged
@@ -394,7 +400,9 @@ def _renamed(base: Layer, given: Layer, slot: str) -> bool:
 
 
 def _preset_for(data: Dataset, model: Mapping[str, Any], reasons: list[str]) -> str:
-    """The preset that fits data of the user's own."""
+    """The preset that fits data of the user's own, or drawn characters."""
+    if (drawn := _name_of(DATASETS_BY_NAME, data)) in ("glyphs", "omniglot", "omniglot_pairs"):
+        return drawn
     if kind_of(data) == "features":
         return "features"
     if isinstance(data, CrossView):
@@ -469,7 +477,8 @@ def _part(slot: str, raw: Mapping[str, Any], registry: Mapping[str, type], defau
     mined = {"miner": arguments.pop("miner")} if slot == "loss" and "miner" in arguments else {}
     if mined and mined["miner"] not in MINERS:
         raise ConfigError("for loss.miner: " + unknown("miner", mined["miner"], MINERS))
-    return Part(name, {**_defaults(kind, DERIVED[slot]), **_coerced(slot, kind, arguments), **mined}, kind)
+    takes = getattr(kind, "fitted", kind) if slot == "sampler" else kind  # whose sizes follow from the batch size
+    return Part(name, {**_defaults(takes, DERIVED[slot]), **_coerced(slot, takes, arguments), **mined}, kind)
 
 
 def _found(slot: str, name: str, registry: Mapping[str, type], trust: Trust) -> type:
@@ -541,8 +550,8 @@ def _able_to_hold_out(config: Config) -> Config:
 # -- values ---------------------------------------------------------------------------------------
 
 
-def parameters(kind: type) -> dict[str, inspect.Parameter]:
-    """What a class takes, by name."""
+def parameters(kind: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """What a class or function takes, by name."""
     return {
         name: parameter
         for name, parameter in inspect.signature(kind).parameters.items()
@@ -563,16 +572,19 @@ def _object(slot: str, kind: type, raw: Mapping[str, Any]) -> Any:
         raise ConfigError(f"{slot}: {kind.__name__} cannot be built: {error}.") from error
 
 
-def _coerced(slot: str, kind: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _coerced(slot: str, kind: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments checked against a constructor: unknown names are rejected, texts and lists become what it takes."""
     known = parameters(kind)
-    hints = typing.get_type_hints(kind.__init__)  # type: ignore[misc]
+    hints = typing.get_type_hints(kind.__init__ if isinstance(kind, type) else kind)  # type: ignore[misc]
     found = {}
     for name, value in arguments.items():
         if name not in known:
             settable = [key for key in known if key not in DERIVED.get(slot, ())]
-            raise ConfigError(f"{slot}.{name}: " + unknown(f"argument of {kind.__name__}", name, settable))
-        found[name] = coerce(value, hints.get(name, Any), f"{slot}.{name}")
+            owner = kind.__qualname__.split(".")[0]
+            raise ConfigError(f"{slot}.{name}: " + unknown(f"argument of {owner}", name, settable))
+        default = known[name].default
+        guessed = type(default) if isinstance(default, (bool, int, float, str)) else Any  # where nothing is annotated
+        found[name] = coerce(value, hints.get(name, guessed), f"{slot}.{name}")
     return found
 
 
@@ -650,7 +662,7 @@ def _number(value: Any, kind: type, key: str) -> int | float:
     return typing.cast("int | float", number)
 
 
-def _defaults(kind: type, derived: Sequence[str]) -> dict[str, Any]:
+def _defaults(kind: Callable[..., Any], derived: Sequence[str]) -> dict[str, Any]:
     return {
         name: parameter.default
         for name, parameter in parameters(kind).items()
@@ -745,7 +757,7 @@ FORMER_RECIPES = {
     "glyphs_n_pair": "glyphs loss=n_pair",
     "glyphs_normalized_softmax": "glyphs loss=normalized_softmax",
     "glyphs_methods": "glyphs loss=LOSS method=METHOD",
-    "glyphs_corrupted": "glyphs data=corrupted loss=batch_all_triplet",
+    "glyphs_corrupted": "glyphs data=corrupted data.data=glyphs loss=batch_all_triplet",
     "omniglot_npair": "omniglot loss=n_pair",
     "omniglot_hdml_n_pair": "omniglot loss=n_pair method=hdml",
     "omniglot_methods": "omniglot loss=LOSS method=METHOD",

@@ -83,7 +83,8 @@ def explanation(what: str) -> Explanation:
 def _class(title: str, kind: type, slot: str) -> Explanation:
     meaning = arguments_of(kind)
     rows = []
-    for name, parameter in config.parameters(kind).items():
+    takes = getattr(kind, "fitted", kind) if slot == "sampler" else kind
+    for name, parameter in config.parameters(takes).items():
         default = "(follows from the data)" if parameter.default is parameter.empty else typed(parameter.default)
         if name not in config.DERIVED.get(slot, ()):
             rows.append((f"{slot}.{name}", default, meaning.get(name, "")))

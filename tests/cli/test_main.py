@@ -26,7 +26,7 @@ def test_help_answers_at_once():
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.5
 
 
-@pytest.mark.parametrize("words", ["--help", "train --help", "data check --help", "recipes", "bench"])
+@pytest.mark.parametrize("words", ["--help", "train --help", "data check --help", "bench"])
 def test_nothing_heavy_is_imported_before_a_command_needs_it(words):
     code = (
         f"import sys; sys.argv = ['vicinal', *{words.split()!r}]\n"
@@ -40,7 +40,8 @@ def test_nothing_heavy_is_imported_before_a_command_needs_it(words):
     assert done.returncode == 0, done.stderr
 
 
-COMMANDS = {"vicinal": get_command(app), **get_command(app).commands, **get_command(app).commands["data"].commands}
+SHOWN = {name: command for name, command in get_command(app).commands.items() if not command.hidden}
+COMMANDS = {"vicinal": get_command(app), **SHOWN, **SHOWN["data"].commands}
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -74,7 +75,9 @@ def test_refusals_are_coloured_unless_one_asks_for_no_colour(vicinal, monkeypatc
 
 
 def test_piped_output_has_no_control_codes(tmp_path):
-    done = subprocess.run([sys.executable, "-m", "vicinal", "recipes"], capture_output=True, text=True, cwd=tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-m", "vicinal", "list", "presets"], capture_output=True, text=True, cwd=tmp_path
+    )
     refused = subprocess.run([sys.executable, "-m", "vicinal", "report", "x"], capture_output=True, text=True)
     assert "\x1b" not in done.stdout + done.stderr + refused.stderr and refused.stderr.startswith("error: ")
 
@@ -101,17 +104,18 @@ def test_what_the_system_refuses_is_one_message_too(vicinal, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["train", "glyphs_multi_similarty"], "did you mean 'glyphs_multi_similarity'"),
-        (["train", "glyphs_multi_similarity", "epoch=3"], "did you mean 'epochs'"),
-        (["train", "images"], "data="),
+        (["train", "glyhps"], "did you mean 'glyphs'"),
+        (["train", "glyphs_multi_similarity"], "`vicinal train glyphs`"),
+        (["train", "glyphs", "training.epoch=3"], "did you mean 'epochs'"),
+        (["train", "images"], "Give --data"),
         (["train", "images", "data=nowhere"], "nowhere"),
         (["report", "nowhere"], "not a run"),
         (["train", "--resume", "nowhere"], "not a run"),
-        (["train", "a", "b"], "one recipe at a time"),
+        (["train", "a", "b"], "one preset at a time"),
         (["train", "--data", "nowhere"], "nowhere"),
         (["train", "--data", "x", "data=y"], "say the same thing"),
         (["train", "my pictures"], "`vicinal train --data 'my pictures'`"),
-        (["train", "--data", "x", "--resume", "nowhere"], "leave out KEY=VALUE, --data"),
+        (["train", "--data", "x", "--resume", "nowhere"], "leave out settings, --data"),
         (["embed", "run", "pictures", "--out", "vectors.csv"], "Let the name end in .npz"),
     ],
 )
@@ -122,16 +126,10 @@ def test_a_refusal_is_one_message_not_a_traceback(words, message, vicinal, tmp_p
     assert message in done.stderr and "Traceback" not in done.stderr
 
 
-def test_recipes_are_listed_with_cost_and_number(vicinal):
-    done = vicinal("recipes")
-    assert "glyphs_multi_similarity" in done.stdout and "cost:" in done.stdout and "expect:" in done.stdout
-
-
-def test_one_recipe_is_shown_with_its_settings(vicinal):
-    done = vicinal("recipes", "images")
-    assert "data=(to be given)" in done.stdout and "skip_corrupt=false  replace unreadable images" in done.stdout
-    assert "cub_features" not in done.stdout
-    assert "did you mean 'images'" in vicinal("recipes", "imagse").stderr
+SMALL = [
+    *("sampler.classes=4", "sampler.per_class=3", "model.widths=8,16", "training.workers=0"),
+    *("transform.size=32", "transform.resize=32"),
+]
 
 
 @pytest.fixture
@@ -151,8 +149,8 @@ def pictures(tmp_path):
 
 
 def test_a_walk_with_pictures_of_ones_own(pictures, tmp_path, vicinal):
-    settings = ["epochs=2", "classes=4", "per_class=3", "transform.size=32", "transform.resize=32", "widths=8,16"]
-    done = vicinal("train", "images_from_scratch", f"data={pictures}", *settings, "workers=0", "--run", "run")
+    settings = [*SMALL, "training.epochs=2"]
+    done = vicinal("train", "images_from_scratch", f"data={pictures}", *settings, "--run", "run")
     assert done.returncode == 0, done.stderr
     assert "trained" in done.stdout and "untrained" in done.stdout and "report.html" in done.stdout
     page = (tmp_path / "run" / "report.html").read_text()
@@ -185,11 +183,11 @@ def test_a_walk_with_pictures_of_ones_own(pictures, tmp_path, vicinal):
 def test_a_corrupt_picture_stops_by_name_or_is_skipped_on_request(pictures, tmp_path, vicinal):
     broken = pictures / "class 5" / "2.png"
     broken.write_bytes(broken.read_bytes()[:200])
-    settings = ["epochs=2", "classes=4", "per_class=3", "transform.size=32", "transform.resize=32", "widths=8,16"]
-    walk = ["train", "images_from_scratch", f"data={pictures}", *settings, "workers=0"]
+    settings = [*SMALL, "training.epochs=2"]
+    walk = ["train", "images_from_scratch", f"data={pictures}", *settings]
     done = vicinal(*walk, "--run", "stops")
     assert done.returncode == 2 and "2.png" in done.stderr
-    done = vicinal(*walk, "skip_corrupt=true", "--run", "skips")
+    done = vicinal(*walk, "training.skip_corrupt=true", "--run", "skips")
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "skips" / "results.json").read_text())["skipped"] == 1
     again = vicinal("evaluate", "skips", "--no-clustering")  # as it was trained, without saying so once more

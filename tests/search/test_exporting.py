@@ -94,7 +94,7 @@ def test_feature_runs_are_exported_and_the_json_is_whole(features_run, tmp_path)
     export_run(features_run, folder)
     words = json.loads((folder / "preprocessing.json").read_text())
     assert words["format"] == 1 and words["kind"] == "features" and words["output"]["metric"] == "euclidean"
-    assert words["run"]["name"] == "birds" and words["run"]["recipe"] == "images" and "/home/me" not in str(words)
+    assert words["run"]["name"] == "birds" and words["run"]["preset"] == "images" and "/home/me" not in str(words)
     assert words["model"]["class"] == "Embedder" and words["model"]["backbone"] == {"class": "Identity", "width": 8}
     for name, facts in words["files"].items():
         assert sha256((folder / name).read_bytes()).hexdigest() == facts["sha256"]

@@ -21,7 +21,7 @@ def ready(client):
 
 def test_about_tells_run_collection_and_limits(client):
     about = client.get("/api/about").json()
-    assert about["title"] == "Shapes never seen before." and about["recipe"] == "shapes"
+    assert about["title"] == "Shapes never seen before." and about["preset"] == "shapes"
     assert (about["items"], about["classes"], about["dim"], about["kind"]) == (36, 3, 16, "images")
     assert about["pictures"] is True and about["threshold"] is None and about["limits"]["k"] == 200
 

@@ -80,8 +80,8 @@ class CustomBackbone(nn.Module):
         factory = str(description.get("factory"))
         if factory not in allowed:
             raise ConfigError(
-                f"this model was built from the class {factory!r}, which is not part of vicinal. Add --trust {factory} "
-                f"(in Python trust={{{factory!r}}}) if you trust its code."
+                f"this model was built from the class {factory!r}, which is not part of vicinal. If you trust its "
+                f"code, run `vicinal --trust {factory} COMMAND ...`, or give trust={{{factory!r}}} in Python."
             )
         arguments = {
             key: tuple(value) if isinstance(value, list) else value

@@ -24,7 +24,7 @@ def describe(config: Config) -> str:
     embedder = method.embedder
     learnt, count = count_parameters(embedder)
     rows = len(method.batches(0)[0])
-    seconds, saved = _measured(config, embedder, train.source.read(0), device)
+    seconds, saved = _measured(config, embedder.streams[0], train.source.read(0), device)
     held = min(rows, config.training.chunk or rows)
     memory = 4 * (count + 3 * learnt) + saved * held
     lines = [

@@ -295,7 +295,7 @@ def build_sampler(config: Config, train: Records) -> Sampler:
         return OwnSampler(part.own, train.labels)
     kind = part.kind or SAMPLERS[part.name]
     arguments = {name: value for name, value in part.arguments.items() if value is not None}
-    if "roles" in parameters(kind) and "role" in train.columns:
+    if "roles" in parameters(getattr(kind, "fitted", kind)) and "role" in train.columns:
         arguments["roles"] = train.columns["role"]
     if not hasattr(kind, "fitted"):
         derived = {"labels": train.labels, "seed": config.training.seed}
