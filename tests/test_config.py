@@ -122,7 +122,9 @@ def test_arguments_of_the_presets_data_and_of_nested_groups_are_changed_alone():
 
 
 def test_htl_brings_its_loss():
-    assert compose({"data": "glyphs", "method": "htl"}).loss.name == "hierarchical_triplet"
+    config = compose({"data": "glyphs", "method": "htl"})
+    assert config.loss.name == "hierarchical_triplet"
+    assert any(reason.startswith("loss=hierarchical_triplet") for reason in config.reasons)
 
 
 def test_pictures_start_from_imagenet_where_the_weights_are_installed(pictures):

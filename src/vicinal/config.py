@@ -324,7 +324,8 @@ def compose(*layers: Layer, preset_name: str | None = None, trust: Trust | None 
     method = _method(raw.get("method", {}), trust)
     ours = raw.get("loss", {}).get("name")
     if "loss" not in given and ours is not None and combination(method, ours) is not None:
-        raw["loss"] = {}  # the preset's loss does not go with the method that was asked for
+        raw["loss"] = {}
+        reasons.append(f"loss={method.default_loss}: the preset's {ours} does not go with this method")
     loss = _part("loss", raw.get("loss", {}), LOSSES, method.default_loss, trust)
     kind_of_loss = Mined if "miner" in loss.arguments else loss.kind or type(loss.own)
     sampler = _part("sampler", raw.get("sampler", {}), SAMPLERS, method.sampler_for(kind_of_loss), trust)
