@@ -55,9 +55,9 @@ OURS = {
 
 RUNS = [
     *(run for seed in (0, 1) for run in authors("N-pair", "", seed)),
+    *authors("N-pair", "", 0, 0.3),
     *authors("triplet", TRIPLET, 0),
     *authors("N-pair", "", 2),
-    *authors("N-pair", "", 0, 0.3),
     *authors("triplet", TRIPLET, 1),
     *(loop(name, 0, 0.3) for name in LOOP),
     *(loop(name, seed) for seed in (0, 1) for name in ("multi-similarity", "LoOp", SAMPLES)),
