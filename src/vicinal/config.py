@@ -28,7 +28,7 @@ from vicinal.data.transforms import FeatureTransform, ImageTransform, OwnTransfo
 from vicinal.errors import ConfigError, unknown
 from vicinal.losses import LOSSES, Mined
 from vicinal.methods import METHODS, combination
-from vicinal.methods.method import MethodConfig
+from vicinal.methods.method import Method
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.mining import MINERS
 from vicinal.models import ModelConfig
@@ -162,7 +162,7 @@ class Config:
     model: ModelConfig
     sampler: Part
     loss: Part
-    method: MethodConfig
+    method: Method
     optimizer: OptimizerConfig
     training: Training
     evaluation: Evaluation
@@ -462,11 +462,11 @@ def _model(raw: Mapping[str, Any], kind: Kind, trust: Trust) -> ModelConfig:
     return ModelConfig(name=_class_name(type(module)), arguments=_kept(module), module=module, **fixed)
 
 
-def _method(raw: Mapping[str, Any], trust: Trust) -> MethodConfig:
+def _method(raw: Mapping[str, Any], trust: Trust) -> Method:
     if "own" in raw:
-        return typing.cast(MethodConfig, raw["own"])
+        return typing.cast(Method, raw["own"])
     kind = _found("method", raw.get("name", "plain"), METHODS, trust)
-    return typing.cast(MethodConfig, _object("method", kind, raw))
+    return typing.cast(Method, _object("method", kind, raw))
 
 
 def _part(slot: str, raw: Mapping[str, Any], registry: Mapping[str, type], default: str, trust: Trust) -> Part:

@@ -5,10 +5,6 @@ memory, the other processes). An anchor is never compared with itself: in the ba
 reference rows ``own`` says where each anchor stands, and without ``own`` no anchor is among them.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -20,44 +16,9 @@ from vicinal.errors import ConfigError
 MOST_TUPLES = 2**24  # three int64 columns of this length are 384 MiB; whoever needs more should not list tuples
 
 
-@dataclass
-class _Batch:
-    """What is known of the batch at hand, and what was found out about its labels."""
-
-    largest_class: int | None = None
-    labels: Tensor | None = None
-    positives: "Positives | None" = None
-    blocks: tuple[Tensor, ...] = ()
-
-
-_BATCH: ContextVar[_Batch | None] = ContextVar("batch", default=None)
-
-
-@contextmanager
-def one_batch(largest_class: int | None) -> Iterator[None]:
-    """While this holds, one batch is at work: labels do not change, and no class has more rows than ``largest_class``.
-
-    Who plans batches knows that number; whoever sees only labels on a device has to wait for them to find it out.
-    None: not known.
-    """
-    token = _BATCH.set(_Batch(largest_class))
-    try:
-        yield
-    finally:
-        _BATCH.reset(token)
-
-
-def being_recorded(rows: Tensor) -> bool:
-    """Whether a step on these rows is being recorded on a GPU (``methods.recording``): nothing can be looked at."""
+def being_captured(rows: Tensor) -> bool:
+    """Return whether a step on these rows is being captured as a CUDA graph: no value can be read then."""
     return rows.is_cuda and torch.cuda.is_current_stream_capturing()
-
-
-def in_blocks(labels: Integer[Tensor, "n"], count: int) -> tuple[Tensor, ...]:
-    """The labels of a batch that lies in ``count`` equal blocks, such as ``[a; p]``: parts of the one batch at work."""
-    blocks, batch = labels.chunk(count), _BATCH.get()
-    if batch is not None:
-        batch.blocks = blocks
-    return blocks
 
 
 class Positives(NamedTuple):
@@ -115,33 +76,19 @@ def positives(
     labels: Integer[Tensor, "n"],
     reference_labels: Integer[Tensor, "m"] | None = None,
     own: Integer[Tensor, "n"] | None = None,
+    *,
+    largest_class: int | None = None,
 ) -> Positives:
     """The columns that ``same_class`` marks, as lists: with K samples a class K - 1 columns take the place of n.
 
-    The longest list sets the width, so a tensor on a device is waited for once; within ``one_batch`` not even that, and
-    the lists are made once.
+    The longest list sets the width. Without ``largest_class``, the most rows that a class has, it is counted, and a
+    GPU is waited for.
 
     >>> positives(torch.tensor([0, 1, 0, 0])).columns[0].tolist()
     [2, 3]
     """
-    batch = _BATCH.get()
-    if reference_labels is not None:
-        inside = batch is not None and {id(labels), id(reference_labels)} <= {id(block) for block in batch.blocks}
-        return _positives(labels, reference_labels, own, batch.largest_class if batch is not None and inside else None)
-    place = torch.arange(len(labels), device=labels.device)
-    if batch is None:
-        return _positives(labels, labels, place, None)
-    if batch.positives is None or batch.labels is not labels:
-        batch.labels, batch.positives = labels, _positives(labels, labels, place, batch.largest_class)
-    return batch.positives
-
-
-def _positives(
-    labels: Integer[Tensor, "n"],
-    reference_labels: Integer[Tensor, "m"],
-    own: Integer[Tensor, "n"] | None,
-    largest_class: int | None,
-) -> Positives:
+    if reference_labels is None:
+        reference_labels, own = labels, torch.arange(len(labels), device=labels.device)
     wanted, columns = labels.long(), reference_labels.long()
     order = columns.argsort(stable=True)
     grouped = columns[order]
@@ -167,7 +114,7 @@ def pairs(labels: Integer[Tensor, "n"], *, same: bool, most: int = MOST_TUPLES) 
     [[0, 1], [1, 0]]
     """
     mask = same_class(labels) if same else other_class(labels)
-    _refuse_too_many("pairs", int(mask.sum()), most)
+    _check_count("pairs", int(mask.sum()), most)
     return Pairs(*mask.nonzero().unbind(dim=1))
 
 
@@ -180,7 +127,7 @@ def triplets(labels: Integer[Tensor, "n"], *, most: int = MOST_TUPLES) -> Triple
     [[0, 1], [1, 0], [2, 2]]
     """
     positive, negative = same_class(labels), other_class(labels)
-    _refuse_too_many("triplets", int((positive.sum(dim=1) * negative.sum(dim=1)).sum()), most)
+    _check_count("triplets", int((positive.sum(dim=1) * negative.sum(dim=1)).sum()), most)
     anchor, first = positive.nonzero().unbind(dim=1)
     pair, second = negative[anchor].nonzero().unbind(dim=1)
     return Triplets(anchor[pair], first[pair], second)
@@ -194,15 +141,15 @@ def block_triplets(labels: Integer[Tensor, "n"]) -> Triplets:
     """
     if len(labels) % 3:
         raise ConfigError(
-            f"a batch in blocks [a; p; n] has three rows for each triplet, but {len(labels)} rows came. "
+            f"a batch in blocks [a; p; n] has three rows for each triplet, got {len(labels)} rows. "
             f"Use TripletSampler, or a loss without `blocks`."
         )
     return Triplets(*torch.arange(len(labels), device=labels.device).view(3, -1))
 
 
-def _refuse_too_many(kind: str, count: int, most: int) -> None:
+def _check_count(kind: str, count: int, most: int) -> None:
     if count > most:
         raise ConfigError(
-            f"all {kind} of the batch were asked for as a list, but there are {count:,} and the limit is {most:,}. "
+            f"a list of all {kind} of the batch has {count:,} rows, more than the limit of {most:,}. "
             f"Use a loss that sums over them without listing them, a smaller batch, or raise `most`."
         )

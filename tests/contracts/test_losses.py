@@ -282,8 +282,8 @@ def test_rows_of_its_own_are_compared_like_shared_rows(loss, embeddings):
     """Synthetic negatives are made for one anchor each, and enter through ``compare`` and ``core``."""
     anchors, others = embeddings[:5], embeddings[5:]
     own = others.expand(5, 7, 3)
-    torch.testing.assert_close(loss.compare(anchors, own), loss.compare(anchors, others))
-    torch.testing.assert_close(loss.compare(anchors), loss.compare(anchors, anchors))
+    torch.testing.assert_close(loss.distance(anchors, own), loss.distance(anchors, others))
+    torch.testing.assert_close(loss.distance(anchors), loss.distance(anchors, anchors))
 
 
 class LargestTensor(TorchDispatchMode):

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from vicinal.errors import ConfigError
-from vicinal.geometry.gamma import gamma_for
-from vicinal.geometry.log_exp_mean import log_exp_mean
+from vicinal.geometry.means import gamma_for
+from vicinal.geometry.means import log_exp_mean
 
 
 @pytest.fixture

@@ -103,9 +103,9 @@ def test_synthetic_negatives_enter_through_the_core_seen_from_both_ends(embeddin
     given, labels, loss = embeddings(6), torch.arange(6) // 2, AngularLoss(reduction="none")
     synthetic = torch.randn(6, 4, 3, generator=rng, dtype=torch.float64)
     c, mates = loss.comparisons(given, labels), given[[1, 0, 3, 2, 5, 4]]
-    negative = loss.compare(given, synthetic)
+    negative = loss.distance(given, synthetic)
     there = torch.ones_like(negative, dtype=torch.bool)
-    theirs = replace(c, negative=loss.compare(mates, synthetic), keep_negative=there)
+    theirs = replace(c, negative=loss.distance(mates, synthetic), keep_negative=there)
     rows = replace(c, negative=negative, keep_negative=there, partner=torch.arange(6)[:, None], partners=theirs)
     for i in range(6):
         batch = torch.cat([given[[i]], mates[[i]], synthetic[i]])

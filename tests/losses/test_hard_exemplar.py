@@ -152,7 +152,7 @@ def test_detached_weights_are_constants(embeddings):
     embeddings.requires_grad_()
     loss = HardExemplarLoss(reduction="sum")
     (found,) = torch.autograd.grad(loss(embeddings, LABELS), embeddings)
-    compared = loss.compare(embeddings)
+    compared = loss.distance(embeddings)
     total = torch.zeros((), dtype=torch.float64)
     for a in range(8):
         for p in range(8):

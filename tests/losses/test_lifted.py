@@ -145,7 +145,7 @@ def test_arc_distances_of_pairs_enter_the_core_as_rows_without_partner():
 def test_synthetic_negatives_of_each_anchor_are_those_of_its_partner_too(embeddings, rng):
     given, labels, loss = embeddings(4), torch.tensor([0, 0, 1, 1]), LiftedStructureLoss()
     synthetic = torch.randn(4, 5, 3, generator=rng, dtype=torch.float64)
-    negative = loss.compare(given, synthetic)
+    negative = loss.distance(given, synthetic)
     c = replace(loss.comparisons(given, labels), negative=negative, keep_negative=torch.ones_like(negative).bool())
     crowd = torch.cat([-negative, -negative[[1, 0, 3, 2]]], dim=1).logsumexp(dim=1)
     expected = (c.positive.squeeze(1) + crowd + 1.0).relu().square() / 2

@@ -107,7 +107,7 @@ def test_synthetic_negatives_of_each_anchor_enter_through_the_core(embeddings):
     anchors, positives = given.chunk(2)
     own = positives.expand(5, 5, 4)
     c = loss.comparisons(given, labels)
-    synthetic = replace(c, negative=loss.compare(anchors, own), penalty=loss.penalty(anchors, own))
+    synthetic = replace(c, negative=loss.distance(anchors, own), penalty=loss.penalty(anchors, own))
     torch.testing.assert_close(loss.core(synthetic), loss.core(c))
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from vicinal.errors import ConfigError
-from vicinal.losses.reduction import Terms, checked, reduce
+from vicinal.losses.loss import Terms, checked, reduce
 
 TERMS = Terms(torch.tensor([6.0, 1.0, 0.0]), torch.tensor([3.0, 1.0, 0.0]))
 

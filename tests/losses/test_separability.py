@@ -7,7 +7,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from vicinal.errors import ConfigError
-from vicinal.geometry import pairwise_distances
+from vicinal.distances import pairwise_distances
 from vicinal.losses import inseparable_shares
 from vicinal.losses.separability import inseparable_among
 from vicinal.tuples import one_batch

@@ -9,7 +9,7 @@ import torch
 from torch.autograd import gradcheck
 
 from vicinal.errors import ConfigError
-from vicinal.geometry import unit_rows
+from vicinal.distances import unit_rows
 from vicinal.losses import BatchAllTripletLoss, BatchHardTripletLoss, Comparisons, TripletLoss, triplet
 from vicinal.tuples import Triplets, triplets
 
@@ -264,7 +264,7 @@ def test_synthetic_negatives_of_each_anchor_enter_through_the_core(embeddings, r
     given, labels, loss = embeddings(6), torch.arange(6) // 2, TripletLoss(reduction="none")
     synthetic = torch.randn(6, 4, 3, generator=rng, dtype=torch.float64)
     c = loss.comparisons(given, labels)
-    negative = loss.compare(given, synthetic)
+    negative = loss.distance(given, synthetic)
     values = loss.core(replace(c, negative=negative, keep_negative=torch.ones_like(negative, dtype=torch.bool))).sums
     unit, others = unit_rows(given), unit_rows(synthetic)
     pull = (unit - unit[[1, 0, 3, 2, 5, 4]]).square().sum(dim=1)

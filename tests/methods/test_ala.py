@@ -374,7 +374,7 @@ def test_replayed_steps_give_what_steps_give(sampler, batch, settings):
 
 
 @pytest.mark.gpu
-def test_random_numbers_of_the_network_keep_steps_from_being_recorded(sampler, batch):
+def test_random_numbers_of_the_network_keep_steps_from_being_captured(sampler, batch):
     method, device = make(sampler), torch.device("cuda")
     method.embedder.backbone.layers.append(nn.Dropout(0.5))
     method.to(device)

@@ -85,7 +85,7 @@ def test_margins_are_part_of_the_state_and_synthetic_negatives_do_not_meet_them(
     again.load_state_dict(loss.state_dict())
     assert torch.equal(loss(*batch), again(*batch))
     rows, _ = batch
-    torch.testing.assert_close(loss.compare(rows), HierarchicalTripletLoss().compare(rows))
+    torch.testing.assert_close(loss.distance(rows), HierarchicalTripletLoss().compare(rows))
 
 
 def test_a_table_filled_in_parts_is_the_same(batch, monkeypatch):

@@ -7,7 +7,7 @@ import torch
 from torch.autograd import gradcheck
 
 from vicinal.errors import ConfigError
-from vicinal.geometry import row_distances
+from vicinal.distances import row_distances
 from vicinal.synthesis import angles, farther, harder, harder_on_arc, interpolation_factor, reference_distances
 
 

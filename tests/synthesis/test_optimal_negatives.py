@@ -108,7 +108,7 @@ def test_samples_stand_for_arcs_that_are_closer_than_their_ends(loss):
         for overlap in ("arcs", "samples")
     )
     assert torch.equal(found[0, 1], arcs[0, 1]), "short and apart"
-    ends = loss.compare(given)[:2, 4:]
+    ends = loss.distance(given)[:2, 4:]
     torch.testing.assert_close(found[0, 2], ends.max() if loss.larger_is_closer else ends.min())
     assert torch.equal(found, found.T) and found[0, 2] != arcs[0, 2]
     assert OptimalNegatives(loss).overlap == "samples"

@@ -17,8 +17,8 @@ import torch
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor, nn
 
+from vicinal.distances import at_least_float32
 from vicinal.errors import ConfigError, DataError
-from vicinal.geometry import at_least_float32
 from vicinal.losses import CrossBatchMemory, Loss, reduce
 from vicinal.mining import MinedPairs
 from vicinal.tuples import Triplets, other_class, positives, same_class

@@ -8,7 +8,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from vicinal.errors import ConfigError
-from vicinal.geometry.distances import at_least_float32, unit_rows
 
 BLOCK = 2**20  # pairs of arcs that are solved in one go; their intermediate values take some 40 times this
 MET = 64 * torch.finfo(torch.float64).eps  # squared distance below which there is only rounding
@@ -39,7 +38,7 @@ def arc_distances(
     squares = 2 - 2 * _similarity(starts, ends, other_starts, other_ends)
     met = squares <= MET
     far = squares if squared else squares.masked_fill(met, 1).sqrt()  # the root has no slope at 0
-    return far.masked_fill(met, 0).to(at_least_float32(starts).dtype)
+    return far.masked_fill(met, 0).to(torch.promote_types(starts.dtype, torch.float32))
 
 
 def arc_similarity(
@@ -62,14 +61,14 @@ def arc_similarity(
     >>> arc_similarity(east, north, up, east + north + up).item() ** 2  # (1 1 0)/√2 and (1 1 1)/√3
     0.666...
     """
-    return _similarity(starts, ends, other_starts, other_ends).to(at_least_float32(starts).dtype)
+    return _similarity(starts, ends, other_starts, other_ends).to(torch.promote_types(starts.dtype, torch.float32))
 
 
 def _similarity(starts: Tensor, ends: Tensor, other_starts: Tensor | None, other_ends: Tensor | None) -> Tensor:
     with torch.autocast(starts.device.type, enabled=False):
-        x, y = unit_rows(torch.stack([starts, ends]).double()), None
+        x, y = _unit(torch.stack([starts, ends]).double()), None
         if other_starts is not None and other_ends is not None:
-            y = unit_rows(torch.stack([other_starts, other_ends]).double())
+            y = _unit(torch.stack([other_starts, other_ends]).double())
         best, *_ = _ArcSimilarity.apply(x, y)  # type: ignore[no-untyped-call]
     similarity: Tensor = best
     return similarity
@@ -200,3 +199,9 @@ def _weights(angle: Tensor, arc: _Arcs) -> Float[Tensor, "2 p q"]:
     weights = torch.stack([(arc.angle - angle).sin(), angle.sin()]) / arc.sine
     at_end = (angle > arc.angle / 2).to(weights.dtype)
     return torch.where(arc.directed, weights, torch.stack([1 - at_end, at_end]))
+
+
+def _unit(rows: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows d"]:
+    lengths = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+    unit: Tensor = rows / lengths.masked_fill(lengths == 0, torch.inf)
+    return unit

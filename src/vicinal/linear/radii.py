@@ -1,6 +1,6 @@
 """Log-exp means of many rows at once with their derivatives: the radii of neighbourhoods, in NumPy.
 
-``vicinal.geometry.log_exp_mean`` is the definition, and the tests hold this file to it. The twin exists because a
+``vicinal.geometry.means`` is the definition, and the tests hold this file to it. The twin exists because a
 solver asks millions of rows for value and derivative together, of which most entries do not matter: where γ is
 large, only the few terms within rounding of the leading one are exponentiated at all.
 """

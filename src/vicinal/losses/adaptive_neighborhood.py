@@ -7,11 +7,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from vicinal.distances import Cosine, Euclidean, Negative
 from vicinal.errors import ConfigError, unknown
-from vicinal.geometry import cosine_similarity, gamma_for
-from vicinal.losses.loss import Comparisons, Loss, distances
+from vicinal.geometry import gamma_for
+from vicinal.losses.loss import Comparisons, Loss, Reduction, Terms
 from vicinal.losses.neighborhoods import Neighbors, mean_of_k, soft_radius
-from vicinal.losses.reduction import Reduction, Terms
 from vicinal.mining.multi_similarity import informative
 
 Outer = Literal["logistic", "identity"]
@@ -92,7 +92,8 @@ class AdaptiveNeighborhoodLoss(Loss):
         normalize: bool = True,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(reduction)
+        distance = Negative(Cosine()) if similarity == "cosine" else Euclidean(squared=squared, normalize=normalize)
+        super().__init__(distance, reduction)
         for kind, name, known in (
             ("outer", outer, Outer),
             ("radius", radius, Radius),
@@ -115,13 +116,6 @@ class AdaptiveNeighborhoodLoss(Loss):
     def detach_weights(self) -> bool:
         """Whether the loss holds something that passes no gradient: the γ of a ``"count"``."""
         return self.radius == "count"
-
-    def compare(
-        self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
-    ) -> Float[Tensor, "n m"]:
-        if self.similarity == "cosine":
-            return -cosine_similarity(anchors, others)
-        return distances(anchors, others, squared=self.squared, normalize=self.normalize)
 
     def core(self, comparisons: Comparisons) -> Terms:
         c = comparisons

@@ -9,10 +9,10 @@ from torch import Tensor
 from torch.nn.functional import softplus
 from torch.utils.checkpoint import checkpoint
 
+from vicinal.distances import DotProduct
 from vicinal.errors import ConfigError
-from vicinal.geometry import cosine_similarity, inner_products, log_sum_exp
-from vicinal.losses.loss import Comparisons, Loss
-from vicinal.losses.reduction import Reduction, Terms
+from vicinal.geometry import log_sum_exp
+from vicinal.losses.loss import Comparisons, Loss, Reduction, Terms
 
 BLOCK = 2**22  # triplets whose intermediate values may be kept for the backward pass
 
@@ -39,7 +39,6 @@ class AngularLoss(Loss):
     """
 
     both_members = True
-    larger_is_closer: ClassVar[bool] = True
     single_negatives: ClassVar[bool] = False  # a negative is compared with the middle of a pair
 
     def __init__(
@@ -51,15 +50,10 @@ class AngularLoss(Loss):
         normalize: bool = True,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(reduction)
+        super().__init__(DotProduct(normalize), reduction)
         if not 0 < angle < 90:
             raise ConfigError(f"the angle is between 0 and 90 degrees, but {angle} came. The paper's is about 45.")
         self.angle, self.n_pair, self.weight, self.normalize = angle, n_pair, weight, normalize
-
-    def compare(
-        self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
-    ) -> Float[Tensor, "n m"]:
-        return cosine_similarity(anchors, others) if self.normalize else inner_products(anchors, others)
 
     def core(self, comparisons: Comparisons) -> Terms:
         c = comparisons

@@ -1,14 +1,10 @@
 """Circle loss (Sun et al., CVPR 2020)."""
 
-from typing import ClassVar
-
-from jaxtyping import Float
-from torch import Tensor
 from torch.nn.functional import relu, softplus
 
-from vicinal.geometry import cosine_similarity, log_sum_exp
-from vicinal.losses.loss import Comparisons, Loss
-from vicinal.losses.reduction import Reduction, Terms
+from vicinal.distances import Cosine
+from vicinal.geometry import log_sum_exp
+from vicinal.losses.loss import Comparisons, Loss, Reduction, Terms
 
 
 class CircleLoss(Loss):
@@ -28,8 +24,6 @@ class CircleLoss(Loss):
         reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor.
     """
 
-    larger_is_closer: ClassVar[bool] = True
-
     def __init__(
         self,
         relaxation: float = 0.4,
@@ -38,13 +32,8 @@ class CircleLoss(Loss):
         detach_weights: bool = True,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(reduction)
+        super().__init__(Cosine(), reduction)
         self.relaxation, self.gamma, self.detach_weights = relaxation, gamma, detach_weights
-
-    def compare(
-        self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
-    ) -> Float[Tensor, "n m"]:
-        return cosine_similarity(anchors, others)
 
     def core(self, comparisons: Comparisons) -> Terms:
         c, m = comparisons, self.relaxation

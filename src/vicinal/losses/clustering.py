@@ -7,9 +7,9 @@ from jaxtyping import Bool, Float, Int, Integer
 from torch import Tensor
 from torch.nn.functional import relu
 
+from vicinal.distances import Euclidean
 from vicinal.errors import ConfigError
-from vicinal.losses.loss import Comparisons, Loss, distances
-from vicinal.losses.reduction import Reduction, Terms
+from vicinal.losses.loss import Comparisons, Loss, Reduction, Terms
 from vicinal.tuples import Triplets, other_class
 
 TINY = 1e-6  # of n times an entropy: below it there is only rounding, for one sample apart makes it log n at least
@@ -50,13 +50,8 @@ class ClusteringLoss(Loss):
         normalize: bool = True,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(reduction)
+        super().__init__(Euclidean(squared=squared, normalize=normalize), reduction)
         self.gamma, self.exchanges, self.squared, self.normalize = gamma, exchanges, squared, normalize
-
-    def compare(
-        self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
-    ) -> Float[Tensor, "n m"]:
-        return distances(anchors, others, squared=self.squared, normalize=self.normalize)
 
     def comparisons(
         self,
@@ -69,7 +64,7 @@ class ClusteringLoss(Loss):
         """Each sample with all medoids that it may have, itself included, as columns; its class's are positives."""
         if reference is not None:
             raise ConfigError("ClusteringLoss clusters the batch itself: `reference` rows have no meaning for it.")
-        compared, others = self.compare(embeddings), other_class(labels)
+        compared, others = self.distance(embeddings), other_class(labels)
         return Comparisons(compared, ~others, compared, others)
 
     def triplet_comparisons(

@@ -1,11 +1,9 @@
 """Contrastive loss (Hadsell et al., CVPR 2006)."""
 
-from jaxtyping import Float
-from torch import Tensor
 from torch.nn.functional import relu
 
-from vicinal.losses.loss import Comparisons, Loss, distances
-from vicinal.losses.reduction import Reduction, Terms
+from vicinal.distances import Euclidean
+from vicinal.losses.loss import Comparisons, Loss, Reduction, Terms
 
 
 class ContrastiveLoss(Loss):
@@ -22,13 +20,8 @@ class ContrastiveLoss(Loss):
     """
 
     def __init__(self, margin: float = 1.0, *, normalize: bool = False, reduction: Reduction = "mean") -> None:
-        super().__init__(reduction)
+        super().__init__(Euclidean(normalize), reduction)
         self.margin, self.normalize = margin, normalize  # kept under the arguments' names, for the description
-
-    def compare(
-        self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
-    ) -> Float[Tensor, "n m"]:
-        return distances(anchors, others, squared=False, normalize=self.normalize)
 
     def core(self, comparisons: Comparisons) -> Terms:
         c = comparisons

@@ -1,12 +1,11 @@
 """Discriminative deep metric learning, DDML (Hu et al., CVPR 2014)."""
 
-from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from vicinal.distances import Euclidean
 from vicinal.errors import ConfigError
-from vicinal.losses.loss import Comparisons, Loss, distances
-from vicinal.losses.reduction import Reduction, Terms
+from vicinal.losses.loss import Comparisons, Loss, Reduction, Terms
 
 
 class DiscriminativeDeepMetricLoss(Loss):
@@ -35,15 +34,10 @@ class DiscriminativeDeepMetricLoss(Loss):
         normalize: bool = False,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(reduction)
+        super().__init__(Euclidean(squared=squared, normalize=normalize), reduction)
         if tau <= 1:
             raise ConfigError(f"positives have to come nearer than tau - 1, but tau is {tau}. Choose tau > 1.")
         self.tau, self.beta, self.squared, self.normalize = tau, beta, squared, normalize
-
-    def compare(
-        self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
-    ) -> Float[Tensor, "n m"]:
-        return distances(anchors, others, squared=self.squared, normalize=self.normalize)
 
     def core(self, comparisons: Comparisons) -> Terms:
         c = comparisons

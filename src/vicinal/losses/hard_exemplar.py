@@ -9,9 +9,8 @@ from torch import Tensor
 from torch.nn.functional import relu, softplus
 from torch.utils.checkpoint import checkpoint
 
-from vicinal.geometry import at_least_float32
-from vicinal.losses.loss import Comparisons, Loss, distances
-from vicinal.losses.reduction import Reduction, Terms, reduce
+from vicinal.distances import Euclidean, at_least_float32
+from vicinal.losses.loss import Comparisons, Loss, Reduction, Terms, reduce
 from vicinal.tuples import other_class
 
 BLOCK = 2**22  # triplets whose intermediate values may be kept for the backward pass
@@ -58,7 +57,8 @@ class HardExemplarLoss(Loss):
         normalize: bool = True,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(reduction)
+        distance = Euclidean(squared=squared, normalize=normalize, scale=scale**2 if squared else scale)
+        super().__init__(distance, reduction)
         self.margin, self.epsilon, self.scale = margin, epsilon, scale
         self.weighted, self.detach_weights = weighted, detach_weights
         self.squared, self.normalize = squared, normalize
@@ -66,17 +66,7 @@ class HardExemplarLoss(Loss):
     @property
     def scaled_margin(self) -> float:
         """m, in the distances that the core sees."""
-        return self.margin * self._unit
-
-    @property
-    def _unit(self) -> float:
-        """What a distance of 1 between the embeddings becomes when these are scaled."""
-        return self.scale**2 if self.squared else self.scale
-
-    def compare(
-        self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
-    ) -> Float[Tensor, "n m"]:
-        return self._unit * distances(anchors, others, squared=self.squared, normalize=self.normalize)
+        return self.margin * (self.scale**2 if self.squared else self.scale)
 
     def core(self, comparisons: Comparisons) -> Terms:
         return self._parts(comparisons).triplets
@@ -109,7 +99,7 @@ class HardExemplarLoss(Loss):
         Nothing is searched by label, so that a GPU is not waited for; other pairs of a class are neither positives nor
         negatives. A pair that does not fit takes no part.
         """
-        compared = self.compare(queries, gallery)
+        compared = self.distance(queries, gallery)
         fits = torch.ones_like(labels, dtype=torch.bool) if fits is None else fits
         return Comparisons(compared.diagonal()[:, None], fits[:, None], compared, other_class(labels) & fits)
 

@@ -8,8 +8,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import relu
 
-from vicinal.losses.loss import Comparisons, Loss, distances
-from vicinal.losses.reduction import Reduction, Terms
+from vicinal.distances import Euclidean
+from vicinal.losses.loss import Comparisons, Loss, Reduction, Terms
 
 
 class HPHNLoss(Loss):
@@ -39,13 +39,8 @@ class HPHNLoss(Loss):
         normalize: bool = True,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(reduction)
+        super().__init__(Euclidean(squared=squared, normalize=normalize), reduction)
         self.margin, self.squared, self.normalize = margin, squared, normalize
-
-    def compare(
-        self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
-    ) -> Float[Tensor, "n m"]:
-        return distances(anchors, others, squared=self.squared, normalize=self.normalize)
 
     def core(self, comparisons: Comparisons) -> Terms:
         c = comparisons

@@ -7,12 +7,12 @@ from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 from torch.nn.functional import relu, softplus
 
+from vicinal.distances import Cosine, Euclidean, Negative
 from vicinal.errors import ConfigError
-from vicinal.geometry import cosine_similarity, log_sum_exp
-from vicinal.losses.loss import Comparisons, Layout, Loss, distances
+from vicinal.geometry import log_sum_exp
+from vicinal.losses.loss import Comparisons, Layout, Loss, Reduction, Terms
 from vicinal.losses.n_pair import NPairLoss, Similarity
 from vicinal.losses.proxies import ProxyLoss
-from vicinal.losses.reduction import Reduction, Terms
 
 
 class ImprovedLiftedStructureLoss(Loss):
@@ -48,17 +48,10 @@ class ImprovedLiftedStructureLoss(Loss):
         cosine: bool = True,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(reduction)
+        super().__init__(Negative(Cosine()) if cosine else Euclidean(), reduction)
         _refuse_gamma(gamma1=gamma1, gamma2=gamma2)
         self.margin, self.gamma1, self.gamma2 = margin, gamma1, gamma2
         self.lambda1, self.lambda2, self.cosine = lambda1, lambda2, cosine
-
-    def compare(
-        self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
-    ) -> Float[Tensor, "n m"]:
-        if self.cosine:
-            return -cosine_similarity(anchors, others)
-        return distances(anchors, others, squared=False, normalize=True)
 
     def core(self, comparisons: Comparisons) -> Terms:
         c, sign = comparisons, -1 if self.cosine else 1  # of λ among distances
@@ -91,7 +84,6 @@ class ImprovedNPairLoss(Loss):
     """
 
     layout: ClassVar[Layout | None] = "pairs"
-    larger_is_closer: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -105,17 +97,13 @@ class ImprovedNPairLoss(Loss):
         blocks: bool = False,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(reduction)
-        _refuse_gamma(gamma=gamma)
         # Its tuples, similarities and penalty are the original's.
-        self.original = NPairLoss(similarity, l2=l2, squared=squared, normalize=normalize, blocks=blocks)
+        original = NPairLoss(similarity, l2=l2, squared=squared, normalize=normalize, blocks=blocks)
+        super().__init__(original.distance, reduction)
+        _refuse_gamma(gamma=gamma)
+        self.original = original
         self.gamma, self.offset, self.similarity, self.l2 = gamma, offset, similarity, l2
         self.squared, self.normalize, self.blocks = squared, normalize, blocks
-
-    def compare(
-        self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
-    ) -> Float[Tensor, "n m"]:
-        return self.original.compare(anchors, others)
 
     def comparisons(
         self,
@@ -177,14 +165,10 @@ class ImprovedProxyNCALoss(ProxyLoss):
         seed: int = 0,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(classes, dim, known=known, seed=seed, reduction=reduction)
+        distance = Euclidean(squared=squared, normalize=normalize)
+        super().__init__(classes, dim, distance, known=known, seed=seed, reduction=reduction)
         _refuse_gamma(gamma=gamma)
         self.gamma, self.offset, self.squared, self.normalize = gamma, offset, squared, normalize
-
-    def compare(
-        self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
-    ) -> Float[Tensor, "n m"]:
-        return distances(anchors, others, squared=self.squared, normalize=self.normalize)
 
     def core(self, comparisons: Comparisons) -> Terms:
         c = comparisons

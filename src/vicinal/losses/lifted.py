@@ -3,15 +3,13 @@
 from typing import ClassVar, Literal, get_args
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 from torch.nn.functional import relu
 
+from vicinal.distances import Cosine, Euclidean, Negative
 from vicinal.errors import ConfigError, unknown
-from vicinal.geometry import cosine_similarity, log_sum_exp
+from vicinal.geometry import log_sum_exp
 from vicinal.losses.hardest_pairs import Hardest, nearest_negative, of_both_members
-from vicinal.losses.loss import Comparisons, Loss, distances
-from vicinal.losses.reduction import Reduction, Terms
+from vicinal.losses.loss import Comparisons, Loss, Reduction, Terms
 
 Form = Literal["original", "smooth", "min"]
 Similarity = Literal["distance", "cosine"]
@@ -51,20 +49,14 @@ class LiftedStructureLoss(Loss):
         normalize: bool = True,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(reduction)
+        distance = Negative(Cosine()) if similarity == "cosine" else Euclidean(squared=squared, normalize=normalize)
+        super().__init__(distance, reduction)
         for kind, name, known in (("form", form, Form), ("similarity", similarity, Similarity)):
             if name not in get_args(known):
                 raise ConfigError(unknown(kind, str(name), get_args(known)))
         self.margin, self.form, self.similarity = margin, form, similarity
         self.squared, self.normalize = squared, normalize
         self.both_members = form != "smooth"
-
-    def compare(
-        self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
-    ) -> Float[Tensor, "n m"]:
-        if self.similarity == "cosine":
-            return -cosine_similarity(anchors, others)
-        return distances(anchors, others, squared=self.squared, normalize=self.normalize)
 
     def core(self, comparisons: Comparisons) -> Terms:
         c = comparisons

@@ -1,27 +1,57 @@
-"""What every loss is: a front that compares embeddings by their labels, over a core that is pure mathematics."""
+"""The base of all losses: compare embeddings by their labels, then score the comparisons by a pure formula."""
 
 import inspect
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple, get_args
 
 import torch
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor, nn
 
-from vicinal.errors import ConfigError, DataError
-from vicinal.geometry import arc_distances, arc_similarity, at_least_float32, pairwise_distances, unit_rows
-from vicinal.losses.reduction import Reduction, Terms, checked, reduce
+from vicinal.distances import Distance, at_least_float32
+from vicinal.errors import ConfigError, DataError, unknown
 from vicinal.tuples import Triplets, other_class, positives
 
 Layout = Literal["pairs", "triplets"]
+Reduction = Literal["mean", "sum", "none"]
+
+
+class Terms(NamedTuple):
+    """What each anchor contributes to a loss: its terms added up, and how many terms it divides the mean by.
+
+    A term is what the loss's formula sums over: a triplet, an (anchor, positive) tuple, an anchor. An anchor that
+    can form none has 0 of both, so that a batch without terms costs 0 and passes gradient 0, never NaN.
+    """
+
+    sums: Float[Tensor, "n"]
+    counts: Float[Tensor, "n"]
+
+
+def reduce(terms: Terms, reduction: Reduction) -> Float[Tensor, ""] | Float[Tensor, "n"]:
+    """The mean over all terms, their sum, or one value for each anchor: the mean over its own terms.
+
+    So ``"none"`` weighted by the counts and averaged is ``"mean"``.
+
+    >>> import torch
+    >>> terms = Terms(torch.tensor([3.0, 1.0, 0.0]), torch.tensor([3.0, 1.0, 0.0]))
+    >>> [reduce(terms, how).tolist() for how in ("mean", "sum", "none")]
+    [1.0, 4.0, [1.0, 1.0, 0.0]]
+    """
+    match reduction:
+        case "mean":
+            return terms.sums.sum() / terms.counts.sum().clamp(min=1)
+        case "sum":
+            return terms.sums.sum()
+        case "none":
+            return terms.sums / terms.counts.clamp(min=1)
 
 
 @dataclass(frozen=True)
 class Comparisons:
     """What each anchor is compared with: all that the core of a loss sees.
 
-    The numbers are distances or similarities, as the loss's ``compare`` makes them. Whoever makes them otherwise
+    The numbers are distances or similarities, as the loss's ``distance`` makes them. Whoever makes them otherwise
     (synthetic negatives, distances between arcs, margins per pair of classes subtracted from ``negative``) puts
     them here; a row need not be a sample: for explicit tuples it is a tuple.
 
@@ -68,18 +98,20 @@ class Comparisons:
 class Loss(nn.Module, ABC):
     """A loss over labelled embeddings: ``loss(embeddings, labels)`` = ``reduce(core(comparisons(...)))``.
 
-    A loss is final and brings two things: ``compare``, its distance or similarity, and ``core``, its formula. It
+    A loss is final and brings two things: ``distance``, by which embeddings are compared, and ``core``, its formula. It
     keeps its constructor's arguments as attributes of the same names. Where it needs more than labels give, it
     extends ``comparisons``. All of it is differentiable, in float32 at least, on any device.
 
     Attributes:
+        distance: how embeddings are compared.
+        largest_class: rows of one class in a batch at most, where the caller knows it; None for counting, for which a
+            GPU is waited for. Set by `Method` for the time of a step.
         both_members: whether the core looks at a positive pair from both of its ends and so wants ``partner``.
         takes_reference: whether other rows may take the batch's place; not for proxies or a clustering of the batch.
-        replayable: whether a step recorded on a GPU may be replayed: what the loss does depends on tensors alone, never
-            on something that it counts or decides in Python.
+        capturable: whether a step can be captured as a CUDA graph: the loss depends on tensors alone, on nothing
+            that it counts or decides in Python.
         layout: the block layout that ``blocks=True`` expects, named after its sampler: ``"pairs"`` for ``[a; p]``,
             ``"triplets"`` for ``[a; p; n]``; None where the loss has no such argument.
-        larger_is_closer: whether ``compare`` returns similarities rather than distances.
         pair_rows: how a positive pair can be a row of ``core`` (LoOp): with its own comparison as the only positive
             (``"pair"``), with all positives of both members (``"class"``), or not at all (None).
         pairs_off_sphere: whether LoOp may use the ends of a pair where the loss is not on the sphere and has no arcs.
@@ -88,37 +120,22 @@ class Loss(nn.Module, ABC):
 
     both_members: bool = False
     takes_reference: bool = True
-    replayable: bool = True
+    capturable: bool = True
     layout: ClassVar[Layout | None] = None
-    larger_is_closer: ClassVar[bool] = False
     pair_rows: ClassVar[Literal["pair", "class"] | None] = None
     pairs_off_sphere: ClassVar[bool] = False
     single_negatives: ClassVar[bool] = True
 
-    def __init__(self, reduction: Reduction) -> None:
+    def __init__(self, distance: Distance, reduction: Reduction) -> None:
         super().__init__()
-        self.reduction = checked(reduction)
-
-    @abstractmethod
-    def compare(
-        self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
-    ) -> Float[Tensor, "n m"]:
-        """Compare each anchor with each other row, with rows of its own, or (None) with the other anchors."""
+        if reduction not in get_args(Reduction):
+            raise ConfigError(unknown("reduction", str(reduction), get_args(Reduction)))
+        self.distance, self.reduction = distance, reduction
+        self.largest_class: int | None = None
 
     @abstractmethod
     def core(self, comparisons: Comparisons) -> Terms:
         """The formula: what each anchor contributes."""
-
-    @property
-    def on_sphere(self) -> bool:
-        """Whether ``compare`` depends on the directions of the embeddings alone."""
-        return getattr(self, "similarity", None) == "cosine" or bool(getattr(self, "normalize", True))
-
-    def between_arcs(self, starts: Float[Tensor, "p d"], ends: Float[Tensor, "p d"]) -> Float[Tensor, "p p"]:
-        """The hardest comparison of a point of each arc with a point of every arc, of losses on the sphere."""
-        if getattr(self, "similarity", None) == "cosine":
-            return -arc_similarity(starts, ends)
-        return arc_distances(starts, ends, squared=bool(getattr(self, "squared", False)))
 
     def penalty(self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "*m d"]) -> Float[Tensor, "n"] | None:
         """What the embeddings themselves add to the loss of each anchor; None for most losses."""
@@ -133,14 +150,15 @@ class Loss(nn.Module, ABC):
         own: Integer[Tensor, "n"] | None = None,
     ) -> Comparisons:
         """Each embedding as an anchor with all of its positives and negatives; arguments as in ``forward``."""
-        found, columns = self._pairs(embeddings, labels, reference, reference_labels, own)
+        most = self.largest_class if reference is None else None
+        found, columns = self._pairs(embeddings, labels, reference, reference_labels, own, most)
         if not self.both_members:
             return found
         if reference is None or reference_labels is None:
             return replace(found, partner=columns)
         # Of a memory only the rows that are somebody's positives: all of it against itself would be too much.
         rows, partner = torch.unique(columns, return_inverse=True)
-        theirs, _ = self._pairs(reference[rows], reference_labels[rows], reference, reference_labels, rows)
+        theirs, _ = self._pairs(reference[rows], reference_labels[rows], reference, reference_labels, rows, None)
         return replace(found, partner=partner, partners=theirs)
 
     def _pairs(
@@ -150,10 +168,11 @@ class Loss(nn.Module, ABC):
         reference: Float[Tensor, "m d"] | None,
         reference_labels: Integer[Tensor, "m"] | None,
         own: Integer[Tensor, "n"] | None,
+        largest_class: int | None,
     ) -> tuple[Comparisons, Integer[Tensor, "n p"]]:
         """Every pair of each anchor, and the columns in which its positives were found."""
-        compared = self.compare(embeddings, reference)
-        columns, keep = positives(labels, reference_labels, own)
+        compared = self.distance(embeddings, reference)
+        columns, keep = positives(labels, reference_labels, own, largest_class=largest_class)
         negative = other_class(labels, reference_labels)
         return Comparisons(compared.gather(1, columns), keep, compared, negative), columns
 
@@ -174,8 +193,8 @@ class Loss(nn.Module, ABC):
             reference_labels: class of each reference row.
             own: where each anchor itself stands in the reference, not to be compared with itself; None: nowhere.
         """
-        _refuse_all_but_tensors(embeddings, labels)
-        _refuse_mismatch(embeddings, labels, reference, reference_labels, own)
+        _check_tensors(embeddings, labels)
+        _check_shapes(embeddings, labels, reference, reference_labels, own)
         # Here, so that a half-precision gradient is rounded once and not once for each way that it comes.
         embeddings = at_least_float32(embeddings)
         reference = None if reference is None else at_least_float32(reference)
@@ -207,12 +226,12 @@ class Loss(nn.Module, ABC):
     ) -> Comparisons:
         """Explicit triplets as rows with one positive and one negative each; arguments as in ``on_triplets``."""
         anchors, others, negatives = (embeddings[rows] for rows in triplets)
-        positive, negative = self.compare(anchors, others[:, None]), self.compare(anchors, negatives[:, None])
+        positive, negative = self.distance(anchors, others[:, None]), self.distance(anchors, negatives[:, None])
         there = torch.ones_like(positive, dtype=torch.bool)
         found = Comparisons(positive, there, negative, there)
         if not self.both_members:
             return found
-        theirs = replace(found, negative=self.compare(others, negatives[:, None]))
+        theirs = replace(found, negative=self.distance(others, negatives[:, None]))
         return replace(found, partner=torch.arange(len(there), device=there.device)[:, None], partners=theirs)
 
     def extra_repr(self) -> str:
@@ -238,33 +257,20 @@ def tuple_loss(loss: nn.Module, method: str) -> Loss:
     return loss
 
 
-def distances(
-    anchors: Float[Tensor, "n d"],
-    others: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None,
-    *,
-    squared: bool,
-    normalize: bool,
-) -> Float[Tensor, "n m"]:
-    """Euclidean distances as most losses compare by them: squared or not, on the unit sphere or not."""
-    if normalize:
-        anchors, others = unit_rows(anchors), None if others is None else unit_rows(others)
-    return pairwise_distances(anchors, others, squared=squared)
-
-
-def _refuse_all_but_tensors(*values: object) -> None:
+def _check_tensors(*values: object) -> None:
     for value in values:
         if not isinstance(value, Tensor):
-            raise DataError(f"a loss takes tensors, but {type(value).__name__} came. Use torch.as_tensor.")
+            raise DataError(f"a loss takes tensors, got {type(value).__name__}. Use torch.as_tensor.")
 
 
-def _refuse_mismatch(
+def _check_shapes(
     embeddings: Tensor, labels: Tensor, reference: Tensor | None, reference_labels: Tensor | None, own: Tensor | None
 ) -> None:
     """One clear sentence here instead of a broadcasting error deep inside."""
     if embeddings.ndim != 2 or labels.shape != embeddings.shape[:1]:
         raise DataError(
-            f"a loss takes embeddings [n d] and labels [n], but {list(embeddings.shape)} and {list(labels.shape)} "
-            f"came. Give one label for each embedding."
+            f"a loss takes embeddings [n d] and labels [n], got {list(embeddings.shape)} and {list(labels.shape)}. "
+            f"Give one label for each embedding."
         )
     if (reference is None) != (reference_labels is None):
         given = "reference" if reference is not None else "reference_labels"
@@ -276,8 +282,8 @@ def _refuse_mismatch(
     rows, width = reference_labels.shape, embeddings.shape[1]
     if len(rows) != 1 or reference.shape != (*rows, width):
         raise DataError(
-            f"beside embeddings {list(embeddings.shape)} reference rows are [m {width}] with labels [m], but "
-            f"{list(reference.shape)} and {list(rows)} came. Embed both with the same network."
+            f"beside embeddings {list(embeddings.shape)} reference rows are [m {width}] with labels [m], got "
+            f"{list(reference.shape)} and {list(rows)}. Embed both with the same network."
         )
     if own is not None and own.shape != labels.shape:
-        raise DataError(f"`own` is one place for each of {len(labels)} anchors, but {list(own.shape)} came.")
+        raise DataError(f"`own` is one place for each of {len(labels)} anchors, got {list(own.shape)}.")

@@ -7,9 +7,9 @@ from jaxtyping import Float, Integer
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
+from vicinal.distances import Euclidean
 from vicinal.errors import DataError
-from vicinal.losses.loss import Comparisons, Loss, distances
-from vicinal.losses.reduction import Reduction, Terms
+from vicinal.losses.loss import Comparisons, Loss, Reduction, Terms
 from vicinal.tuples import Triplets
 
 
@@ -45,16 +45,11 @@ class MarginLoss(Loss):
         normalize: bool = True,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(reduction)
+        super().__init__(Euclidean(squared=squared, normalize=normalize), reduction)
         self.class_boundaries, self.margin, self.beta = class_boundaries, margin, beta
         self.squared, self.normalize = squared, normalize
         self.boundary = nn.Parameter(torch.tensor(float(beta)))
         self.deviations = None if class_boundaries is None else nn.Parameter(torch.zeros(class_boundaries))
-
-    def compare(
-        self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
-    ) -> Float[Tensor, "n m"]:
-        return distances(anchors, others, squared=self.squared, normalize=self.normalize)
 
     def comparisons(
         self,

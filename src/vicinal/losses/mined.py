@@ -29,7 +29,7 @@ class Mined(nn.Module):
         seed: seed of what the miner draws.
     """
 
-    replayable = False  # the number of triplets changes from batch to batch
+    capturable = False  # the number of triplets changes from batch to batch
 
     def __init__(
         self, loss: nn.Module, miner: str | Miner, *, arguments: Mapping[str, Any] | None = None, seed: int = 0

@@ -3,12 +3,10 @@
 from typing import ClassVar, Literal
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
-from vicinal.geometry import arc_similarity, cosine_similarity, log_one_plus_sum_exp
-from vicinal.losses.loss import Comparisons, Loss
-from vicinal.losses.reduction import Reduction, Terms
+from vicinal.distances import Cosine
+from vicinal.geometry import log_one_plus_sum_exp
+from vicinal.losses.loss import Comparisons, Loss, Reduction, Terms
 from vicinal.mining.multi_similarity import informative
 
 
@@ -33,7 +31,6 @@ class MultiSimilarityLoss(Loss):
         reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor.
     """
 
-    larger_is_closer: ClassVar[bool] = True
     pair_rows: ClassVar[Literal["pair", "class"] | None] = "class"
 
     def __init__(
@@ -45,16 +42,8 @@ class MultiSimilarityLoss(Loss):
         *,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(reduction)
+        super().__init__(Cosine(), reduction)
         self.alpha, self.beta, self.base, self.epsilon = alpha, beta, base, epsilon
-
-    def compare(
-        self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
-    ) -> Float[Tensor, "n m"]:
-        return cosine_similarity(anchors, others)
-
-    def between_arcs(self, starts: Float[Tensor, "p d"], ends: Float[Tensor, "p d"]) -> Float[Tensor, "p p"]:
-        return arc_similarity(starts, ends)
 
     def core(self, comparisons: Comparisons) -> Terms:
         c = comparisons

@@ -7,19 +7,10 @@ from jaxtyping import Float, Integer
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from vicinal.distances import DotProduct, Euclidean, Negative, squared_lengths
 from vicinal.errors import ConfigError, DataError, unknown
-from vicinal.geometry import (
-    arc_distances,
-    arc_similarity,
-    inner_products,
-    log_sum_exp,
-    pairwise_distances,
-    squared_lengths,
-    unit_rows,
-)
-from vicinal.losses.loss import Comparisons, Layout, Loss
-from vicinal.losses.reduction import Reduction, Terms
-from vicinal.tuples import in_blocks
+from vicinal.geometry import log_sum_exp
+from vicinal.losses.loss import Comparisons, Layout, Loss, Reduction, Terms
 
 Similarity = Literal["dot", "distance"]
 
@@ -50,7 +41,6 @@ class NPairLoss(Loss):
     """
 
     layout: ClassVar[Layout | None] = "pairs"
-    larger_is_closer: ClassVar[bool] = True
     pair_rows: ClassVar[Literal["pair", "class"] | None] = "pair"
     pairs_off_sphere: ClassVar[bool] = True
 
@@ -64,20 +54,12 @@ class NPairLoss(Loss):
         blocks: bool = False,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(reduction)
+        distance = Negative(Euclidean(squared=squared, normalize=normalize))
+        super().__init__(DotProduct(normalize) if similarity == "dot" else distance, reduction)
         if similarity not in get_args(Similarity):
             raise ConfigError(unknown("similarity", str(similarity), get_args(Similarity)))
         self.similarity, self.l2, self.squared = similarity, l2, squared
         self.normalize, self.blocks = normalize, blocks
-
-    def compare(
-        self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
-    ) -> Float[Tensor, "n m"]:
-        if self.normalize:
-            anchors, others = unit_rows(anchors), None if others is None else unit_rows(others)
-        if self.similarity == "dot":
-            return inner_products(anchors, others)
-        return -pairwise_distances(anchors, others, squared=self.squared)
 
     def comparisons(
         self,
@@ -90,17 +72,14 @@ class NPairLoss(Loss):
         if self.blocks and reference is None:
             if len(embeddings) % 2:
                 raise DataError(
-                    f"a batch in blocks [a; p] has two rows for each pair, but {len(embeddings)} rows came. "
+                    f"a batch in blocks [a; p] has two rows for each pair, got {len(embeddings)} rows. "
                     f"Use NPairSampler, or NPairLoss without `blocks`."
                 )
-            (embeddings, reference), (labels, reference_labels) = embeddings.chunk(2), in_blocks(labels, 2)
-        compared = super().comparisons(embeddings, labels, reference, reference_labels, own)
+            (embeddings, reference), (labels, others) = embeddings.chunk(2), labels.chunk(2)
+            compared, _ = self._pairs(embeddings, labels, reference, others, None, self.largest_class)
+        else:
+            compared = super().comparisons(embeddings, labels, reference, reference_labels, own)
         return replace(compared, penalty=self.penalty(embeddings, embeddings if reference is None else reference))
-
-    def between_arcs(self, starts: Float[Tensor, "p d"], ends: Float[Tensor, "p d"]) -> Float[Tensor, "p p"]:
-        if self.similarity == "dot":
-            return arc_similarity(starts, ends)
-        return -arc_distances(starts, ends, squared=self.squared)
 
     def penalty(self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "*m d"]) -> Float[Tensor, "n"]:
         """What the embeddings' lengths cost each anchor; ``others`` are the rows it is compared with."""

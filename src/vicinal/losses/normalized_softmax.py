@@ -1,15 +1,11 @@
 """Normalised softmax (Zhai and Wu, BMVC 2019): a plain classifier on the unit sphere."""
 
-from typing import ClassVar
-
-from jaxtyping import Float
-from torch import Tensor
 from torch.nn.functional import softplus
 
-from vicinal.geometry import cosine_similarity, log_sum_exp
-from vicinal.losses.loss import Comparisons
+from vicinal.distances import Cosine
+from vicinal.geometry import log_sum_exp
+from vicinal.losses.loss import Comparisons, Reduction, Terms
 from vicinal.losses.proxies import ProxyLoss
-from vicinal.losses.reduction import Reduction, Terms
 
 
 class NormalizedSoftmaxLoss(ProxyLoss):
@@ -34,8 +30,6 @@ class NormalizedSoftmaxLoss(ProxyLoss):
         reduction: as in ``torch.nn``; ``"none"`` gives one value per sample.
     """
 
-    larger_is_closer: ClassVar[bool] = True
-
     def __init__(
         self,
         classes: int,
@@ -46,13 +40,8 @@ class NormalizedSoftmaxLoss(ProxyLoss):
         seed: int = 0,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(classes, dim, known=known, seed=seed, reduction=reduction)
+        super().__init__(classes, dim, Cosine(), known=known, seed=seed, reduction=reduction)
         self.temperature = temperature
-
-    def compare(
-        self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
-    ) -> Float[Tensor, "n m"]:
-        return cosine_similarity(anchors, others)
 
     def core(self, comparisons: Comparisons) -> Terms:
         c = comparisons

@@ -4,11 +4,10 @@ import torch
 from jaxtyping import Bool, Float, Int, Integer
 from torch import Tensor, nn
 
+from vicinal.distances import Distance, at_least_float32, unit_rows
 from vicinal.errors import ConfigError, DataError
-from vicinal.geometry import at_least_float32, unit_rows
-from vicinal.losses.loss import Comparisons, Loss
-from vicinal.losses.reduction import Reduction
-from vicinal.tuples import Triplets, being_recorded
+from vicinal.losses.loss import Comparisons, Loss, Reduction
+from vicinal.tuples import Triplets, being_captured
 
 
 def initial_proxies(*shape: int, seed: int) -> nn.Parameter:
@@ -40,7 +39,7 @@ def columns_of(
     A device is waited for once: an index out of range there would end the process instead of raising an error. Only a
     step that is being recorded cannot wait.
     """
-    if len(labels) and not being_recorded(labels):
+    if len(labels) and not being_captured(labels):
         least, most = (int(bound) for bound in labels.aminmax())
         if least < 0 or most >= classes:
             raise DataError(
@@ -58,6 +57,7 @@ class ProxyLoss(Loss):
     Args:
         classes: number of classes.
         dim: dimension of the embeddings.
+        distance: between samples and proxies.
         known: the labels of the classes in increasing order; None for 0 to ``classes`` - 1.
         seed: seed of the initial proxies.
         reduction: as in ``torch.nn``.
@@ -70,13 +70,14 @@ class ProxyLoss(Loss):
         self,
         classes: int,
         dim: int,
+        distance: Distance,
         *,
         known: tuple[int, ...] | None,
         seed: int,
         reduction: Reduction,
         centers: int | None = None,
     ) -> None:
-        super().__init__(reduction)
+        super().__init__(distance, reduction)
         if known is not None and (len(known) != classes or list(known) != sorted(set(known))):
             raise ConfigError(
                 f"`known` names each of {classes} classes once, in growing order, but {len(known)} labels came "
@@ -112,7 +113,7 @@ class ProxyLoss(Loss):
         others: Bool[Tensor, "n c"],
     ) -> Comparisons:
         """Compare the embeddings with the proxies; the columns are those of ``columns_of``."""
-        compared = self.compare(embeddings, beside(self.proxies, embeddings))
+        compared = self.distance(embeddings, beside(self.proxies, embeddings))
         return Comparisons(compared.gather(1, column), there, compared, others)
 
     def triplet_comparisons(
@@ -129,7 +130,7 @@ class ProxyLoss(Loss):
             return labels
         places = torch.searchsorted(self._labels, labels.long()).clamp(max=self.classes - 1)
         strange = self._labels[places] != labels
-        if being_recorded(labels):
+        if being_captured(labels):
             return torch.where(strange, self.classes, places)  # out of range: ends the process rather than go wrong
         if bool(strange.any()):
             raise DataError(

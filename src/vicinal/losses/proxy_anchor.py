@@ -1,15 +1,13 @@
 """Proxy-Anchor loss (Kim et al., CVPR 2020)."""
 
-from typing import ClassVar
-
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from vicinal.geometry import cosine_similarity, log_one_plus_sum_exp
-from vicinal.losses.loss import Comparisons
+from vicinal.distances import Cosine
+from vicinal.geometry import log_one_plus_sum_exp
+from vicinal.losses.loss import Comparisons, Reduction, Terms
 from vicinal.losses.proxies import ProxyLoss, beside
-from vicinal.losses.reduction import Reduction, Terms
 
 
 class ProxyAnchorLoss(ProxyLoss):
@@ -35,8 +33,6 @@ class ProxyAnchorLoss(ProxyLoss):
         reduction: as in ``torch.nn``; ``"none"`` gives one value per proxy.
     """
 
-    larger_is_closer: ClassVar[bool] = True
-
     def __init__(
         self,
         classes: int,
@@ -48,13 +44,8 @@ class ProxyAnchorLoss(ProxyLoss):
         seed: int = 0,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(classes, dim, known=known, seed=seed, reduction=reduction)
+        super().__init__(classes, dim, Cosine(), known=known, seed=seed, reduction=reduction)
         self.margin, self.alpha = margin, alpha
-
-    def compare(
-        self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
-    ) -> Float[Tensor, "n m"]:
-        return cosine_similarity(anchors, others)
 
     def with_proxies(
         self,
@@ -64,7 +55,7 @@ class ProxyAnchorLoss(ProxyLoss):
         others: Bool[Tensor, "n c"],
     ) -> Comparisons:
         """Each proxy as an anchor with the samples of its class and with all others."""
-        compared = self.compare(beside(self.proxies, embeddings), embeddings)
+        compared = self.distance(beside(self.proxies, embeddings), embeddings)
         return Comparisons(compared, ~others.T, compared, others.T)
 
     def core(self, comparisons: Comparisons) -> Terms:

@@ -1,13 +1,11 @@
 """Proxy-NCA (Movshovitz-Attias et al., ICCV 2017) and its full-softmax form, ProxyNCA++ (Teh et al., ECCV 2020)."""
 
-from jaxtyping import Float
-from torch import Tensor
 from torch.nn.functional import softplus
 
+from vicinal.distances import Euclidean
 from vicinal.geometry import log_sum_exp
-from vicinal.losses.loss import Comparisons, distances
+from vicinal.losses.loss import Comparisons, Reduction, Terms
 from vicinal.losses.proxies import ProxyLoss
-from vicinal.losses.reduction import Reduction, Terms
 
 
 class ProxyNCALoss(ProxyLoss):
@@ -47,14 +45,10 @@ class ProxyNCALoss(ProxyLoss):
         seed: int = 0,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(classes, dim, known=known, seed=seed, reduction=reduction)
+        distance = Euclidean(squared=squared, normalize=normalize)
+        super().__init__(classes, dim, distance, known=known, seed=seed, reduction=reduction)
         self.temperature, self.full_softmax = temperature, full_softmax
         self.squared, self.normalize = squared, normalize
-
-    def compare(
-        self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
-    ) -> Float[Tensor, "n m"]:
-        return distances(anchors, others, squared=self.squared, normalize=self.normalize)
 
     def core(self, comparisons: Comparisons) -> Terms:
         c = comparisons

@@ -1,12 +1,10 @@
 """Ranked list loss (Wang et al., CVPR 2019)."""
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 from torch.nn.functional import relu
 
-from vicinal.losses.loss import Comparisons, Loss, distances
-from vicinal.losses.reduction import Reduction, Terms
+from vicinal.distances import Euclidean
+from vicinal.losses.loss import Comparisons, Loss, Reduction, Terms
 
 
 class RankedListLoss(Loss):
@@ -42,14 +40,9 @@ class RankedListLoss(Loss):
         detach_weights: bool = True,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(reduction)
+        super().__init__(Euclidean(squared=squared, normalize=normalize), reduction)
         self.alpha, self.margin, self.temperature, self.balance = alpha, margin, temperature, balance
         self.squared, self.normalize, self.detach_weights = squared, normalize, detach_weights
-
-    def compare(
-        self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
-    ) -> Float[Tensor, "n m"]:
-        return distances(anchors, others, squared=self.squared, normalize=self.normalize)
 
     def core(self, comparisons: Comparisons) -> Terms:
         c = comparisons

@@ -6,9 +6,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import relu
 
+from vicinal.distances import Euclidean
 from vicinal.errors import ConfigError, unknown
-from vicinal.losses.loss import Comparisons, Loss, distances
-from vicinal.losses.reduction import Reduction, Terms
+from vicinal.losses.loss import Comparisons, Loss, Reduction, Terms
 from vicinal.mining.semi_hard import nearest_else_farthest, semi_hard_counts
 
 Rule = Literal["all", "nearest_else_farthest"]
@@ -44,15 +44,10 @@ class SemiHardTripletLoss(Loss):
         normalize: bool = True,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(reduction)
+        super().__init__(Euclidean(squared=squared, normalize=normalize), reduction)
         if rule not in get_args(Rule):
             raise ConfigError(unknown("rule", str(rule), get_args(Rule)))
         self.margin, self.rule, self.squared, self.normalize = margin, rule, squared, normalize
-
-    def compare(
-        self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
-    ) -> Float[Tensor, "n m"]:
-        return distances(anchors, others, squared=self.squared, normalize=self.normalize)
 
     def core(self, comparisons: Comparisons) -> Terms:
         c = comparisons

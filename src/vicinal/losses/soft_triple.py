@@ -1,17 +1,16 @@
 """SoftTriple loss (Qian et al., ICCV 2019)."""
 
 from dataclasses import replace
-from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from vicinal.geometry import cosine_similarity, log_sum_exp, row_distances, unit_rows
-from vicinal.losses.loss import Comparisons
+from vicinal.distances import Cosine, row_distances, unit_rows
+from vicinal.geometry import log_sum_exp
+from vicinal.losses.loss import Comparisons, Reduction, Terms
 from vicinal.losses.proxies import ProxyLoss, beside
-from vicinal.losses.reduction import Reduction, Terms
 
 
 class SoftTripleLoss(ProxyLoss):
@@ -40,8 +39,6 @@ class SoftTripleLoss(ProxyLoss):
         reduction: as in ``torch.nn``; ``"none"`` gives one value per sample.
     """
 
-    larger_is_closer: ClassVar[bool] = True
-
     def __init__(
         self,
         classes: int,
@@ -56,13 +53,8 @@ class SoftTripleLoss(ProxyLoss):
         seed: int = 0,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(classes, dim, known=known, seed=seed, reduction=reduction, centers=centers)
+        super().__init__(classes, dim, Cosine(), known=known, seed=seed, reduction=reduction, centers=centers)
         self.centers, self.scale, self.gamma, self.margin, self.merge = centers, scale, gamma, margin, merge
-
-    def compare(
-        self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
-    ) -> Float[Tensor, "n m"]:
-        return cosine_similarity(anchors, others)
 
     def with_proxies(
         self,
@@ -73,7 +65,7 @@ class SoftTripleLoss(ProxyLoss):
     ) -> Comparisons:
         """Each sample with the centres of its own class, as one, and with those of each other class."""
         proxies = beside(self.proxies, embeddings)
-        to_centers = self.compare(embeddings, proxies.flatten(end_dim=1)).view(-1, self.classes, self.centers)
+        to_centers = self.distance(embeddings, proxies.flatten(end_dim=1)).view(-1, self.classes, self.centers)
         to_classes = ((to_centers / self.gamma).softmax(dim=2) * to_centers).sum(dim=2)
         compared = Comparisons(to_classes.gather(1, column), there, to_classes, others)
         return replace(compared, penalty=self.spread_penalty(proxies).expand(len(column)))

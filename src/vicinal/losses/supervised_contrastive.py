@@ -1,14 +1,10 @@
 """Supervised contrastive loss (Khosla et al., NeurIPS 2020)."""
 
-from typing import ClassVar
-
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
-from vicinal.geometry import cosine_similarity, inner_products, log_sum_exp
-from vicinal.losses.loss import Comparisons, Loss
-from vicinal.losses.reduction import Reduction, Terms
+from vicinal.distances import DotProduct
+from vicinal.geometry import log_sum_exp
+from vicinal.losses.loss import Comparisons, Loss, Reduction, Terms
 
 
 class SupervisedContrastiveLoss(Loss):
@@ -25,16 +21,9 @@ class SupervisedContrastiveLoss(Loss):
         reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor.
     """
 
-    larger_is_closer: ClassVar[bool] = True
-
     def __init__(self, temperature: float = 0.1, *, normalize: bool = True, reduction: Reduction = "mean") -> None:
-        super().__init__(reduction)
+        super().__init__(DotProduct(normalize), reduction)
         self.temperature, self.normalize = temperature, normalize
-
-    def compare(
-        self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
-    ) -> Float[Tensor, "n m"]:
-        return cosine_similarity(anchors, others) if self.normalize else inner_products(anchors, others)
 
     def core(self, comparisons: Comparisons) -> Terms:
         c = comparisons

@@ -8,10 +8,10 @@ from torch import Tensor
 from torch.nn.functional import relu, softplus
 from torch.utils.checkpoint import checkpoint
 
+from vicinal.distances import Euclidean
 from vicinal.errors import ConfigError, unknown
 from vicinal.geometry import hinge_sums
-from vicinal.losses.loss import Comparisons, Layout, Loss, distances
-from vicinal.losses.reduction import Reduction, Terms
+from vicinal.losses.loss import Comparisons, Layout, Loss, Reduction, Terms
 from vicinal.tuples import block_triplets
 
 Average = Literal["nonzero", "all"]
@@ -51,13 +51,8 @@ class TripletLoss(Loss):
         blocks: bool = False,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(reduction)
+        super().__init__(Euclidean(squared=squared, normalize=normalize), reduction)
         self.margin, self.squared, self.normalize, self.soft, self.blocks = margin, squared, normalize, soft, blocks
-
-    def compare(
-        self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
-    ) -> Float[Tensor, "n m"]:
-        return distances(anchors, others, squared=self.squared, normalize=self.normalize)
 
     def comparisons(
         self,
@@ -107,15 +102,10 @@ class BatchAllTripletLoss(Loss):
         average: Average = "nonzero",
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(reduction)
+        super().__init__(Euclidean(squared=squared, normalize=normalize), reduction)
         if average not in get_args(Average):
             raise ConfigError(unknown("average", str(average), get_args(Average)))
         self.margin, self.squared, self.normalize, self.soft, self.average = margin, squared, normalize, soft, average
-
-    def compare(
-        self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
-    ) -> Float[Tensor, "n m"]:
-        return distances(anchors, others, squared=self.squared, normalize=self.normalize)
 
     def core(self, comparisons: Comparisons) -> Terms:
         return _all_triplets(comparisons, self.margin, soft=self.soft, average=self.average)
@@ -148,13 +138,8 @@ class BatchHardTripletLoss(Loss):
         soft: bool = False,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(reduction)
+        super().__init__(Euclidean(squared=squared, normalize=normalize), reduction)
         self.margin, self.squared, self.normalize, self.soft = margin, squared, normalize, soft
-
-    def compare(
-        self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
-    ) -> Float[Tensor, "n m"]:
-        return distances(anchors, others, squared=self.squared, normalize=self.normalize)
 
     def core(self, comparisons: Comparisons) -> Terms:
         c = comparisons

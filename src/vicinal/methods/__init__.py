@@ -1,7 +1,4 @@
-"""Methods: settings classes by the papers' names, which build the running method (``*Training``).
-
-A running method owns its step, its optimizers and its batches.
-"""
+"""Methods, by the papers' names: a method's constructor takes its settings, `build` makes it ready to train."""
 
 import inspect
 from typing import Any
@@ -15,11 +12,10 @@ from vicinal.methods.her import HER
 from vicinal.methods.htl import HTL
 from vicinal.methods.htl_hdml import HTLHDML
 from vicinal.methods.loop import EmbeddingExpansion, LoOp
-from vicinal.methods.memory import CrossBatchMemory
-from vicinal.methods.method import Method, MethodConfig, Parts
-from vicinal.methods.plain import Plain
+from vicinal.methods.method import Method, Parts, StepResult
+from vicinal.methods.plain import CrossBatchMemory, Plain
 
-METHODS: dict[str, type[MethodConfig]] = {
+METHODS: dict[str, type[Method]] = {
     "plain": Plain,
     "hdml": HDML,
     "loop": LoOp,
@@ -33,7 +29,7 @@ METHODS: dict[str, type[MethodConfig]] = {
 }
 
 
-def combination(method: MethodConfig, loss: str) -> str | None:
+def combination(method: Method, loss: str) -> str | None:
     """Return why ``method`` does not train the loss of this name with its default arguments; None if it does.
 
     >>> combination(Plain(), "proxy_anchor") is None
@@ -65,8 +61,8 @@ __all__ = [
     "EmbeddingExpansion",
     "LoOp",
     "Method",
-    "MethodConfig",
     "Parts",
     "Plain",
+    "StepResult",
     "combination",
 ]

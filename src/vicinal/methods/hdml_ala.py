@@ -2,35 +2,24 @@
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
-import numpy as np
 import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
-from vicinal.assessment.assessing import ALAConfig
-from vicinal.assessment.assessor import Assessor
-from vicinal.assessment.scoring import Head, Over, Scored, Scoring, TripletScoring, hardness
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
 from vicinal.exhibits import Exhibit
-from vicinal.losses.triplet import TripletLoss
-from vicinal.methods.ala import ALA, ALATraining
-from vicinal.methods.hdml import HDML, HDMLTraining
-from vicinal.methods.hdml import READINGS as HDML_READINGS
-from vicinal.methods.method import Parts
-from vicinal.methods.optimizer import OptimizerConfig
-from vicinal.methods.windows import WindowedMean
-from vicinal.models.embedder import Embedder
-from vicinal.parallel import average_gradients
-from vicinal.sampling.episodes import EpisodeSampler, episode_triplets
-from vicinal.synthesis.augmentor import interpolation_factor
-from vicinal.synthesis.generator import LabelTerm, reconstruction_cost
-from vicinal.synthesis.hardness import HDMLConfig
-from vicinal.synthesis.synthesis import Synthesis
+from vicinal.losses.loss import Loss
+from vicinal.methods.ala.method import ALA
+from vicinal.methods.ala.scoring import Head, Over, Scored, Scoring, TripletScoring, hardness
+from vicinal.methods.hdml.generator import LabelTerm, reconstruction_cost
+from vicinal.methods.hdml.method import CAPTIONS, HDML
+from vicinal.methods.hdml.synthesis import Synthesis
+from vicinal.methods.method import Method, Parts, StepResult
+from vicinal.sampling.episodes import episode_triplets
 from vicinal.tuples import Triplets
 
 
@@ -61,12 +50,15 @@ class RegeneratedScoring(Scoring):
     so a real tuple's loss carries w, a synthetic one's 1 - w. ``pull`` = 1 - λ and ``share`` = w are set before a step.
     """
 
-    def __init__(self, synthesis: Synthesis, loss: TripletLoss, *, over: Over) -> None:
+    def __init__(self, synthesis: Synthesis, loss: Loss, *, over: Over) -> None:
         super().__init__(loss)
         self.inner, self.synthesis = TripletScoring(loss), synthesis
         self.generator = synthesis.generator  # registered, so that its buffers are copied where they must not move
         self.scale = 2.0 if over == "mean" else 1.0  # the mean over 2 T tuples is half of the two means
-        self.pull, self.share = torch.zeros(()), torch.ones(())
+        self.pull: Tensor
+        self.share: Tensor
+        self.register_buffer("pull", torch.zeros(()), persistent=False)  # set before each step
+        self.register_buffer("share", torch.ones(()), persistent=False)
 
     def rows(self, count: int) -> Integer[Tensor, "t m"]:
         """Of the real triplets, which come first; regenerated ones show no record."""
@@ -89,159 +81,81 @@ class RegeneratedScoring(Scoring):
         )
 
 
-@dataclass(frozen=True)
-class HDMLALA:
+@dataclass(eq=False)
+class HDMLALA(Method):
     """HDML + ALA (Zheng et al. 2019 and 2020): an assessor weighs real and synthetic triplets alike.
+
+    The papers say that the two combine and do not say how. Here the assessor sees the real tuples of an episode, then
+    the synthetic ones, in one sequence; the derivative that teaches it runs over both vectors of losses; the generator
+    stands still in the virtual step and is passed through; the validation subset consists of real tuples alone.
 
     Attributes:
         hdml: settings of HDML; synthetic triplets are regenerated, so ``members`` and ``generate`` stay as they are.
         ala: settings of ALA. ``assessor="constant"`` with weight 1 is HDML on ALA's training subset.
     """
 
-    hdml: HDML = HDML()
-    ala: ALA = ALA()
+    hdml: HDML = field(default_factory=HDML)
+    ala: ALA = field(default_factory=ALA)
 
     default_loss: ClassVar[str] = "triplet"
-
-    def sampler_for(self, loss: type[nn.Module]) -> str:
-        return "episodes"
+    layouts: ClassVar[tuple[str, ...]] = ("episodes",)
+    chunkable: ClassVar[bool] = False
+    title: ClassVar[str] = "HDML + ALA"
 
     def check(self, loss: nn.Module, sampler: object) -> None:
+        super().check(loss, sampler)
         self.ala.check(loss, sampler)
         if getattr(loss, "layout", None) != "triplets" or self.ala.units != "triplets":
             raise ConfigError(
                 f"HDML + ALA synthesizes one negative for each triplet, got {type(loss).__name__} and "
                 f"units={self.ala.units}. Set loss=triplet and method.ala.units=triplets."
             )
-        _check_regenerated(self.hdml)
+        if self.hdml.members == "real" or not self.hdml.generate:
+            raise ConfigError(
+                f"HDML + ALA scores regenerated triplets, got members={self.hdml.members} and "
+                f"generate={self.hdml.generate}. Set method.hdml.members=regenerated and method.hdml.generate=true."
+            )
 
-    def build(self, parts: Parts) -> "HDMLALATraining":
-        self.check(parts.loss, parts.sampler)
+    def setup(self, parts: Parts) -> None:
         loss = copy.copy(parts.loss)
         loss.blocks = True  # type: ignore[assignment]  # the form in which HDML synthesizes triplets
-        assessor = self.ala.build_assessor(3 * (parts.embedder.dim or parts.embedder.width), parts.seed)
-        return HDMLALATraining.from_config(
-            parts.embedder,
-            loss,  # type: ignore[arg-type]
-            assessor,
-            parts.sampler,
-            parts.optimizer,
-            self.ala,
-            self.hdml,
-            labels=parts.train.labels,
-            steps=parts.steps,
-        )
-
-
-def _check_regenerated(settings: HDMLConfig) -> None:
-    if settings.members == "real" or not settings.generate:
-        raise ConfigError(
-            f"HDML + ALA scores regenerated triplets, got members={settings.members} and generate="
-            f"{settings.generate}. Set members=regenerated and generate=true."
-        )
-
-
-@dataclass
-class HDMLALATraining:
-    """ALA's episode and bilevel step over both kinds of tuples; HDML's generator and classifier learn beside it.
-
-    The papers say that the two combine and do not say how. Here the assessor sees the real tuples of an episode, then
-    the synthetic ones, in one sequence; the derivative that teaches it runs over both vectors of losses; the generator
-    stands still in the virtual step and is passed through; the validation subset consists of real tuples alone.
-    """
-
-    ala: ALATraining
-    scoring: RegeneratedScoring
-    hdml: HDMLTraining
-
-    @classmethod
-    def from_config(
-        cls,
-        embedder: Embedder,
-        loss: TripletLoss,
-        assessor: Assessor,
-        sampler: EpisodeSampler,
-        config: OptimizerConfig,
-        assessing: ALAConfig,
-        settings: HDMLConfig,
-        *,
-        labels: np.ndarray,
-        steps: int,
-    ) -> "HDMLALATraining":
-        """With all optimisers; ``loss`` has ``blocks``, the form in which HDML synthesises triplets."""
-        _check_regenerated(settings)
-        if not loss.blocks:
-            raise ConfigError(
-                "HDML + ALA synthesizes one negative for each triplet, got a loss with blocks=False. "
-                "Use TripletLoss(blocks=True)."
-            )
-        hdml = HDMLTraining.from_config(embedder, loss, sampler, config, settings, labels=labels, steps=steps)
-        scoring = RegeneratedScoring(hdml.synthesis, loss, over=assessing.over)
-        ala = ALATraining(embedder, scoring, assessor, sampler, hdml.optimizer, assessing, hdml.schedule)
-        return cls(ala, scoring, hdml)
-
-    @property
-    def embedder(self) -> Embedder:
-        return self.ala.embedder
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return self.ala.notes
-
-    @property
-    def readings(self) -> Mapping[str, str]:
-        return {"hdml": HDML_READINGS["hardness"], "generator": HDML_READINGS["generator"], **self.ala.readings}
-
-    def to(self, device: torch.device) -> None:
-        self.hdml.to(device)
-        self.ala.to(device)
-        self.scoring.pull, self.scoring.share = self.scoring.pull.to(device), self.scoring.share.to(device)
+        weigh = self.ala.build_assessor(3 * (parts.embedder.dim or parts.embedder.width), parts.seed)
+        super().setup(replace(parts, loss=loss))
+        self.hdml, self.ala = replace(self.hdml), replace(self.ala)
+        for method in (self.hdml, self.ala):
+            method.share(self)
+        self.hdml.setup_generator(parts)
+        scoring = RegeneratedScoring(self.hdml.synthesis, loss, over=self.ala.over)  # type: ignore[arg-type]
+        self.ala.setup_assessment(scoring, weigh)
+        self.optimizers |= self.hdml.optimizers | self.ala.optimizers
 
     def batches(self, epoch: int) -> Sequence[Sequence[int]]:
         return self.ala.batches(epoch)
 
-    def step(self, batch: Batch) -> dict[str, Tensor]:
-        """One bilevel step of the metric, one step of generator and classifier from the same pass."""
-        factor = self._exponential(self.hdml.preset.alpha, self.hdml.average_loss)
-        share = self._exponential(self.hdml.preset.beta, self.hdml.generator_loss)
-        if self.hdml.settings.real_share is not None:
-            share = torch.full_like(share, self.hdml.settings.real_share)
-        self.scoring.pull.copy_(1 - factor)  # in place: a recorded step reads them there
-        self.scoring.share.copy_(share)
-        scalars = self.ala.step(batch)
-        return scalars | {"hdml/lambda": factor, "hdml/w": share} | self._generate()
+    def step(self, batch: Batch) -> StepResult:
+        """Take one bilevel step of the metric, and one step of generator and classifier from the same pass."""
+        lambda_, w = self.hdml.lambda_(), self.hdml.real_weight()
+        scoring: RegeneratedScoring = self.ala.scoring  # type: ignore[assignment]
+        scoring.pull.copy_(1 - lambda_)
+        scoring.share.copy_(w)
+        result = self.ala.step(batch)
+        scalars = {**result.scalars, "hdml/lambda": lambda_, "hdml/w": w, **self._generate(result, scoring)}
+        return result._replace(scalars=scalars)
 
-    def exhibits(self) -> Sequence[Exhibit]:
-        return self.ala.exhibits()
-
-    def collapsed_loss(self, batch: Batch) -> float:
-        return self.ala.collapsed_loss(batch)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {name: part.state_dict() for name, part in self._parts().items()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        for name, part in self._parts().items():
-            part.load_state_dict(state[name])
-
-    def _exponential(self, exponent: float, mean: WindowedMean) -> Float[Tensor, ""]:
-        """λ of Eq. (7) or w of Eq. (11)."""
-        relative = self.hdml.settings.scale == "relative"
-        return interpolation_factor(exponent, mean.relative() if relative else mean.last)
-
-    def _generate(self) -> dict[str, Tensor]:
-        """One step of generator and classifier on the pass that the metric learnt from, all of it constant."""
-        hdml, seen = self.hdml, self.ala.seen
-        own, _ = hdml.classifier.own_loss(seen.features, seen.labels)
-        found = _Tuples(hdml.synthesis, seen.embeddings, seen.labels, self.scoring.pull, hdml.embedder.embed)
-        three = 3 * found.count
-        real_features = seen.features[found.rows]
-        recon = reconstruction_cost(real_features, found.features[:three], hdml.preset.reconstruction)
-        recon = hdml.preset.reconstruction_factor * recon
-        label = hdml.preset.label_factor * self._label_cost(found)
+    def _generate(self, result: StepResult, scoring: RegeneratedScoring) -> dict[str, Tensor]:
+        """Train generator and classifier on the pass that the metric learnt from, all of it constant."""
+        hdml, features = self.hdml, self.ala.features
+        own, _ = hdml.classifier.own_loss(features, result.labels)
+        found = _Tuples(hdml.synthesis, result.embeddings, result.labels, scoring.pull, self.embedder.embed)
+        regenerated = found.features[: 3 * found.count]
+        recon = reconstruction_cost(features[found.rows], regenerated, hdml.values.reconstruction)
+        recon = hdml.values.reconstruction_factor * recon
+        label = hdml.values.label_factor * self._label_cost(found)
         hdml.generator_loss.add(recon + label)
-        hdml.average_loss.add(self.scoring.inner(seen.embeddings, seen.labels, hdml.embedder.embed).losses.mean())
-        _learn(hdml.auxiliary, own + recon + label)
+        real: Scored = scoring.inner(result.embeddings, result.labels, self.embedder.embed)
+        hdml.average_loss.add(real.losses.mean())
+        self.differentiate(own + recon + label, hdml.generator_optimizer)
+        self.optimize(hdml.generator_optimizer)
         return {"generator/J_recon": recon.detach(), "generator/J_soft": label.detach()}
 
     def _label_cost(self, found: _Tuples) -> Float[Tensor, ""]:
@@ -249,23 +163,25 @@ class HDMLALATraining:
         rows = torch.cat(found.triplets)
         labels = torch.cat([found.labels, found.labels[2 * found.count :]])[rows]
         term: LabelTerm = self.hdml.classifier.label_term(found.features[rows], labels)
-        return term.cost if self.hdml.preset.label_average == "sum" else term.mean()
+        return term.cost if self.hdml.values.label_average == "sum" else term.mean()
 
-    def _parts(self) -> dict[str, Any]:
-        hdml = self.hdml
-        return {
-            "ala": self.ala,
-            "classifier": hdml.classifier,
-            "auxiliary": hdml.auxiliary,
-            "average_loss": hdml.average_loss,
-            "generator_loss": hdml.generator_loss,
-        }
+    def advance(self, batch: Batch) -> None:
+        self.ala.advance(batch)
 
+    @property
+    def capturable(self) -> bool:
+        return self.ala.capturable
 
-def _learn(optimizer: Optimizer, loss: Float[Tensor, ""]) -> None:
-    """One step in the optimiser's own parameters; nothing reaches any other's ``grad``."""
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters, allow_unused=True), strict=True):
-        parameter.grad = gradient
-    average_gradients(parameters)
-    optimizer.step()
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return self.ala.notes
+
+    @property
+    def captions(self) -> Mapping[str, str]:
+        return {"hdml": CAPTIONS["hardness"], "generator": CAPTIONS["generator"], **self.ala.captions}
+
+    def collapsed_loss(self, batch: Batch) -> float:
+        return self.ala.collapsed_loss(batch)
+
+    def figures(self, batch: Batch) -> Sequence[Exhibit]:
+        return self.ala.figures(batch)

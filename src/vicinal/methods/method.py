@@ -1,19 +1,28 @@
-"""The interfaces of methods: settings (`MethodConfig`), what they are built from (`Parts`), the running `Method`."""
+"""The base of all methods, what they are built from (`Parts`), and what a step returns (`StepResult`)."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 
 import torch
+from jaxtyping import Float, Integer
 from torch import Tensor, nn
+from torch.nn.functional import normalize
+from torch.optim import Optimizer
 
 from vicinal.data.records import Batch, Records
 from vicinal.data.resident import Resident
 from vicinal.data.transforms import Transform
 from vicinal.errors import ConfigError
 from vicinal.exhibits import Exhibit
-from vicinal.methods.optimizer import OptimizerConfig
+from vicinal.losses.diagnostics import CAPTIONS, describe_batch
+from vicinal.methods.optimizer import OptimizerConfig, fit
 from vicinal.models.embedder import Embedder
+from vicinal.parallel import average_gradients, gather
+
+ANY_LAYOUT = ("classes", "pairs", "triplets", "episodes", "cross_view")
 
 
 class Sampler(Protocol):
@@ -27,74 +36,7 @@ class Sampler(Protocol):
     def epoch(self, number: int) -> Sequence[Sequence[int]]: ...
 
     def __len__(self) -> int:
-        """The number of batches in an epoch."""
-        ...
-
-
-class Method(Protocol):
-    """One way of training an embedder, with everything that needs: losses, optimisers, memories, schedules.
-
-    The loop moves batches and writes files; it never sees a loss or an optimiser. HDML (three updates from one
-    forward pass) and ALA (a bilevel step) are files beside ``plain.py``, not branches of the loop.
-    """
-
-    @property
-    def embedder(self) -> Embedder:
-        """The network that is measured, selected and deployed; auxiliary networks stay private."""
-        ...
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What a reader of its results should know (classes left out of batches, ...)."""
-        ...
-
-    @property
-    def readings(self) -> Mapping[str, str]:
-        """How to read the chart of a group of its scalars: one or two sentences by the group's name, for the report."""
-        ...
-
-    def to(self, device: torch.device) -> None:
-        """Move all it computes with, once, before the first step.
-
-        Methods are built on the CPU whatever trains them, so that a seed draws the same weights everywhere.
-        """
-        ...
-
-    def batches(self, epoch: int) -> Sequence[Sequence[int]]:
-        """What it wants to see in ``epoch``: positions in the training records, batch by batch.
-
-        The order inside a batch reaches ``step`` unchanged, so blocks such as ``[a; p]`` may carry meaning. It is a
-        function of the seed, the epoch and the method's state alone: a resumed run asks again and must get the same.
-        """
-        ...
-
-    def step(self, batch: Batch) -> dict[str, Tensor]:
-        """One update. Returns scalars still on the device, ``loss`` among them; ``group/name`` groups the rest."""
-        ...
-
-    def collapsed_loss(self, batch: Batch) -> float:
-        """The loss this batch would have if all embeddings were equal: where a collapsed run gets stuck."""
-        ...
-
-    def exhibits(self) -> Sequence[Exhibit]:
-        """Pictures of what it does inside, asked for once when training has ended; there may be none."""
-        ...
-
-    def state_dict(self) -> dict[str, Any]:
-        """All that the next step depends on, as nested dictionaries and lists of tensors and plain values."""
-        ...
-
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
-
-
-@runtime_checkable
-class ReadsRecords(Protocol):
-    """A method that embeds training records to plan an epoch (HTL's tree); told how, before ``batches`` is asked."""
-
-    def read_by(
-        self, resident: Resident | None, *, workers: int, progress: Callable[[int], None] | None = None
-    ) -> None:
-        """Take images from the device where they are, read files with ``workers`` processes, say how many are done."""
+        """Return the number of batches in an epoch."""
         ...
 
 
@@ -127,43 +69,238 @@ class Parts:
     skip_corrupt: bool = False
 
 
-ANY_LAYOUT = ("classes", "pairs", "triplets", "episodes", "cross_view")
+class StepResult(NamedTuple):
+    """What a step returns.
 
-
-def check_batches(method: str, loss: nn.Module, sampler: object, layouts: Sequence[str] = ANY_LAYOUT) -> None:
-    """Raise a ConfigError where batches of ``sampler`` do not fit the method or the loss.
-
-    Samplers say what their batches are by the attribute ``layout``, a key of `vicinal.sampling.SAMPLERS`. A sampler
-    without it, such as a user's own, is not checked; None stands for the default sampler.
+    Attributes:
+        scalars: still on the device, ``loss`` among them; ``group/name`` groups the rest.
+        embeddings: of the rows that the step trained on, for diagnostics. The next step may overwrite them.
+        labels: of these rows.
     """
-    layout = getattr(sampler, "layout", None)
-    if layout is not None and layout not in layouts:
-        raise ConfigError(f"{method} cannot train on batches of sampler={layout}. Set sampler={layouts[0]}.")
-    expected = getattr(loss, "layout", None) if getattr(loss, "blocks", False) else None
-    if layout is not None and expected is not None and layout != expected:
-        raise ConfigError(
-            f"{type(loss).__name__} has blocks=True and expects batches of sampler={expected}, got sampler={layout}. "
-            f"Set loss.blocks=false, or sampler={expected}."
-        )
-    if getattr(loss, "reduction", "mean") == "none":
-        raise ConfigError(
-            f'training needs one number, but {type(loss).__name__} has reduction="none". Set loss.reduction=mean.'
-        )
+
+    scalars: Mapping[str, Tensor]
+    embeddings: Float[Tensor, "n d"]
+    labels: Integer[Tensor, "n"]
 
 
-class MethodConfig(Protocol):
-    """The settings of a method: what the method slot of an experiment holds."""
+class Method(nn.Module, ABC):
+    """A way of training an embedder.
 
-    default_loss: ClassVar[str]  # its name in `vicinal.losses.LOSSES`
+    A method is a dataclass (``eq=False``) whose fields are its settings, as in ``HDML(alpha=0.5)``. `build` returns a
+    copy with networks and optimizers; calling it with a batch takes one training step. A subclass writes `setup` and
+    `step`, and what else differs. All that the next step depends on is in modules, buffers, ``optimizers`` and
+    ``schedule``, or in ``get_extra_state``.
+
+    Attributes:
+        default_loss: its name in `vicinal.losses.LOSSES`.
+        layouts: the samplers on whose batches it can train, keys of `vicinal.sampling.SAMPLERS`, the default first.
+        title: the method's name in messages.
+        own_captions: how to read the chart of each group of its scalars.
+        chunkable: whether it trains with ``training.chunk``: it differentiates the network once per step.
+    """
+
+    default_loss: ClassVar[str] = "multi_similarity"
+    layouts: ClassVar[tuple[str, ...]] = ANY_LAYOUT
+    title: ClassVar[str]
+    own_captions: ClassVar[Mapping[str, str]] = {}
+    chunkable: ClassVar[bool] = True
+
+    embedder: Embedder
+    loss: Any
+    sampler: Any
+    optimizers: dict[str, Optimizer]
+
+    def __new__(cls, *args: object, **settings: object) -> Self:
+        method = super().__new__(cls)
+        nn.Module.__init__(method)  # before a dataclass sets its fields
+        return method
+
+    # -- the slot of an experiment ----------------------------------------------------------------
 
     def sampler_for(self, loss: type[nn.Module]) -> str:
         """Return the name of the default sampler over losses of this class, a key of `vicinal.sampling.SAMPLERS`."""
-        ...
+        if self.layouts != ANY_LAYOUT:
+            return self.layouts[0]
+        return getattr(loss, "layout", None) or "classes"
 
     def check(self, loss: nn.Module, sampler: object) -> None:
-        """Raise a ConfigError with the reason where this method cannot train this loss on these batches."""
-        ...
+        """Raise a ConfigError with the reason where this method cannot train this loss on these batches.
 
-    def build(self, parts: Parts) -> Method:
-        """Build the running method."""
+        Samplers say what their batches are by the attribute ``layout``. A sampler without it, such as a user's own, is
+        not checked; None stands for the default sampler.
+        """
+        layout, kind = getattr(sampler, "layout", None), type(loss).__name__
+        if layout is not None and layout not in self.layouts:
+            raise ConfigError(
+                f"{self.title} cannot train on batches of sampler={layout}. Set sampler={self.layouts[0]}."
+            )
+        expected = getattr(loss, "layout", None) if getattr(loss, "blocks", False) else None
+        if layout is not None and expected is not None and layout != expected:
+            raise ConfigError(
+                f"{kind} has blocks=True and expects batches of sampler={expected}, got sampler={layout}. "
+                f"Set loss.blocks=false, or sampler={expected}."
+            )
+        if getattr(loss, "reduction", "mean") == "none":
+            raise ConfigError(f'training needs one number, but {kind} has reduction="none". Set loss.reduction=mean.')
+
+    def build(self, parts: Parts) -> Self:
+        """Return a copy of this method that is ready to train."""
+        self.check(parts.loss, parts.sampler)
+        method = replace(self)  # type: ignore[type-var]  # subclasses are dataclasses
+        method.setup(parts)
+        return method
+
+    # -- training ---------------------------------------------------------------------------------
+
+    def setup(self, parts: Parts) -> None:
+        """Take the parts and build what the method needs besides; the parameters of the loss are trained, too."""
+        self.embedder, self.loss, self.sampler = parts.embedder, parts.loss, parts.sampler
+        others = self.loss.parameters()
+        self.metric_optimizer, self.schedule = parts.optimizer.build(self.embedder, steps=parts.steps, others=others)
+        self.optimizers = {"metric": self.metric_optimizer}
+
+    def share(self, owner: "Method") -> None:
+        """Use the embedder, loss, sampler and optimizer of another method, whose state holds them."""
+        for name in ("embedder", "loss", "sampler", "metric_optimizer", "schedule"):
+            self.__dict__[name] = getattr(owner, name)  # not registered as modules of this one
+        self.optimizers = {}
+
+    def batches(self, epoch: int) -> Sequence[Sequence[int]]:
+        """Return positions in the training records, batch by batch.
+
+        The order inside a batch reaches `step` unchanged, so blocks such as ``[a; p]`` may carry meaning. The plan is a
+        function of the seed, the epoch and the method's state alone: a resumed run asks again and must get the same.
+        """
+        plan: Sequence[Sequence[int]] = self.sampler.epoch(epoch)
+        return plan
+
+    def forward(self, batch: Batch) -> StepResult:
+        """Take one training step."""
+        batch = self.prepare(batch)
+        with self.sized(batch.largest_class):
+            result = self.step(batch)
+        self.advance(batch)
+        return result
+
+    def prepare(self, batch: Batch) -> Batch:
+        """Add to a batch what `step` needs and only the host can compute."""
+        return batch
+
+    @abstractmethod
+    def step(self, batch: Batch) -> StepResult:
+        """Compute losses and gradients, and update. Everything happens on the device: a CUDA graph may replay it."""
+
+    def advance(self, batch: Batch) -> None:
+        """Do after a step what only the host can do: advance the schedule."""
+        self.schedule.step()
+
+    @contextmanager
+    def sized(self, largest_class: int | None) -> Iterator[None]:
+        """Tell the losses how many rows a class has at most, so that none waits for the GPU to count them."""
+        losses = [module for module in self.loss.modules() if hasattr(module, "largest_class")]
+        for loss in losses:
+            loss.largest_class = largest_class
+        try:
+            yield
+        finally:
+            for loss in losses:
+                loss.largest_class = None
+
+    def embed(self, batch: Batch) -> tuple[Float[Tensor, "n d"], Integer[Tensor, "n"]]:
+        """Return embeddings before normalization, and labels, of the rows of all processes."""
+        return gather(self.embedder.embed(self.embedder.features(batch.inputs)), batch.labels)
+
+    def differentiate(
+        self, loss: Tensor, parameters: Iterable[nn.Parameter] | Optimizer | None = None, *, keep: bool = False
+    ) -> None:
+        """Put the gradient of ``loss`` into ``parameters`` and nowhere else; default: what ``metric_optimizer`` trains.
+
+        ``keep`` leaves the graph for another loss.
+        """
+        chosen = self.metric_optimizer if parameters is None else parameters
+        wanted = [p for p in (trained(chosen) if isinstance(chosen, Optimizer) else chosen) if p.requires_grad]
+        gradients = torch.autograd.grad(loss, wanted, retain_graph=keep, allow_unused=True)
+        for parameter, gradient in zip(wanted, gradients, strict=True):
+            parameter.grad = gradient
+
+    def optimize(self, *optimizers: Optimizer) -> None:
+        """Average gradients over processes, then update; default: by ``metric_optimizer``."""
+        optimizers = optimizers or (self.metric_optimizer,)
+        average_gradients(parameter for optimizer in optimizers for parameter in trained(optimizer))
+        for optimizer in optimizers:
+            optimizer.step()
+
+    @property
+    def capturable(self) -> bool:
+        """Whether a CUDA graph may replay `step`: it depends on tensors alone, on nothing counted in Python."""
+        return bool(getattr(self.loss, "capturable", False))
+
+    # -- state ------------------------------------------------------------------------------------
+
+    def place(self, device: torch.device) -> None:
+        """Move everything to ``device``, once, before the first step.
+
+        Methods are built on the CPU whatever trains them, so that a seed draws the same weights everywhere.
+        """
+        self.to(device)
+        for optimizer in self.optimizers.values():
+            fit(optimizer, device)
+
+    def training_state(self) -> dict[str, Any]:
+        """Return all that the next step depends on, as nested dictionaries of tensors and plain values."""
+        optimizers = {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()}
+        return {"modules": self.state_dict(), "optimizers": optimizers, "schedule": self.schedule.state_dict()}
+
+    def load_training_state(self, state: Mapping[str, Any]) -> None:
+        """Continue where ``state`` was saved, on whatever device."""
+        self.load_state_dict(state["modules"])
+        for name, optimizer in self.optimizers.items():
+            device = trained(optimizer)[0].device
+            optimizer.load_state_dict(state["optimizers"][name])
+            fit(optimizer, device)  # what was saved elsewhere says how it was there
+        self.schedule.load_state_dict(state["schedule"])
+
+    # -- what a user sees ---------------------------------------------------------------------------
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the results should know (classes left out of batches, ...)."""
+        return () if self.sampler.note is None else (self.sampler.note,)
+
+    @property
+    def captions(self) -> Mapping[str, str]:
+        """How to read the chart of a group of scalars: one or two sentences by the group's name, for the report."""
+        return {**self.own_captions, **CAPTIONS}
+
+    def diagnostics(self, result: StepResult, largest_class: int | None = None) -> dict[str, Tensor]:
+        """Describe a batch by what a step on it returned; asked every few steps."""
+        return describe_batch(result.embeddings, result.labels, self.loss, largest_class)
+
+    def collapsed_loss(self, batch: Batch) -> float:
+        """Return the loss that this batch would have if all embeddings were equal: where a collapsed run gets stuck."""
+        with torch.no_grad():
+            return float(self.loss(self.equal_rows(len(batch.labels), batch.labels.device), batch.labels))
+
+    def equal_rows(self, rows: int, device: torch.device) -> Float[Tensor, "rows d"]:
+        """Return embeddings that are all the same unit vector."""
+        return normalize(torch.ones(rows, self.embedder.dim or self.embedder.width, device=device), dim=1)
+
+    def figures(self, batch: Batch) -> Sequence[Exhibit]:
+        """Draw what the method does inside, once when training has ended; ``batch`` is the last one."""
+        return ()
+
+
+def trained(optimizer: Optimizer) -> list[nn.Parameter]:
+    """Return all parameters that an optimizer updates."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+@runtime_checkable
+class ReadsRecords(Protocol):
+    """A method that embeds training records to plan an epoch (HTL's tree); told how, before ``batches`` is asked."""
+
+    def read_by(
+        self, resident: Resident | None, *, workers: int, progress: Callable[[int], None] | None = None
+    ) -> None:
+        """Take images from the device where they are, read files with ``workers`` processes, and report progress."""
         ...

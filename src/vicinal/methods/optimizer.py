@@ -141,16 +141,19 @@ class _Clipping:
         clip_grad_norm_([p for group in optimizer.param_groups for p in group["params"]], self.norm)
 
 
-def fuse(optimizer: Optimizer, device: torch.device, *, recorded: bool = False) -> None:
-    """Update all parameters in one kernel where ``device`` is a GPU: hundreds of small ones cost more to start.
+def fit(optimizer: Optimizer, device: torch.device) -> None:
+    """Adapt an optimizer to where its parameters are.
 
-    ``recorded`` is for an optimizer whose steps are themselves part of a captured CUDA graph.
+    On a GPU all parameters are updated in one kernel, and learning rates are tensors, so that a CUDA graph can hold
+    the update and follow the schedule.
     """
+    cuda = device.type == "cuda"
     for group in optimizer.param_groups:
+        group["lr"] = torch.tensor(float(group["lr"]), device=device) if cuda else float(group["lr"])
         if "fused" in group:
-            group["fused"] = device.type == "cuda" or None
-        if recorded and "capturable" in group:
-            group["capturable"] = device.type == "cuda"
+            group["fused"] = cuda or None
+        if "capturable" in group:
+            group["capturable"] = cuda
 
 
 def _groups(parameters: Iterable[nn.Parameter], rate: float, decay: float) -> list[dict[str, object]]:

@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Bool, Float, Int, Integer
 from torch import Tensor
 
+from vicinal.distances import pairwise_distances, unit_rows
 from vicinal.errors import DataError
-from vicinal.geometry import pairwise_distances, unit_rows
 from vicinal.tuples import Triplets, other_class, positives
 
 

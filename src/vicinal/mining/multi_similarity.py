@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 
-from vicinal.geometry import cosine_similarity
+from vicinal.distances import cosine_similarity
 from vicinal.mining.candidates import refuse_mismatch
 from vicinal.tuples import Pairs, other_class, same_class
 

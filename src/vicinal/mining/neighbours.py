@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from vicinal.distances import pairwise_distances
 from vicinal.errors import ConfigError
-from vicinal.geometry import pairwise_distances
 
 Search = Callable[[Tensor, int], Tensor]  # rows [n d] and k -> the k nearest other rows of each [n k], -1 for none
 CHUNK = 2**24  # distances held at once: 64 MiB of float32

@@ -83,7 +83,6 @@ class Embedder(nn.Module):
         self.freeze, self.lora, self.lora_alpha = freeze, lora, lora_alpha
         self._restrict()
         self.precision: torch.dtype | None = None
-        self.recorded = False
         self.chunk: int | None = None
         self._compiled: Callable[[Tensor], Tensor] | None = None
 
@@ -138,15 +137,13 @@ class Embedder(nn.Module):
     def compiled(self) -> bool:
         return self._compiled is not None
 
-    def accelerate(self, precision: torch.dtype | None, *, compiled: bool = False, recorded: bool = False) -> None:
+    def accelerate(self, precision: torch.dtype | None, *, compiled: bool = False) -> None:
         """Train the backbone in a lower precision, or compiled; what is deployed and measured stays as it is.
-
-        ``recorded`` lets methods record their steps on a GPU and replay them (``methods.recording``).
 
         Precision is settled here and nowhere else: ``features`` returns float32 or more, so a head, a loss and whatever
         a method adds never meet half precision.
         """
-        self.precision, self.recorded = precision, recorded
+        self.precision = precision
         # Not a submodule, or its parameters would be listed twice.
         object.__setattr__(self, "_compiled", torch.compile(self.backbone) if compiled else None)
 

@@ -32,7 +32,7 @@ class TwoStreamEmbedder(Embedder):
         self.dim, self.width, self.normalize, self.pooling = query.dim, query.width, query.normalize, query.pooling
         self.head_norm = query.head_norm
         self.freeze = self.lora = None  # each stream restricts itself
-        self.precision, self.recorded = query.precision, query.recorded
+        self.precision = query.precision
 
     @property
     def backbone(self) -> nn.ModuleList:  # type: ignore[override]
@@ -60,10 +60,10 @@ class TwoStreamEmbedder(Embedder):
             self._refuse()
         return self.query if role == "query" else self.gallery
 
-    def accelerate(self, precision: torch.dtype | None, *, compiled: bool = False, recorded: bool = False) -> None:
-        self.precision, self.recorded = precision, recorded
+    def accelerate(self, precision: torch.dtype | None, *, compiled: bool = False) -> None:
+        self.precision = precision
         for stream in (self.query, self.gallery):
-            stream.accelerate(precision, compiled=compiled, recorded=recorded)
+            stream.accelerate(precision, compiled=compiled)
 
     def features(self, inputs: Tensor) -> NoReturn:
         self._refuse()

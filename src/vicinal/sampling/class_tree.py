@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Float, Int, Integer
 from torch import Tensor
 
+from vicinal.distances import squared_lengths, unit_rows
 from vicinal.errors import ConfigError, DataError, unknown
-from vicinal.geometry import squared_lengths, unit_rows
 
 Linkage = Literal["single", "average", "pairwise"]
 FARTHEST = 4.0  # squared distance of opposite points of the unit sphere

@@ -2,7 +2,7 @@
 
 from PIL import Image, ImageOps
 
-from vicinal.data.records import Records
+from vicinal.data.records import Batch, Records
 from vicinal.exhibits import records_of, to_json
 from vicinal.files import write_atomically
 from vicinal.methods.method import Method
@@ -11,11 +11,11 @@ from vicinal.run_directory import RunDirectory
 TILE, COLUMNS = 64, 16  # thumbnails: pixels per side, tiles per row
 
 
-def write_exhibition(run: RunDirectory, method: Method, train: Records) -> None:
-    """Write the method's readings and exhibits, with thumbnails of the training records that the exhibits show."""
-    if method.readings:
-        run.write_document("readings", dict(method.readings))
-    exhibits = method.exhibits()
+def write_exhibition(run: RunDirectory, method: Method, train: Records, last_batch: Batch | None) -> None:
+    """Write the method's captions and figures, with thumbnails of the training records that the exhibits show."""
+    if method.captions:
+        run.write_document("readings", dict(method.captions))
+    exhibits = () if last_batch is None else method.figures(last_batch)
     if not exhibits:
         return
     shown = records_of(exhibits)

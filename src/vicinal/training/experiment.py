@@ -25,7 +25,6 @@ from vicinal.data.transforms import ImageTransform, OwnTransform, Transform
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.encoder import Embedded, Encoder
 from vicinal.losses import LOSSES, Mined
-from vicinal.methods import ALA, HDMLALA
 from vicinal.methods.method import Method, Parts, ReadsRecords, Sampler
 from vicinal.models import TwoStreamEmbedder
 from vicinal.models.chunking import check_chunks
@@ -243,13 +242,12 @@ def build_method(config: Config, train: Records, device: torch.device) -> tuple[
     config.method.check(parts.loss, parts.sampler)
     method = config.method.build(parts)
     if (rows := config.training.chunk) is not None:
-        if isinstance(config.method, (ALA, HDMLALA)):
+        if not config.method.chunkable:
             raise ConfigError("ALA differentiates through its own update, which training.chunk cannot. Leave it out.")
         check_chunks(method.embedder, rows)
         for stream in method.embedder.streams:
             stream.chunk = rows
-    _refuse_incomplete(method)
-    method.to(device)
+    method.place(device)
     if device.type == "cuda":
         method.embedder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if device.type == "cuda" and parallel.processes() > 1 and not _frozen(method):
@@ -361,16 +359,6 @@ def build_loss(config: Config, labels: np.ndarray, dim: int) -> nn.Module:
     known = parameters(kind)
     loss: nn.Module = kind(**{k: v for k, v in derived.items() if k in known and k not in arguments}, **arguments)
     return loss if miner is None else Mined(loss, miner, seed=config.training.seed)
-
-
-def _refuse_incomplete(method: Method) -> None:
-    """Some of what a method brings is asked for only when training has ended: too late to learn that it is missing."""
-    missing = [name for name in vars(Method) if not name.startswith("_") and not hasattr(method, name)]
-    if missing:
-        raise ConfigError(
-            f"{type(method).__name__} was to train, but a method also has {', '.join(missing)}. "
-            f"docs/adding_a_method.md says what for."
-        )
 
 
 def _frozen(method: Method) -> bool:

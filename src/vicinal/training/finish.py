@@ -8,7 +8,7 @@ import torch
 
 from vicinal import parallel
 from vicinal.data import DATASETS, open_path
-from vicinal.data.records import SPLITS, Records, Split
+from vicinal.data.records import SPLITS, Batch, Records, Split
 from vicinal.data.splits import hold_out
 from vicinal.data.transforms import ImageTransform
 from vicinal.description import build
@@ -27,7 +27,13 @@ RAW_PIXELS = 64 * 64 * 3  # inputs up to this size are also measured as they are
 TRAIN_SAMPLE = 10_000  # training records behind the train-against-test diagnosis
 
 
-def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[str, Any], console: Console) -> None:
+def write_results(
+    experiment: Experiment,
+    run: RunDirectory,
+    position: Mapping[str, Any],
+    console: Console,
+    last_batch: Batch | None = None,
+) -> None:
     """Measure raw inputs, the untrained and the selected network on the test classes; write results and artefacts.
 
     A run without artefacts is one of many, all of which have the same raw inputs and the same untrained network: it
@@ -36,7 +42,7 @@ def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[s
     config, records = experiment.config, experiment.records
     seed, evaluation = config.training.seed, config.evaluation
     if parallel.first():
-        write_exhibition(run, experiment.method, experiment.train)
+        write_exhibition(run, experiment.method, experiment.train, last_batch)
     split: Split = "test" if (records.splits == "test").any() else "validation"
     part = records.part(split)
     if not len(part):

@@ -17,11 +17,13 @@ from vicinal import parallel
 from vicinal.data.records import Batch, Records
 from vicinal.errors import DivergenceError
 from vicinal.evaluation.measure import measure
+from vicinal.methods.method import Method
 from vicinal.parallel import ContactError
 from vicinal.run_directory import Journal, RunDirectory
 from vicinal.training.averaging import WeightAverage
 from vicinal.training.checkpoint import latest_checkpoint, random_state, save_checkpoint, set_random_state
 from vicinal.training.console import Console, Follower
+from vicinal.training.cuda_graph import CUDAGraphStep
 from vicinal.training.experiment import Experiment, pick_precision, refuse_unequal_parts
 from vicinal.training.finish import write_results
 from vicinal.training.interruption import Interrupted, Interruption
@@ -33,6 +35,7 @@ COLLAPSING_SPREAD = 0.1  # ... and this near they are on the way, if the loss st
 STEPS_PER_TRANSFER = 20  # on a GPU: reading a scalar waits for all work before it
 STEPS_WORTH_COMPILING = 4000  # a compiler takes 30 to 50 s and saves about 10 ms a step
 TIMING_SECONDS = 2.0  # between two lines of timing.jsonl
+STEPS_PER_DIAGNOSIS = 10  # diagnostics compare all rows of a batch once more
 
 
 @dataclass
@@ -77,6 +80,8 @@ class Trainer:
         self._pending: list[Step] = []  # steps whose scalars are still on the device
         self._rows = 0
         self._accelerated = False
+        self._take: Method | CUDAGraphStep = self.method
+        self._last_batch: Batch | None = None  # for the method's figures
         ema = self.settings.ema
         self.average = None if ema is None else WeightAverage(self.method.embedder, ema)
         self._began = self._saved_at = self._timed_at = time.monotonic()
@@ -86,7 +91,7 @@ class Trainer:
         self.position = Position(**state["position"])
         self._plan = None if state["plan"] is None else _unpack(state["plan"])
         refuse_unequal_parts(self._plan or ())
-        self.method.load_state_dict(state["method"])
+        self.method.load_training_state(state["method"])
         if self.average is not None:
             self.average.load_state_dict(state["average"])
         set_random_state(state["random"])
@@ -109,7 +114,7 @@ class Trainer:
                 with self._averaged():
                     self._keep_model()
             self._checkpoint()
-            write_results(self.experiment, self.run, asdict(self.position), self.console)
+            write_results(self.experiment, self.run, asdict(self.position), self.console, self._last_batch)
         except KeyboardInterrupt:
             self.trackers.finish("interrupted")
             self._say("interrupted", "stopped on request")
@@ -143,14 +148,14 @@ class Trainer:
             self._plan = experiment.plan(epoch)
         self._plan = self._plan[: self.position.batch + left]
         if not self._accelerated:
-            precision, compiled = pick_precision(settings.precision, experiment.device), self._compiles(left)
-            recorded = settings.cuda_graph == "auto" and settings.chunk is None
-            self.method.embedder.accelerate(precision, compiled=compiled, recorded=recorded)
+            precision = pick_precision(settings.precision, experiment.device)
+            self.method.embedder.accelerate(precision, compiled=self._compiles(left))
+            self._take = CUDAGraphStep(self.method) if self._captures() else self.method
             self._accelerated = True
         set_random_state(parallel.from_first(random_state))  # what is drawn for gathered rows is the same everywhere
         batches = experiment.batches(self._plan, epoch=epoch, start=self.position.batch)
         self.method.embedder.train()
-        steps = train(self.method, batches, start=self.position.step)
+        steps = train(self._take, batches, start=self.position.step)
         at_once = STEPS_PER_TRANSFER if experiment.device.type == "cuda" else 1
         with self.console.following(
             len(self._plan), self.position.batch, f"epoch {epoch + 1}/{self._epochs()}"
@@ -161,6 +166,8 @@ class Trainer:
                 self._pending.append(step)
                 self.position.step, self.position.batch = step.number + 1, self.position.batch + 1
                 last = self.position.batch == len(self._plan)
+                if last or step.number % STEPS_PER_DIAGNOSIS == 0:
+                    step.scalars.update(self.method.diagnostics(step.result, step.batch.largest_class))
                 stop = interruption.requested()
                 due = time.monotonic() - self._saved_at >= settings.checkpoint_seconds
                 if last or due or stop or len(self._pending) >= at_once:
@@ -192,18 +199,23 @@ class Trainer:
         worth = self.experiment.device.type == "cuda" and steps >= STEPS_WORTH_COMPILING
         return self.settings.compile == "on" or (self.settings.compile == "auto" and worth)
 
+    def _captures(self) -> bool:
+        alone, settings = parallel.processes() == 1, self.settings
+        wanted = settings.cuda_graph == "auto" and settings.chunk is None
+        return alone and wanted and self.experiment.device.type == "cuda" and self.method.capturable
+
     def _write_steps(self, follower: Follower) -> dict[str, float]:
         """Bring the pending scalars to the host in one transfer, check them, write them; return the last step's."""
-        names = list(self._pending[0].scalars)
-        table = torch.stack([torch.stack([step.scalars[name].float() for name in names]) for step in self._pending])
+        values = iter(torch.stack([v.float() for step in self._pending for v in step.scalars.values()]).tolist())
         scalars: dict[str, float] = {}
-        for step, values in zip(self._pending, table.tolist(), strict=True):
-            scalars = dict(zip(names, values, strict=True))
+        for step in self._pending:
+            scalars = {name: next(values) for name in step.scalars}
             self._refuse_divergence(step, scalars)
             self._record({"kind": "step", "step": step.number, "epoch": self.position.epoch, **scalars})
             self._rows += parallel.processes() * len(step.batch.labels)
             for index in step.batch.skipped:
                 self._note_skipped(self.experiment.train.source.name(index))
+        self._last_batch = self._pending[-1].batch
         self._pending.clear()
         rate = self._rows / (time.monotonic() - self._began)
         if time.monotonic() - self._timed_at >= TIMING_SECONDS:
@@ -268,7 +280,7 @@ class Trainer:
         state = {
             "position": asdict(self.position),
             "plan": None if self._plan is None else _pack(self._plan),
-            "method": self.method.state_dict(),
+            "method": self.method.training_state(),
             "average": None if self.average is None else self.average.state_dict(),
             "random": random_state(),
         }

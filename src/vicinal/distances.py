@@ -1,0 +1,291 @@
+"""How embeddings are compared: `Euclidean`, `DotProduct` and `Cosine`, which losses take, and functions of rows.
+
+The functions are accurate where rows meet and never have a NaN gradient. Everything here is computed and returned in
+float32 at least, whatever half precision or autocast surrounds it.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import threshold
+
+from vicinal.geometry import arc_distances, arc_similarity
+
+BLOCK = 2**22  # entries of a block of rows: 16 MiB of float32, so that temporaries stay far below the result
+NEAR = 0.01  # squared distance over squared norms; at it |x|² + |y|² - 2xy still has 5 of float32's 7 digits
+
+
+def at_least_float32(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """Half precision as float32, anything else as it is."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def pairwise_distances(
+    x: Float[Tensor, "n d"], y: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None, *, squared: bool
+) -> Float[Tensor, "n m"]:
+    """Euclidean distance, or its square, of each row of ``x`` to each row of ``y`` (default: of ``x``).
+
+        d_ij = ‖x_i - y_j‖ = √(|x_i|² + |y_j|² - 2 x_i·y_j)
+
+    The expanded form is one matrix product, but the difference of nearly equal numbers where rows nearly meet. So
+    rows are centred first (a distance does not change), and pairs that are still near are taken from x_i - y_j
+    itself. Rows that agree up to rounding have distance 0. There a distance has no derivative: its gradient is 0.
+
+    With three axes ``y`` holds own rows for each row of ``x``, as synthetic negatives are made for one anchor.
+    Backward, double backward and forward mode are supported.
+
+    >>> pairwise_distances(torch.tensor([[0.0, 0.0], [3.0, 4.0]]), squared=False)
+    tensor([[0., 5.],
+            [5., 0.]])
+    """
+    if y is not None and y.ndim == 3:
+        return row_distances(x[:, None], y, squared=squared)
+    x, y = at_least_float32(x), None if y is None else at_least_float32(y)
+    if not x.numel() or (y is not None and not y.numel()):  # nothing to measure, but part of the graph
+        return inner_products(x, y)
+    with torch.autocast(x.device.type, enabled=False):
+        distances: Tensor = _PairwiseDistances.apply(x, y, squared)  # type: ignore[no-untyped-call]
+    return distances
+
+
+def row_distances(
+    x: Float[Tensor, "*#rows d"], y: Float[Tensor, "*#rows d"], *, squared: bool
+) -> Float[Tensor, "*#rows"]:
+    """Euclidean distance, or its square, of each row to the row at the same place; leading axes broadcast.
+
+    >>> row_distances(torch.zeros(1, 2), torch.tensor([[0.0, 0.0], [3.0, 4.0]]), squared=True)
+    tensor([ 0., 25.])
+    """
+    difference = at_least_float32(x) - at_least_float32(y)
+    if squared:
+        return squared_lengths(difference)
+    return _lengths(difference)
+
+
+def inner_products(
+    x: Float[Tensor, "n d"], y: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
+) -> Float[Tensor, "n m"]:
+    """x_i·y_j for each row of ``x`` and each row of ``y`` (default: of ``x``); with three axes y_ij of its own."""
+    x, y = at_least_float32(x), None if y is None else at_least_float32(y)
+    with torch.autocast(x.device.type, enabled=False):
+        if y is not None and y.ndim == 3:
+            return (y @ x[:, :, None]).squeeze(dim=2)
+        return x @ (x if y is None else y).T
+
+
+def cosine_similarity(
+    x: Float[Tensor, "n d"], y: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
+) -> Float[Tensor, "n m"]:
+    """Cosine of the angle between each row of ``x`` and each row of ``y`` (default: of ``x``); a zero row has 0."""
+    return inner_products(unit_rows(x), None if y is None else unit_rows(y))
+
+
+def unit_rows(x: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows d"]:
+    """Rows divided by their length. A row of zeros has no direction: it stays 0 and passes gradient 0.
+
+    >>> unit_rows(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
+    tensor([[0.6000, 0.8000],
+            [0.0000, 0.0000]])
+    """
+    x = at_least_float32(x)
+    lengths = _lengths(x)[..., None]
+    return x / lengths.masked_fill(lengths == 0, torch.inf)
+
+
+def squared_lengths(x: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows"]:
+    """|x_i|² of each row."""
+    return at_least_float32(x).square().sum(dim=-1)
+
+
+def _lengths(x: Tensor) -> Tensor:
+    lengths: Tensor = torch.linalg.vector_norm(x, dim=-1)  # its gradient at 0 is 0
+    return lengths
+
+
+@dataclass(frozen=True)
+class Distance(ABC):
+    """How a loss compares two embeddings, with what mining, HDML and LoOp ask of it.
+
+    Attributes:
+        normalize: whether embeddings are put on the unit sphere first, so that only their directions count.
+        larger_is_closer: whether it is a similarity.
+    """
+
+    normalize: bool = True
+    larger_is_closer: ClassVar[bool] = False
+
+    @abstractmethod
+    def __call__(
+        self, x: Float[Tensor, "n d"], y: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
+    ) -> Float[Tensor, "n m"]:
+        """Compare each row of ``x`` with each row of ``y``, with rows of its own (three axes), or with ``x`` (None)."""
+
+    @abstractmethod
+    def between_arcs(self, starts: Float[Tensor, "p d"], ends: Float[Tensor, "p d"]) -> Float[Tensor, "p p"]:
+        """Compare the nearest points of each two arcs on the unit sphere; needs ``normalize``."""
+
+    def nearest(self, values: Tensor, dim: int | tuple[int, ...]) -> Tensor:
+        """Return the value of the closest along ``dim``."""
+        return values.amax(dim=dim) if self.larger_is_closer else values.amin(dim=dim)
+
+
+@dataclass(frozen=True)
+class Euclidean(Distance):
+    """Euclidean distance.
+
+    Attributes:
+        squared: whether it is squared.
+        scale: a factor of the distance, or of its square.
+    """
+
+    squared: bool = False
+    scale: float = 1.0
+
+    def __call__(
+        self, x: Float[Tensor, "n d"], y: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
+    ) -> Float[Tensor, "n m"]:
+        if self.normalize:
+            x, y = unit_rows(x), None if y is None else unit_rows(y)
+        found = pairwise_distances(x, y, squared=self.squared)
+        return found if self.scale == 1 else self.scale * found
+
+    def between_arcs(self, starts: Float[Tensor, "p d"], ends: Float[Tensor, "p d"]) -> Float[Tensor, "p p"]:
+        found = arc_distances(starts, ends, squared=self.squared)
+        return found if self.scale == 1 else self.scale * found
+
+
+@dataclass(frozen=True)
+class DotProduct(Distance):
+    """Inner product, a similarity; of normalized embeddings it is the cosine."""
+
+    normalize: bool = False
+    larger_is_closer: ClassVar[bool] = True
+
+    def __call__(
+        self, x: Float[Tensor, "n d"], y: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
+    ) -> Float[Tensor, "n m"]:
+        return cosine_similarity(x, y) if self.normalize else inner_products(x, y)
+
+    def between_arcs(self, starts: Float[Tensor, "p d"], ends: Float[Tensor, "p d"]) -> Float[Tensor, "p p"]:
+        return arc_similarity(starts, ends)
+
+
+@dataclass(frozen=True)
+class Cosine(DotProduct):
+    """Cosine similarity."""
+
+    normalize: bool = True
+
+
+class Negative(Distance):
+    """Minus another distance or similarity, for formulas that are written with the other kind.
+
+    >>> Negative(Cosine())(torch.tensor([[1.0, 0.0]]), torch.tensor([[2.0, 0.0]]))
+    tensor([[-1.]])
+    """
+
+    of: Distance
+
+    def __init__(self, of: Distance) -> None:
+        for name, value in (("of", of), ("normalize", of.normalize), ("larger_is_closer", not of.larger_is_closer)):
+            object.__setattr__(self, name, value)
+
+    def __call__(
+        self, x: Float[Tensor, "n d"], y: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
+    ) -> Float[Tensor, "n m"]:
+        return -self.of(x, y)
+
+    def between_arcs(self, starts: Float[Tensor, "p d"], ends: Float[Tensor, "p d"]) -> Float[Tensor, "p p"]:
+        return -self.of.between_arcs(starts, ends)
+
+
+class _PairwiseDistances(torch.autograd.Function):
+    """``pairwise_distances`` with its derivatives; ``y = None`` stands for ``x``."""
+
+    @staticmethod
+    def forward(x: Tensor, y: Tensor | None, squared: bool) -> Tensor:
+        columns = x if y is None else y
+        result = x.new_empty(len(x), len(columns))
+        for block in _blocks(result):
+            _squared_distances(x[block], columns, out=result[block], diagonal=block.start if y is None else None)
+        return result if squared else result.sqrt_()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        x, y, ctx.squared = inputs
+        ctx.save_for_backward(x, y, output)
+        ctx.save_for_forward(x, y, output)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None]:
+        """∂d_ij/∂x_i = (x_i - y_j) / d_ij, and 2 (x_i - y_j) of the square."""
+        x, y, distances = ctx.saved_tensors
+        rows, columns = _centred(x, y)  # pulls of 1/d meet rows that cancel: of shorter rows less is lost
+        row_parts, column_part = [], torch.zeros_like(columns)
+        with torch.autocast(x.device.type, enabled=False):
+            for block in _blocks(distances):
+                # Among the rows themselves d is symmetric, so both places of a pair pull with the same weight.
+                pull = gradient[block] if y is not None else gradient[block] + gradient[:, block].T
+                pull = 2 * pull if ctx.squared else pull / threshold(distances[block], 0.0, 1.0)
+                row_parts.append(pull.sum(dim=1, keepdim=True) * rows[block] - pull @ columns)
+                if y is not None and ctx.needs_input_grad[1]:
+                    column_part = column_part + pull.sum(dim=0)[:, None] * columns - pull.T @ rows[block]
+        return torch.cat(row_parts), None if y is None else column_part, None
+
+    @staticmethod
+    def jvp(ctx: Any, x_tangent: Tensor | None, y_tangent: Tensor | None, _: None) -> Tensor:
+        """ḋ_ij = (x_i - y_j)·(ẋ_i - ẏ_j) / d_ij, and twice the product for the square."""
+        x, y, distances = ctx.saved_tensors
+        rows, columns = _centred(x, y)
+        if y is None:
+            y_tangent = x_tangent
+        product = torch.zeros_like(distances)
+        if x_tangent is not None:
+            product = product + (rows * x_tangent).sum(dim=1, keepdim=True) - x_tangent @ columns.T
+        if y_tangent is not None:
+            product = product + (columns * y_tangent).sum(dim=1) - rows @ y_tangent.T
+        return 2 * product if ctx.squared else product / threshold(distances, 0.0, 1.0)
+
+
+def _centred(x: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Both sets of rows about the mean of the columns' rows, a constant: distances do not depend on it."""
+    centre = (x if y is None else y).detach().mean(dim=0)
+    rows = x - centre
+    return rows, rows if y is None else y - centre
+
+
+def _blocks(matrix: Tensor) -> list[slice]:
+    step = max(1, BLOCK // matrix.shape[1])
+    return [slice(start, min(start + step, len(matrix))) for start in range(0, len(matrix), step)]
+
+
+def _squared_distances(x: Tensor, y: Tensor, *, out: Tensor, diagonal: int | None) -> None:
+    """Write squared distances to ``out``; ``diagonal`` is where each row meets itself, if it does."""
+    coincident = (16 * torch.finfo(x.dtype).eps) ** 2  # of |x|² + |y|²: below it there is only rounding
+    if x.is_cuda:
+        # float64 resolves near pairs, and cheaply; looking for them would make the host wait for the device.
+        x, y = x.double(), y.double()
+    rows, columns = _centred(x, y)
+    x_norms, y_norms = squared_lengths(rows), squared_lengths(columns)
+    squares = torch.mm(rows, columns.T, out=None if x.is_cuda else out)
+    squares.mul_(-2).add_(y_norms).add_(x_norms[:, None])
+    if diagonal is not None:
+        squares.diagonal(diagonal).fill_(torch.inf)  # not to be found near
+    if x.is_cuda:
+        squares.masked_fill_(squares <= coincident * (x_norms[:, None] + y_norms), 0)
+    elif (squares.amin(dim=1) < NEAR * (x_norms + y_norms.max())).any():
+        norms = x_norms[:, None] + y_norms
+        near = (squares < NEAR * norms).nonzero()
+        step = max(1, BLOCK // x.shape[1])
+        for start in range(0, len(near), step):
+            i, j = near[start : start + step].unbind(dim=1)
+            exact = (x[i] - y[j]).square().sum(dim=1)
+            squares[i, j] = exact.masked_fill_(exact <= coincident * norms[i, j], 0)
+    if diagonal is not None:
+        squares.diagonal(diagonal).fill_(0)
+    if squares is not out:
+        out.copy_(squares)

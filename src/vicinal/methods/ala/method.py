@@ -1,0 +1,318 @@
+"""DML-ALA: Deep Metric Learning via Adaptive Learnable Assessment (Zheng, Lu and Zhou, CVPR 2020)."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import ClassVar, Literal, NamedTuple, get_args, get_type_hints
+
+import torch
+from jaxtyping import Float, Integer
+from torch import Tensor, nn
+from torch.optim import SGD, Adam
+
+from vicinal.data.records import Batch
+from vicinal.errors import ConfigError, unknown
+from vicinal.exhibits import Exhibit
+from vicinal.losses.loss import Loss, tuple_loss
+from vicinal.methods.ala.assessor import Assessor, ConstantAssessor, LSTMAssessor, MLPAssessor, RandomAssessor
+from vicinal.methods.ala.figures import Showcase, WeightAnalysis
+from vicinal.methods.ala.meta_gradient import (
+    Route,
+    embedding_tangents,
+    gradient,
+    lacks_forward_mode,
+    norm,
+    slopes,
+    slopes_by_double_backward,
+)
+from vicinal.methods.ala.metric import Metric, Unroll
+from vicinal.methods.ala.scoring import AnchorScoring, Over, PairScoring, Scored, Scoring, TripletScoring, add_up
+from vicinal.methods.method import Method, Parts, StepResult
+from vicinal.parallel import average_gradients, gather, processes
+
+CAPTIONS = {
+    "weight_mean": (
+        "Mean of the weights in an episode (the paper's Figure 4 b). It starts at 0.5; a mean that moves without a "
+        "deviation only changes the learning rate."
+    ),
+    "weight_deviation": (
+        "Standard deviation of the weights in an episode, the root of the variance in Figure 4 a. It starts at 0 and "
+        "should rise. Under 0.001 to the end, the assessor is inert and this is no ALA: raise its rate."
+    ),
+    "hardness": (
+        "Average weighted hardness, the mean of w d(y, y+) / d(y, y-), beside the unweighted mean, and the ratio of "
+        "the two (Figure 4 c and d). Preference is that ratio over the mean weight: above 1, harder tuples weigh more."
+    ),
+    "episode": (
+        "Mean loss of the training tuples, unweighted, and of the validation tuples after the virtual step, on classes "
+        "that the step did not see. Both should fall; only the first falling is over-fitting within an episode."
+    ),
+    "virtual_step": (
+        "Length of the virtual step of Eq. (10) over that of the parameters. The assessor learns from what such a step "
+        "does to the validation loss; under about 1e-7 that is its first order alone, for float32 no longer sees it."
+    ),
+}
+
+
+class Pass(NamedTuple):
+    """The training subset on its way through the network: one pass serves the virtual and the real update."""
+
+    inputs: Tensor
+    features: Float[Tensor, "n c"]
+    embeddings: Float[Tensor, "n d"]
+    labels: Integer[Tensor, "n"]
+    scored: Scored
+
+
+@dataclass(eq=False)
+class ALA(Method):
+    """DML-ALA (Zheng et al. 2020): an assessor learns how much each tuple of an episode should weigh.
+
+        θ' = θ - α ∇ Σ_T A(T; φ) L(T; θ)              virtual, on the training subset                       Eq. (10)
+        φ ← φ - β ∇_φ Σ_T' L(T'; θ'(φ))               K times, on the validation subset                     Eq. (12)
+        θ ← θ - α Σ_T A(T; φ*) ∇ L(T; θ)              from the original θ                                   Eq. (13)
+
+    The gradient of (12) is exact and without second order (`meta_gradient`); the forward pass of the training subset
+    serves (10) and (13). The assessor's state passes through the whole training and advances once an episode, by the
+    weights of (13).
+
+    Differs: (13) is a step of the experiment's optimizer; the virtual step is plain descent with its rates. A loss's
+    own parameters (margin loss's boundary) learn in (13) and stand still in (10), which moves the metric alone. Under
+    an optimizer of Adam's kind a weight common to all tuples cancels: only their differences act.
+
+    Attributes:
+        assessor: the paper's ``"lstm"``; ``"mlp"``, which has no memory; or a control that learns nothing:
+            ``"constant"``, the same ``weight`` for every tuple, or ``"random"``, weights about ``weight`` by chance.
+        weight: mean weight of ``"constant"`` and ``"random"``: what the LSTM has on average.
+        spread: standard deviation of ``"random"``.
+        units: what is weighed: ``"triplets"``, one positive and one negative of each anchor, for any tuple loss;
+            ``"pairs"``, for losses that are sums over pairs; ``"anchors"``, each with all of its subset.
+        rate: β of Eq. (12).
+        optimizer: ``"adam"``, or the paper's plain gradient descent. The meta-gradient carries the factor α of the
+            virtual step and is small: under ``"sgd"`` the weights hardly leave 1/2 unless ``virtual_factor`` is large.
+        updates: K.
+        recompute: whether θ' follows the assessor within the K updates, so that each descends Eq. (11). Algorithm 1
+            computes it once before them: the K updates then share one derivative. With K = 1 both are the same.
+        over: ``"mean"`` over tuples, or ``"sum"`` as the paper's equations have it.
+        route: how the derivative is taken: exactly, in forward mode or by double backward; or by a central difference.
+        unroll: ``"head"`` keeps the backbone out of the virtual step, an approximation.
+        virtual_factor: of the learning rates in the virtual step.
+        compiled: whether forward mode is compiled; for a GPU.
+        relative: whether weights act relative to their mean in the episode. Differs: the paper's act as they are, and
+            then the easiest thing to learn is that a longer step in a good direction is better still: all weights
+            rise together and none differs from another. An optimizer of Adam's kind ignores a common factor anyway.
+    """
+
+    assessor: Literal["lstm", "mlp", "constant", "random"] = "lstm"
+    weight: float = 0.48
+    spread: float = 0.004
+    units: Literal["triplets", "pairs", "anchors"] = "triplets"
+    rate: float = 4e-4
+    optimizer: Literal["adam", "sgd"] = "adam"
+    updates: int = 3
+    recompute: bool = False
+    over: Over = "mean"
+    route: Route = "forward"
+    unroll: Unroll = "all"
+    virtual_factor: float = 1.0
+    compiled: bool = False
+    relative: bool = True
+
+    default_loss: ClassVar[str] = "triplet"
+    layouts: ClassVar[tuple[str, ...]] = ("episodes",)
+    chunkable: ClassVar[bool] = False
+    title: ClassVar[str] = "ALA"
+    own_captions: ClassVar[dict[str, str]] = CAPTIONS
+
+    def __post_init__(self) -> None:
+        hints = get_type_hints(type(self))
+        for field in fields(self):
+            value, choices = getattr(self, field.name), get_args(hints[field.name])
+            if choices and value not in choices:
+                raise ConfigError(unknown(field.name, str(value), choices))
+        if self.updates < 0 or self.rate < 0:
+            raise ConfigError(f"updates and rate are 0 or more, got {self.updates} and {self.rate}.")
+
+    # -- training ---------------------------------------------------------------------------------
+
+    def factors(self, weights: Float[Tensor, "t"]) -> Float[Tensor, "t"]:
+        """What the tuples' losses are multiplied by."""
+        return weights / weights.mean() if self.relative else weights
+
+    def scoring_of(self, loss: nn.Module) -> Scoring:
+        """Return how the subsets of an episode form tuples of ``loss``."""
+        kinds: dict[str, Callable[[Loss], Scoring]] = {
+            "triplets": TripletScoring,
+            "pairs": PairScoring,
+            "anchors": AnchorScoring,
+        }
+        return kinds[self.units](tuple_loss(loss, "ALA"))
+
+    def build_assessor(self, inputs: int, seed: int) -> Assessor:
+        """Build the assessor of tuples with ``inputs`` numbers each."""
+        match self.assessor:
+            case "lstm":
+                return LSTMAssessor(inputs)
+            case "mlp":
+                return MLPAssessor(inputs)
+            case "constant":
+                return ConstantAssessor(self.weight)
+            case "random":
+                return RandomAssessor(self.weight, self.spread, seed=seed)
+
+    def check(self, loss: nn.Module, sampler: object) -> None:
+        super().check(loss, sampler)
+        if sampler is not None and not hasattr(sampler, "training_rows"):
+            raise ConfigError(
+                f"ALA needs episodes of a training and a validation subset, but {type(sampler).__name__} has no "
+                f"`training_rows`. Set sampler=episodes."
+            )
+        self.scoring_of(loss)
+
+    def setup(self, parts: Parts) -> None:
+        scoring = self.scoring_of(parts.loss)
+        weigh = self.build_assessor(scoring.seen * (parts.embedder.dim or parts.embedder.width), parts.seed)
+        super().setup(parts)
+        self.setup_assessment(scoring, weigh)
+
+    def setup_assessment(self, scoring: Scoring, weigh: Assessor) -> None:
+        """Take an assessor and the tuples that it weighs, and build its optimizer."""
+        self.scoring, self.weigh = scoring, weigh
+        self.metric = Metric(
+            self.embedder,
+            self.metric_optimizer,
+            unroll=self.unroll,
+            factor=self.virtual_factor,
+            compiled=self.compiled,
+        )
+        self.analysis, self.showcase = WeightAnalysis(), Showcase()
+        self.found_by: Route = self.route  # "double_backward" from the first operator on that has no forward mode
+        if weigh.learns:
+            # Adam's own 1e-8 would swamp meta-gradients, which are as small as the virtual step; float32 squares 1e-15.
+            adam = Adam(weigh.parameters(), lr=self.rate, eps=1e-15)
+            self.optimizers["assessor"] = SGD(weigh.parameters(), lr=self.rate) if self.optimizer == "sgd" else adam
+
+    def batches(self, epoch: int) -> Sequence[Sequence[int]]:
+        self.showcase.clear()
+        return super().batches(epoch)
+
+    def step(self, batch: Batch) -> StepResult:
+        training = self.training_pass(batch)
+        taught = self.teach(batch, training)  # Eqs. (10)-(12)
+        scored = training.scored
+        assessed = self.weigh(scored.members)
+        self.weigh.advance(assessed.state)
+        self.weights, self.features = assessed.weights.detach(), training.features.detach()
+        loss = add_up(self.factors(self.weights) * scored.losses, self.over)
+        self.differentiate(loss)
+        self.optimize()  # Eq. (13)
+        scalars = {"loss": loss.detach(), **self.analysis.describe(self.weights, scored.hardness), **taught}
+        return StepResult(scalars, training.embeddings.detach(), training.labels)
+
+    def advance(self, batch: Batch) -> None:
+        super().advance(batch)
+        rows = self.scoring.rows(self.sampler.training_rows)
+        if rows is not None and processes() == 1:
+            self.showcase.add(batch.indices[rows], self.weights[: len(rows)].clone())
+
+    def training_pass(self, batch: Batch) -> Pass:
+        """Pass the training subset through the network; of several processes each passes its part of both subsets."""
+        rows = self.sampler.training_rows
+        inputs, labels = (x[:rows] if processes() == 1 else x for x in (batch.inputs, batch.labels))
+        features, labels = gather(self.metric.features(inputs), labels)
+        features, labels = features[:rows], labels[:rows]
+        embeddings = self.embedder.embed(features)
+        return Pass(inputs, features, embeddings, labels, self.scoring(embeddings, labels, self.embedder.embed))
+
+    def teach(self, batch: Batch, training: Pass) -> dict[str, Tensor]:
+        """Update the assessor K times; return what the first virtual step was like."""
+        if not self.weigh.learns:
+            return {}
+        scored, optimizer = training.scored, self.optimizers["assessor"]
+        told: dict[str, Tensor] = {}
+        along: Tensor | None = None
+        for _ in range(self.updates):
+            assessed = self.weigh(scored.members)
+            if along is None or self.recompute:
+                objective = add_up(self.factors(assessed.weights.detach()) * scored.losses, self.over)
+                steps = self.metric.scaled(_averaged(gradient(objective, self.metric.leaves)))
+                validation, direction = self.validate(batch, steps)
+                along = self.slopes(direction, training)
+                told = told or {
+                    "episode/training": scored.losses.detach().mean(),
+                    "episode/validation": validation,
+                    "virtual_step/relative_length": norm(steps) / norm(list(self.metric.parameters().values())),
+                }
+            # ∂L_va/∂w_T = -slope, so the gradient of this in φ is that of Eq. (11).
+            meta = -add_up(along * self.factors(assessed.weights), self.over)
+            self.differentiate(meta, optimizer)
+            self.optimize(optimizer)
+        return told
+
+    def validate(self, batch: Batch, steps: list[Tensor]) -> tuple[Float[Tensor, ""], list[Tensor]]:
+        """Return the mean loss of validation tuples at θ' = θ - steps, unweighted, and u = α ∇L_va(θ')."""
+        rows = self.sampler.training_rows
+        inputs, labels = (x[rows:] if processes() == 1 else x for x in (batch.inputs, batch.labels))
+        if self.unroll == "head":
+            inputs = self.metric.frozen_features(inputs)
+        tried = {name: value.requires_grad_() for name, value in self.metric.moved(steps).items()}
+        embeddings, labels = gather(self.metric.embed(tried, inputs), labels)
+        last = slice(rows - self.sampler.batch_size, None)
+        scored: Scored = self.scoring.real(embeddings[last], labels[last], self.metric.head(tried))
+        loss = add_up(scored.losses, self.over)
+        gradients = torch.autograd.grad(loss, list(tried.values()), materialize_grads=True)
+        return scored.losses.detach().mean(), self.metric.scaled(_averaged(list(gradients)))
+
+    def slopes(self, direction: list[Tensor], training: Pass) -> Float[Tensor, "t"]:
+        """Return how each tuple's loss changes along ``direction``."""
+        if self.found_by != "double_backward":
+            try:
+                return self._slopes_by_tangents(direction, training)
+            except RuntimeError as error:
+                if not lacks_forward_mode(error):
+                    raise
+                self.found_by = "double_backward"  # from now on; `notes` say so
+        return slopes_by_double_backward(training.scored.losses, self.metric.leaves, direction)
+
+    def _slopes_by_tangents(self, direction: list[Tensor], training: Pass) -> Float[Tensor, "t"]:
+        rows, labels = len(training.labels), training.labels
+        inputs = training.features.detach() if self.unroll == "head" else training.inputs
+        tangents = embedding_tangents(self.metric, inputs, direction, route=self.found_by)
+        if self.unroll == "all":
+            tangents, _ = gather(tangents, labels.new_zeros(len(tangents)))
+        return slopes(self.metric, self.scoring, direction, training.embeddings, tangents[:rows], labels)
+
+    @property
+    def capturable(self) -> bool:
+        return super().capturable and self.weigh.capturable
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        backward = "an operator of the network or the loss has no forward mode: meta-gradients came by double backward."
+        weights = self.analysis.note if self.weigh.learns else None
+        return tuple(
+            note for note in (*super().notes, backward if self.found_by != self.route else None, weights) if note
+        )
+
+    def collapsed_loss(self, batch: Batch) -> float:
+        """At the mean weight of the last episode."""
+        rows, weight = self.sampler.training_rows, self.analysis.mean_weight
+        with torch.no_grad():
+            labels = torch.arange(rows, device=weight.device) % (rows // 2)
+            scored: Scored = self.scoring.real(self.equal_rows(rows, weight.device), labels, nn.Identity())
+            losses = self.factors(weight.expand(len(scored.losses))) * scored.losses
+            return float(add_up(losses, self.over))
+
+    def figures(self, batch: Batch) -> Sequence[Exhibit]:
+        """Show the heaviest and the lightest tuples of the last epoch."""
+        return self.showcase.figures() if self.weigh.learns else ()
+
+
+def _averaged(gradients: list[Tensor]) -> list[Tensor]:
+    """Average over the processes, each of which has the whole loss but only its own rows."""
+    if processes() == 1:
+        return gradients
+    holders = [nn.Parameter(g, requires_grad=False) for g in gradients]
+    for holder, g in zip(holders, gradients, strict=True):
+        holder.grad = g.clone()
+    average_gradients(holders)
+    return [holder.grad for holder in holders if holder.grad is not None]

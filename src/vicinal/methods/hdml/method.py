@@ -1,0 +1,421 @@
+"""HDML: Hardness-Aware Deep Metric Learning (Zheng, Chen, Lu and Zhou, CVPR 2019)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.optim import Adam
+
+from vicinal.data.records import Batch
+from vicinal.errors import ConfigError, unknown
+from vicinal.exhibits import Exhibit
+from vicinal.losses.diagnostics import CAPTIONS as SHARED_CAPTIONS
+from vicinal.losses.loss import Comparisons, reduce
+from vicinal.methods.hdml.augmentor import Path, Reference, interpolation_factor
+from vicinal.methods.hdml.figure import tuple_scatter
+from vicinal.methods.hdml.generator import FeatureClassifier, Generator, Reconstruction, reconstruction_cost
+from vicinal.methods.hdml.synthesis import Synthesis, replaceable
+from vicinal.methods.method import Method, Parts, StepResult
+from vicinal.parallel import gather, processes
+
+UNKNOWN_LOSS = 1e6  # the authors' J_avg and J_gen before the first window is complete
+FREE = 1e-3  # a tuple that costs less teaches nothing; a softmax never reaches 0
+
+Scale = Literal["authors", "paper", "relative"]
+Gradient = Literal["full", "head"]
+Averaged = Literal["metric", "weighted"]
+LabelAverage = Literal["rows", "parts", "sum"]
+Members = Literal["regenerated", "real"]
+
+
+@dataclass(frozen=True)
+class Preset:
+    """The values that one ``scale`` stands for; see ``HDML``."""
+
+    alpha: float
+    beta: float
+    averaged: Averaged
+    weight_decay: float
+    reconstruction: Reconstruction
+    reconstruction_factor: float
+    label_average: LabelAverage
+    label_factor: float
+    generator_norm: bool
+
+
+# What the paper's text and the authors' code (wzzheng/HDML, commit fa03ef0) differ in, and what we do instead.
+PRESETS: dict[Scale, Preset] = {
+    "authors": Preset(
+        alpha=90.0,  # with triplets 7
+        beta=1e4,
+        averaged="weighted",
+        weight_decay=1e-3,  # on CUB; 5e-3 on Cars196
+        reconstruction="sum",
+        reconstruction_factor=0.5,  # 1 - λ
+        label_average="parts",  # with triplets "rows"
+        label_factor=5e3,  # λ = 0.5 times their undocumented 1e4
+        generator_norm=True,
+    ),
+    "paper": Preset(
+        alpha=90.0,  # with triplets 7
+        beta=1e4,
+        averaged="metric",
+        weight_decay=0.0,
+        reconstruction="sum",
+        reconstruction_factor=1.0,
+        label_average="sum",
+        label_factor=0.5,  # λ
+        generator_norm=False,
+    ),
+    "relative": Preset(
+        alpha=0.5,
+        beta=0.2,
+        averaged="metric",
+        weight_decay=0.0,
+        reconstruction="relative",
+        reconstruction_factor=1.0,
+        label_average="rows",
+        label_factor=0.5,
+        generator_norm=False,
+    ),
+}
+
+CAPTIONS = {
+    "loss": (
+        "loss is what the network descends, w J_m + (1 - w) J_syn; real_loss is J_m, synthetic_loss J_syn. Synthetic "
+        "tuples should cost more than real ones and fall with them. No more than real ones: alpha is too small. Rising "
+        "while the real loss falls: alpha is too large."
+    ),
+    "hardness": (
+        "lambda is the share of its surplus distance that a negative keeps: 1 draws nothing, 0 draws all to the "
+        "distance of the positive pair. It should leave 1 after the first window and fall as the loss falls. Near 1 to "
+        "the end: alpha is too small. Near 0 from the second window on: alpha is too large. w is the weight of real "
+        "tuples. Near 1 to the end, synthetics never counted: raise beta. Near 0 early, an unskilled generator leads: "
+        "lower beta."
+    ),
+    "generator": (
+        "J_recon and J_soft as they stand in J_gen: how far regenerated features are from the real ones, and how hard "
+        "their labels are to tell. Both should fall and stay; J_soft rising again: negatives are drawn faster than the "
+        "generator can keep their labels, so alpha is too large or generator_rate too small."
+    ),
+    "zero_loss_share": (
+        "Anchors whose tuples cost nothing, before and after synthesis. Synthesis should lie clearly below: the same "
+        "line twice means that alpha is too small. At 0 all along, with a label share that falls: alpha is too large."
+    ),
+    "label_share": (
+        "Features to which a classifier gives their label. It learns from real ones only, and the generator never sees "
+        "it. Synthetic negatives should follow the real line; far below it they have become somebody else: alpha is "
+        "too large, or label_factor too small."
+    ),
+}
+
+
+@dataclass(eq=False)
+class HDML(Method):
+    """HDML (Zheng et al. 2019): train on harder synthetic negatives beside the real ones.
+
+        J_metric = w J_m + (1 - w) J_syn,   w = exp(-β / J_gen)                                    Eq. (11)
+        J_gen = J_recon + λ J_soft                                                                 Eq. (9)
+        λ of Eq. (7) = exp(-α / J_avg)
+
+    J_m is the loss of the batch's tuples, J_syn that of the same tuples with synthetic negatives. J_avg and J_gen in
+    the exponents are means over windows of steps, without gradient. One forward pass serves three disjoint updates:
+    metric (f, g and what the loss learns), generator, classifier. Only the embedder is deployed.
+
+    Differs: the paper averages J_avg "over the last epoch"; as in the authors' code it is a window of 64 steps, because
+    an epoch may be shorter or longer than what λ should wait for.
+
+    Arguments that are None take the value of the preset ``scale``. The paper's text and its authors' code disagree in
+    scale, and the published α and β belong to the code's. ``"authors"`` and ``"paper"`` are these two
+    presets. ``"relative"``, ours, divides J_avg and J_gen by their own first window, so that λ = exp(-α J_first /
+    J_avg) and w = exp(-β J_first / J_gen) mean the same over any backbone and loss; the first window has λ = w = 1.
+
+    Attributes:
+        scale: the preset.
+        alpha: α, the pulling factor of Eq. (7); larger is harder. 90 for N-pair, 7 for triplets, on the authors' scale.
+        beta: β of Eq. (11); larger gives synthetics more weight.
+        averaged: what J_avg averages: J_m (``"metric"``) or w (J_m + decay) (``"weighted"``).
+        weight_decay: wd; adds wd/2 Σ|θ|² to J_m, as the authors do, beside whatever the optimiser decays.
+        reconstruction: ``"sum"``, ``"mean"`` or ``"relative"`` to the features' variance.
+        reconstruction_factor: of J_recon in J_gen; 0 is the paper's ablation.
+        label_average: J_soft as one mean over all rows of the synthetic tuples (``"rows"``), the mean over negatives
+            plus that over anchors (``"parts"``, the authors' N-pair), or the ``"sum"``.
+        label_factor: of J_soft in J_gen; 0 is the paper's ablation.
+        generator_norm: batch norm in the generator.
+        repeated: whether anchors and positives pass the generator twice, for J_recon and within their tuples, as in the
+            authors' code. Without batch norms it changes nothing. With them, the generator's takes its statistics from
+            6T rows of T triplets instead of 4T, and that of the head from the tuples alone.
+        hidden: width of its hidden layer; None is the paper's 512 where that fits.
+        generate: whether synthetics pass the generator; False uses the interpolated ẑ as they are.
+        members: what the anchor and positives of a synthetic tuple are: ``"regenerated"`` like its negative (the
+            paper), or ``"real"`` (ours), with the negative real but for what drawing it changes in the generator's
+            eyes, ỹ⁻ = y⁻ + i(ẑ⁻) - i(z⁻). A generator that loses part of the features draws regenerated anchors and
+            positives together, so that synthetic tuples may be easier than real ones; real ones keep their distances.
+        real_share: a constant w in place of exp(-β / J_gen); what ``generate=False`` needs.
+        syn_grad: whether J_syn reaches the whole network (``"full"``, the authors) or the head alone (``"head"``).
+        path: interpolate on the ``"straight"`` line between embeddings, before any normalisation, or along the
+            ``"arc"`` between their directions.
+        reference: d⁺ of an anchor with several positives: ``"mean"``, ``"farthest"``, or always ``"fixed"``.
+        fixed_distance: d⁺ of an anchor without positives, or of all with ``"fixed"``; radians on the arc.
+        push_positives: how strongly positives are pushed away, in multiples of the pull on negatives; 0 is not.
+        hardest: how many negatives of each anchor are synthesised, nearest first; None is all.
+        chunk: synthetic rows held at once; beyond it they are computed again in the backward pass, part by part.
+        window: steps over which J_avg and J_gen are averaged.
+        generator_rate: the generator's learning rate (Adam); the authors' is 1e-2.
+        classifier_rate: the classifier's learning rate (Adam), the authors'.
+    """
+
+    scale: Scale = "relative"
+    alpha: float | None = None
+    beta: float | None = None
+    averaged: Averaged | None = None
+    weight_decay: float | None = None
+    reconstruction: Reconstruction | None = None
+    reconstruction_factor: float | None = None
+    label_average: LabelAverage | None = None
+    label_factor: float | None = None
+    generator_norm: bool | None = None
+    repeated: bool = False
+    hidden: int | None = None
+    generate: bool = True
+    members: Members = "regenerated"
+    real_share: float | None = None
+    syn_grad: Gradient = "full"
+    path: Path = "straight"
+    reference: Reference = "mean"
+    fixed_distance: float = 1.0
+    push_positives: float = 0.0
+    hardest: int | None = None
+    chunk: int = 2**15
+    window: int = 64
+    generator_rate: float = 1e-3
+    classifier_rate: float = 1e-3
+
+    def __post_init__(self) -> None:
+        hints = get_type_hints(type(self))
+        for field in fields(self):
+            value, choices = getattr(self, field.name), _choices(hints[field.name])
+            if choices and value is not None and value not in choices:
+                raise ConfigError(unknown(field.name, str(value), choices))
+        for name in ("alpha", "beta", "weight_decay", "reconstruction_factor", "label_factor", "push_positives"):
+            if (getattr(self, name) or 0) < 0:
+                raise ConfigError(f"{name} is at least 0, got {getattr(self, name)}.")
+        for name in ("window", "chunk", "hardest"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise ConfigError(f"{name} is at least 1, got {getattr(self, name)}.")
+        for name in ("generator_rate", "classifier_rate", "fixed_distance"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"{name} is positive, got {getattr(self, name)}.")
+        if self.real_share is not None and not 0 <= self.real_share <= 1:
+            raise ConfigError(f"real_share is w, between 0 and 1, got {self.real_share}.")
+        if self.push_positives and self.path == "arc":
+            raise ConfigError(
+                'positives are pushed on straight lines, got path="arc". Set method.path=straight, or push_positives=0.'
+            )
+
+    def preset(self, *, triplets: bool = False) -> Preset:
+        """Return the preset ``scale`` with the arguments that were set in place of its own.
+
+        >>> HDML("authors").preset().label_factor, HDML("paper", label_factor=0.0).preset().label_factor
+        (5000.0, 0.0)
+        """
+        if not self.generate and self.real_share is None:
+            raise ConfigError(
+                "without a generator there is no J_gen to set w = exp(-beta / J_gen), and real_share is None. "
+                "Give a constant w, such as real_share=0.5."
+            )
+        preset = PRESETS[self.scale]
+        if triplets and self.scale != "relative":
+            preset = replace(preset, alpha=7.0)
+        if triplets and self.scale == "authors":
+            preset = replace(preset, label_average="rows")
+        chosen = {field.name: getattr(self, field.name) for field in fields(Preset)}
+        return replace(preset, **{name: value for name, value in chosen.items() if value is not None})
+
+    # -- training ---------------------------------------------------------------------------------
+
+    def check(self, loss: nn.Module, sampler: object) -> None:
+        super().check(loss, sampler)
+        replaceable(loss)
+        self.preset()
+
+    def setup(self, parts: Parts) -> None:
+        super().setup(parts)
+        self.steps: int = parts.steps
+        self.setup_generator(parts)
+
+    def setup_generator(self, parts: Parts) -> None:
+        """Build the generator, the classifier that supervises it, their optimizer, and the means of J_avg and J_gen."""
+        embedder = self.embedder
+        norm, dim = self.preset().generator_norm, embedder.dim or embedder.width
+        self.generator = Generator(dim, embedder.width, hidden=self.hidden, norm=norm) if self.generate else None
+        self.classifier = FeatureClassifier(embedder.width, torch.as_tensor(parts.train.labels))
+        groups = [{"params": list(self.classifier.parameters()), "lr": self.classifier_rate}]
+        if self.generator is not None:
+            groups.append({"params": list(self.generator.parameters()), "lr": self.generator_rate})
+        self.generator_optimizer = self.optimizers["generator"] = Adam(groups)
+        triplets = self.loss.layout == "triplets" and bool(getattr(self.loss, "blocks", False))
+        self.values = self.preset(triplets=triplets)
+        self.synthesis = Synthesis(self.loss, self.generator, self.classifier, self, self.values.label_average)
+        self.average_loss = WindowedMean(self.window, initial=UNKNOWN_LOSS)
+        self.generator_loss = WindowedMean(self.window, initial=UNKNOWN_LOSS)
+        self._decaying = [
+            parameter
+            for module in embedder.modules()
+            if isinstance(module, (nn.Linear, nn.Conv2d))  # the authors leave batch norms out
+            for parameter in module.parameters(recurse=False)
+        ]
+
+    def step(self, batch: Batch) -> StepResult:
+        features, labels = gather(self.embedder.features(batch.inputs), batch.labels)  # y = f(x)
+        embeddings = self.embedder.embed(features)  # z = g(y)
+        lambda_, w = self.lambda_(), self.real_weight()
+
+        real, free = self._score(self.loss.comparisons(embeddings, labels))
+        real = real + self._weight_penalty()  # J_m
+        reached = features if self.syn_grad == "full" else features.detach()
+        source = embeddings if self.syn_grad == "full" else self.embedder.embed(reached)
+        found = self.synthesis(source, labels, 1 - lambda_, self.embedder.embed, reached)
+        synthetic, still_free = self._score(found.comparisons)  # J_syn
+        objective = w * real + (1 - w) * synthetic  # Eq. (11)
+        scalars = {
+            "loss": objective,
+            "real_loss": real,
+            "synthetic_loss": synthetic,
+            "hardness/lambda": lambda_,
+            "hardness/w": w,
+            "zero_loss_share/real": free,
+            "zero_loss_share/synthetic": still_free,
+        }
+
+        own, known = self.classifier.own_loss(features, labels)
+        self.differentiate(own, self.classifier.parameters())
+        if found.regenerated is not None and found.label_cost is not None and found.labels_kept is not None:
+            recon = reconstruction_cost(features, found.regenerated, self.values.reconstruction)
+            recon = self.values.reconstruction_factor * recon
+            label = self.values.label_factor * found.label_cost
+            if self.generator is not None:
+                self.differentiate(recon + label, self.generator.parameters(), keep=True)  # J_gen, Eq. (9)
+            self.generator_loss.add(recon + label)
+            scalars |= {"generator/J_recon": recon, "generator/J_soft": label}
+            scalars |= {"label_share/real": known, "label_share/synthetic": found.labels_kept}
+        self.differentiate(objective)
+        self.average_loss.add(w * real if self.values.averaged == "weighted" else real)
+        self.optimize(self.metric_optimizer, self.generator_optimizer)
+        return StepResult({name: value.detach() for name, value in scalars.items()}, embeddings.detach(), labels)
+
+    def lambda_(self) -> Float[Tensor, ""]:
+        """λ of Eq. (7)."""
+        return self._decreasing(self.values.alpha, self.average_loss)
+
+    def real_weight(self) -> Float[Tensor, ""]:
+        """w of Eq. (11)."""
+        if self.real_share is not None:
+            return torch.full_like(self.generator_loss.last, self.real_share)
+        return self._decreasing(self.values.beta, self.generator_loss)
+
+    def _decreasing(self, exponent: float, mean: "WindowedMean") -> Float[Tensor, ""]:
+        return interpolation_factor(exponent, mean.relative() if self.scale == "relative" else mean.last)
+
+    def _score(self, comparisons: Comparisons) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+        """Return the loss of some tuples, and the share of anchors whose tuples cost next to nothing."""
+        terms = self.loss.core(comparisons)
+        with torch.no_grad():
+            penalty = 0.0 if comparisons.penalty is None else comparisons.penalty * terms.counts
+            formed = terms.counts > 0
+            free = ((terms.sums - penalty) <= FREE * terms.counts) & formed
+            share = free.sum() / formed.sum().clamp(min=1)
+        return reduce(terms, self.loss.reduction), share
+
+    def _weight_penalty(self) -> Float[Tensor, ""] | float:
+        """wd/2 Σ|θ|² inside J_m, as the authors have it: it is weighed with w, and part of their J_avg."""
+        if not self.values.weight_decay:
+            return 0.0
+        return self.values.weight_decay / 2 * torch.stack([p.square().sum() for p in self._decaying]).sum()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        if self.steps > self.window:
+            return super().notes
+        return (
+            *super().notes,
+            f"HDML moves no negative before its first window of {self.window} steps is complete, and there are "
+            f"{self.steps} steps in all. Set method.window={max(1, self.steps // 8)}, or train longer.",
+        )
+
+    @property
+    def captions(self) -> Mapping[str, str]:
+        without = () if self.generate else ("generator", "label_share")
+        return {group: text for group, text in CAPTIONS.items() if group not in without} | SHARED_CAPTIONS
+
+    @torch.no_grad()
+    def figures(self, batch: Batch) -> Sequence[Exhibit]:
+        """Draw one tuple of the last batch, as the network sees it now."""
+        if processes() > 1:
+            return ()
+        for module in (self.embedder, self.generator):
+            if module is not None:
+                module.eval()  # a picture must not move a batch norm's averages
+        features, labels = self.embedder.features(batch.inputs), batch.labels
+        embeddings = self.embedder.embed(features)
+        shown = tuple_scatter(self.synthesis, embeddings, labels, 1 - self.lambda_(), self.embedder.embed, features)
+        return () if shown is None else (shown,)
+
+
+class WindowedMean(nn.Module):
+    """The mean over the last completed window of steps, windows not overlapping; values that are NaN are skipped.
+
+    HDML's authors average J_avg and J_gen so, over 64 steps whatever an epoch is. Until the first window is complete
+    ``last`` is ``initial``. All of it stays on the device, so that a CUDA graph can hold it.
+
+    Args:
+        window: steps in a window.
+        initial: stands for the mean until the first window is complete.
+
+    >>> mean = WindowedMean(2, initial=1e6)
+    >>> for value in (1.0, 3.0, 9.0):
+    ...     mean.add(torch.tensor(value))
+    >>> mean.last.item(), mean.first.item()
+    (2.0, 2.0)
+    """
+
+    steps: Tensor
+    last: Tensor
+    first: Tensor
+    sum: Tensor
+    count: Tensor
+
+    def __init__(self, window: int, *, initial: float) -> None:
+        super().__init__()
+        self.window, self.initial = window, initial
+        self.register_buffer("steps", torch.tensor(0))
+        for name, value in (("last", float(initial)), ("first", torch.inf), ("sum", 0.0), ("count", 0.0)):
+            self.register_buffer(name, torch.tensor(value))
+
+    @torch.no_grad()
+    def add(self, value: Float[Tensor, ""]) -> None:
+        """Count one step's value."""
+        value = value.detach().float()
+        known = ~value.isnan()
+        self.sum += torch.where(known, value, 0.0)
+        self.count += known
+        self.steps += 1
+        ended = self.steps % self.window == 0
+        counted = ended & (self.count > 0)
+        self.last.copy_(torch.where(counted, self.sum / self.count, self.last))
+        self.first.copy_(torch.where(self.first.isinf() & counted, self.last, self.first))
+        self.sum.masked_fill_(ended, 0)
+        self.count.masked_fill_(ended, 0)
+
+    def relative(self) -> Float[Tensor, ""]:
+        """Return the last window over the first; infinite until there is one."""
+        ratio = self.last / self.first.clamp(min=torch.finfo(torch.float32).tiny)
+        return torch.where(self.first.isinf(), torch.inf, ratio)
+
+
+def _choices(hint: Any) -> tuple[str, ...]:
+    """The texts that ``Literal[...]`` or ``Literal[...] | None`` allows; none for other annotations."""
+    return tuple(choice for part in (hint, *get_args(hint)) if get_origin(part) is Literal for choice in get_args(part))

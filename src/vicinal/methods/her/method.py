@@ -1,0 +1,203 @@
+"""HER: Ground-to-Aerial Geo-Localization With a Hard Exemplar Reweighting Triplet Loss (Cai et al., ICCV 2019)."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any, ClassVar, get_args
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Integer
+from torch import Tensor, nn
+
+from vicinal.data.crops import sent
+from vicinal.data.records import Batch
+from vicinal.data.rotation import rotate
+from vicinal.errors import ConfigError, unknown
+from vicinal.exhibits import Exhibit
+from vicinal.losses.hard_exemplar import orientation_errors
+from vicinal.losses.loss import reduce
+from vicinal.losses.normalized_softmax import NormalizedSoftmaxLoss
+from vicinal.methods.her.pairs import HardestPairs, Turning, fitting, turns
+from vicinal.methods.method import Method, Parts, StepResult
+from vicinal.models.orientation import OrientationHead
+from vicinal.parallel import all_rows, gather
+from vicinal.tuples import other_class
+
+CAPTIONS = {
+    "triplets_share": (
+        "Of each query with its match and every other gallery image of the batch: hard, where the other image is "
+        "nearer than the match; easy, where it is farther by the margin and more, so that the triplet weighs next to "
+        "nothing. Hard should fall towards 0 and easy rise. Easy near 100 % early: the batch is too small to hold hard "
+        "exemplars."
+    ),
+    "weight": (
+        "The mean weight of a triplet: 1 where its gap is half the margin, at most log2(1 + e^(m/2)). It falls with "
+        "the share of hard triplets; 1 throughout where weighting is off."
+    ),
+    "orientation": (
+        "By how many degrees the head is off about how far the gallery image is turned, a mean over the batch. "
+        "Guessing gives 90."
+    ),
+}
+
+
+@dataclass(eq=False)
+class HER(Method):
+    """HER (Cai et al. 2019): match queries with gallery images; hard exemplars weigh more, matches are oriented.
+
+        L = λ1 · w_hard · log(1 + exp(d_p - d_n)) + λ2 · w_hard · |(sin^, cos^) - (sin, cos)|²
+
+    Batches are pairs ``[q, g, q, g, ...]`` of different classes. Queries take the one stream of the embedder and
+    gallery images the other; an embedder with a single stream serves both. Gallery images are turned in every variant,
+    so that a baseline without the regression sees the same pictures; so does ``classifier``, which in place of the
+    triplets classifies every query and gallery image: what any loss of pairs should beat.
+
+    Differs: AdamW with one schedule instead of SGD whose momentum starts anew each epoch. The authors raise λ1 and λ2
+    together from (1, 0.5) to (5, 2.5) half-way, which under AdamW changes nothing. Angles are any, not quarters. The
+    context block that their code has after the last stage, beyond the paper, is left out.
+
+    Attributes:
+        lambda1: λ1, of the weighted triplets, or of the classifier in their place.
+        lambda2: λ2, of the orientation; the authors recommend half of λ1.
+        turning: how gallery images are turned at random in training, on top of how they are: by ``"any"`` angle, by
+            ``"quarters"`` of a full turn as in the authors' code, or not at all (``"none"``).
+        regression: whether a head learns how far each match is turned.
+        classifier: whether a normalized softmax over the classes takes the place of the triplets.
+    """
+
+    lambda1: float = 1.0
+    lambda2: float = 0.5
+    turning: Turning = "any"
+    regression: bool = True
+    classifier: bool = False
+
+    default_loss: ClassVar[str] = "hard_exemplar"
+    layouts: ClassVar[tuple[str, ...]] = ("cross_view",)
+    title: ClassVar[str] = "HER"
+
+    def __post_init__(self) -> None:
+        if self.turning not in get_args(Turning):
+            raise ConfigError(unknown("turning", str(self.turning), get_args(Turning)))
+        if self.lambda1 < 0 or self.lambda2 < 0:
+            raise ConfigError(f"λ1 and λ2 are at least 0, got {self.lambda1} and {self.lambda2}.")
+
+    def check(self, loss: nn.Module, sampler: object) -> None:
+        super().check(loss, sampler)
+        if not hasattr(loss, "with_orientation"):
+            raise ConfigError(f"HER trains HardExemplarLoss, got {type(loss).__name__}. Set loss=hard_exemplar.")
+
+    def setup(self, parts: Parts) -> None:
+        """Build head and classifier, too, which learn at ``loss_factor`` times the rate."""
+        self.embedder, self.loss, self.sampler = parts.embedder, parts.loss, parts.sampler
+        dim, known = parts.embedder.dim or parts.embedder.width, tuple(np.unique(parts.train.labels).tolist())
+        self.orientation_head = OrientationHead(dim) if self.regression else None
+        self.softmax = NormalizedSoftmaxLoss(len(known), dim, known=known, seed=parts.seed) if self.classifier else None
+        own = [module for module in (self.orientation_head, self.softmax) if module is not None]
+        others = chain.from_iterable(module.parameters() for module in own)
+        self.metric_optimizer, self.schedule = parts.optimizer.build(self.embedder, steps=parts.steps, others=others)
+        self.optimizers = {"metric": self.metric_optimizer}
+        self.seed, self.epoch, self.hardest = parts.seed, 0, HardestPairs()
+
+    def batches(self, epoch: int) -> Sequence[Sequence[int]]:
+        self.epoch = epoch
+        self.hardest.clear()
+        return super().batches(epoch)
+
+    def prepare(self, batch: Batch) -> Batch:
+        """Draw how far gallery images are turned; seed, epoch and record determine every angle."""
+        by, angles = turns(batch, self.turning, seed=self.seed, epoch=self.epoch)
+        return replace(batch, extras={"by": by, "angles": angles, "fits": fitting(batch)})
+
+    def step(self, batch: Batch) -> StepResult:
+        query, gallery = self.embedder.stream("query"), self.embedder.stream("gallery")
+        by, angles, fits = (batch.extras[name] for name in ("by", "angles", "fits"))
+        aerial = batch.inputs[1::2] if self.turning == "none" else rotate(batch.inputs[1::2], by)
+        views = query.embed(query.features(batch.inputs[0::2])), gallery.embed(gallery.features(aerial))
+        rows, labels = gather(torch.stack(views, dim=1).flatten(0, 1), batch.labels)
+        queries, matches, classes = rows[0::2], rows[1::2], labels[0::2]
+        errors, described = self._orientation(queries, matches, all_rows(angles))
+        fits = all_rows(fits.long()).bool()
+        pairs = self.loss.with_orientation(queries, matches, classes, errors, fits)
+        match = pairs.match if self.softmax is None else _classified(self.softmax, rows, labels, fits)
+        loss = self.lambda1 * match + self.lambda2 * pairs.orientation
+        gaps = self._gaps(queries.detach(), matches.detach(), other_class(classes) & fits & fits[:, None])
+        self.differentiate(loss)
+        self.optimize()
+        self.nearest_miss = gaps.flatten().min(dim=0)
+        scalars = {"loss": loss.detach(), "weight/mean": pairs.weight, **described, **self._shares(gaps)}
+        return StepResult(scalars, rows.detach(), labels)
+
+    def advance(self, batch: Batch) -> None:
+        super().advance(batch)
+        self.hardest.add(sent(batch.indices, batch.labels.device), *self.nearest_miss)
+
+    @property
+    def capturable(self) -> bool:
+        return self.loss.capturable and (self.softmax is None or self.softmax.capturable)
+
+    @property
+    def captions(self) -> Mapping[str, str]:
+        mine = {name: text for name, text in CAPTIONS.items() if name != "orientation" or self.regression}
+        return {**mine, **super().captions}
+
+    def collapsed_loss(self, batch: Batch) -> float:
+        """All gaps are 0, and a head that sees one point is off by a right angle in the mean."""
+        labels = batch.labels[0::2]
+        same = self.equal_rows(len(labels), labels.device)
+        off = torch.full((len(labels),), 0.0 if self.orientation_head is None else 2.0, device=labels.device)
+        with torch.no_grad():
+            pairs = self.loss.with_orientation(same, same, labels, off)
+            match = float(pairs.match) if self.softmax is None else float(self.softmax(same, labels))
+        return self.lambda1 * match + self.lambda2 * float(pairs.orientation)
+
+    def figures(self, batch: Batch) -> Sequence[Exhibit]:
+        """Show the queries of the last epoch that were nearest to being matched wrongly."""
+        return self.hardest.figures()
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """A run that goes on in mid-epoch turns its pictures as that epoch would have."""
+        return {"epoch": self.epoch}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        self.epoch = state["epoch"]
+
+    def _orientation(
+        self, queries: Float[Tensor, "n d"], matches: Float[Tensor, "n d"], angles: Float[Tensor, "n"]
+    ) -> tuple[Float[Tensor, "n"], dict[str, Tensor]]:
+        """Return the error of each pair's orientation, and its mean in degrees; 0 where there is no head."""
+        if self.orientation_head is None:
+            return torch.zeros_like(angles), {}
+        errors = orientation_errors(self.orientation_head(queries, matches), angles)
+        cosine = (1 - errors.detach() / 2).clamp(-1, 1)  # 2 - 2 cos of the difference
+        return errors, {"orientation/degrees": cosine.acos().mean() * (180 / math.pi)}
+
+    def _gaps(
+        self, queries: Float[Tensor, "n d"], matches: Float[Tensor, "n d"], apart: Bool[Tensor, "n n"]
+    ) -> Float[Tensor, "n n"]:
+        """Return how much farther each match of another query is than a query's own; infinite for its own class."""
+        compared = self.loss.distance(queries, matches)
+        gaps: Tensor = (compared - compared.diagonal()[:, None]).masked_fill(~apart, torch.inf)
+        return gaps
+
+    def _shares(self, gaps: Float[Tensor, "n n"]) -> dict[str, Tensor]:
+        """Return the shares of hard and easy triplets."""
+        there = gaps.isfinite()
+        count = there.sum().clamp(min=1)
+        return {
+            "triplets_share/hard": (gaps <= 0).sum() / count,
+            "triplets_share/easy": ((gaps >= self.loss.scaled_margin) & there).sum() / count,
+        }
+
+
+def _classified(
+    classifier: NormalizedSoftmaxLoss,
+    rows: Float[Tensor, "rows d"],
+    labels: Integer[Tensor, "rows"],
+    fits: Bool[Tensor, "pairs"],
+) -> Float[Tensor, ""]:
+    """Return the loss of classifying both views; a pair that does not fit takes no part."""
+    compared = classifier.comparisons(rows, labels)
+    there = compared.keep_positive & fits.repeat_interleave(2)[:, None]
+    return reduce(classifier.core(replace(compared, keep_positive=there)), "mean")

@@ -1,0 +1,39 @@
+"""Build methods for tests from the fewest parts."""
+
+from types import SimpleNamespace
+
+import numpy as np
+
+from vicinal.methods.method import Parts
+from vicinal.methods.optimizer import OptimizerConfig
+
+
+def build(
+    method,
+    embedder,
+    loss,
+    sampler,
+    optimizer=None,
+    *,
+    labels=(0, 1),
+    steps=100,
+    seed=0,
+    train=None,
+    preprocessing=None,
+    check=True,
+):
+    """Return ``method`` ready to train; ``check=False`` leaves out the check of loss and sampler."""
+    parts = Parts(
+        embedder=embedder,
+        loss=loss,
+        sampler=sampler,
+        optimizer=OptimizerConfig(schedule="constant") if optimizer is None else optimizer,
+        train=train or SimpleNamespace(labels=np.asarray(labels)),
+        preprocessing=preprocessing,
+        steps=steps,
+        seed=seed,
+    )
+    if check:
+        return method.build(parts)
+    method.setup(parts)
+    return method

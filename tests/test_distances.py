@@ -1,0 +1,195 @@
+"""Distances, cosines and inner products: values against differences row by row, derivatives, and where rows meet."""
+
+import pytest
+import torch
+from torch.autograd import gradcheck, gradgradcheck
+
+from vicinal.distances import cosine_similarity, inner_products, pairwise_distances, row_distances, unit_rows
+from vicinal.geometry import distances
+
+# Forward mode makes torch load its own tables, which it compiles in a way that it has itself deprecated.
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
+
+
+def by_hand(x, y, squared):
+    """One difference at a time, in float64."""
+    rows = [[float(((a.double() - b.double()) ** 2).sum()) for b in y] for a in x]
+    result = torch.tensor(rows, dtype=torch.float64)
+    return result if squared else result.sqrt()
+
+
+@pytest.fixture
+def rows(rng):
+    return lambda *shape, dtype=torch.float64: torch.randn(*shape, generator=rng, dtype=dtype)
+
+
+@pytest.mark.parametrize("squared", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_equals_the_difference_of_rows(rows, squared, dtype):
+    x, y = rows(7, 5, dtype=dtype), rows(4, 5, dtype=dtype)
+    torch.testing.assert_close(pairwise_distances(x, y, squared=squared), by_hand(x, y, squared).to(dtype))
+    torch.testing.assert_close(pairwise_distances(x, squared=squared), by_hand(x, x, squared).to(dtype))
+
+
+@pytest.mark.parametrize("squared", [True, False])
+def test_blocks_of_rows_do_not_show(rows, squared, monkeypatch):
+    x, weights = rows(11, 3).requires_grad_(), rows(11, 11)
+    whole = pairwise_distances(x, squared=squared)
+    (gradient,) = torch.autograd.grad((whole * weights).sum(), x)
+    monkeypatch.setattr(distances, "BLOCK", 30)  # two rows at a time
+    parts = pairwise_distances(x, squared=squared)
+    torch.testing.assert_close(parts, whole)
+    torch.testing.assert_close(torch.autograd.grad((parts * weights).sum(), x)[0], gradient)
+
+
+@pytest.mark.parametrize("squared", [True, False])
+def test_derivatives_of_first_and_second_order_and_forward_mode(rows, squared):
+    x, y = rows(4, 3).requires_grad_(), rows(3, 3).requires_grad_()
+
+    def among_themselves(x):
+        return pairwise_distances(x, squared=squared)[0, 1:]  # a distance to itself has a kink, not a derivative
+
+    def between(x, y):
+        return pairwise_distances(x, y, squared=squared)
+
+    assert gradcheck(among_themselves, (x,), check_forward_ad=True)
+    assert gradgradcheck(among_themselves, (x,), fast_mode=True)
+    assert gradcheck(between, (x, y), check_forward_ad=True) and gradgradcheck(between, (x, y), fast_mode=True)
+
+
+def test_rows_that_meet_have_distance_0_and_pass_no_gradient(rows):
+    x = rows(3, 8, dtype=torch.float32)[[0, 0, 1, 2]].requires_grad_()
+    found = pairwise_distances(x, squared=False)
+    assert found[0, 1] == 0 and found.diagonal().eq(0).all()
+    (gradient,) = torch.autograd.grad(found[0, 1] + found.diagonal().sum(), x)
+    assert gradient.eq(0).all()
+    assert torch.autograd.grad(pairwise_distances(x * 0, squared=False).sum(), x)[0].eq(0).all()
+
+
+def test_rows_that_agree_up_to_rounding_meet(rows):
+    """Else 1/d, some 1e7, would multiply their rounding: ten such rows pulled with 30 where 18 is the most."""
+    x = unit_rows(rows(20, 64, dtype=torch.float32))
+    x[:10] = x[0] + 6e-9 * rows(10, 64, dtype=torch.float32).sign()
+    x.requires_grad_()
+    found = pairwise_distances(x, squared=False)[:10, :10]
+    assert len(x[:10].unique(dim=0)) == 10 and found.eq(0).all()
+    assert torch.autograd.grad(found.sum(), x)[0].abs().max() < 1e-4
+
+
+def test_second_derivatives_stay_finite_where_rows_meet(rows):
+    x = rows(2, 3)[[0, 0, 1]].requires_grad_()
+    (gradient,) = torch.autograd.grad(pairwise_distances(x, squared=False).sum(), x, create_graph=True)
+    assert torch.autograd.grad(gradient.square().sum(), x)[0].isfinite().all()
+
+
+@pytest.mark.parametrize("distance", [1e-1, 1e-2, 1e-3, 1e-4, 1e-5])
+def test_near_rows_keep_their_digits(rows, distance):
+    """|x|² + |y|² - 2xy alone would give 0 or 5e-4 for the last three."""
+    x = unit_rows(rows(40, 128, dtype=torch.float32))
+    y = x + distance * unit_rows(rows(40, 128, dtype=torch.float32))
+    found = pairwise_distances(x, y, squared=False).diagonal()
+    torch.testing.assert_close(found.double(), by_hand(x, y, False).diagonal(), rtol=1e-5, atol=0)
+
+
+def test_collapsed_rows_far_from_the_origin_keep_their_digits(rows):
+    x, weights = 100 + 1e-3 * rows(30, 16, dtype=torch.float32), rows(30, 30)
+    torch.testing.assert_close(pairwise_distances(x, squared=False).double(), by_hand(x, x, False), rtol=1e-5, atol=0)
+    gradients = []
+    for given in (x, x.double()):
+        given.requires_grad_()
+        (gradient,) = torch.autograd.grad((pairwise_distances(given, squared=False) * weights).sum(), given)
+        gradients.append(gradient.double())
+    torch.testing.assert_close(*gradients, rtol=0, atol=1e-5)
+
+
+def test_gradient_of_near_rows_is_a_unit_vector(rows):
+    x = unit_rows(rows(20, 64, dtype=torch.float32))
+    x[1] = x[0] + 1e-4 * unit_rows(rows(1, 64, dtype=torch.float32))[0]
+    x.requires_grad_()
+    (gradient,) = torch.autograd.grad(pairwise_distances(x, squared=False)[0, 1], x)
+    direction = (x[0] - x[1]).detach().double()
+    torch.testing.assert_close(gradient[0].double(), direction / direction.norm(), atol=5e-3, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_computed_and_returned_in_float32(rows, dtype):
+    x = (200 * rows(6, 32, dtype=torch.float32)).to(dtype)  # its squares overflow float16
+    found = pairwise_distances(x, squared=True)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, by_hand(x, x, True).float())
+    assert inner_products(x, x).dtype == unit_rows(x).dtype == torch.float32
+
+
+def test_autocast_changes_nothing(rows):
+    x, y = rows(6, 32, dtype=torch.float32).requires_grad_(), rows(5, 32, dtype=torch.float32)
+    for compare in (lambda: pairwise_distances(x, y, squared=False), lambda: cosine_similarity(x, y)):
+        plain = compare()
+        (gradient,) = torch.autograd.grad(plain.sum(), x)
+        with torch.autocast("cpu", torch.bfloat16):
+            cast = compare()
+        (cast_gradient,) = torch.autograd.grad(cast.sum(), x)
+        assert torch.equal(cast, plain) and torch.equal(cast_gradient, gradient)
+
+
+@pytest.mark.parametrize(
+    "compare", [lambda x, y: pairwise_distances(x, y, squared=True), cosine_similarity, inner_products]
+)
+def test_own_rows_for_each_row_are_compared_like_shared_ones(rows, compare):
+    x, y = rows(5, 3), rows(4, 3)
+    torch.testing.assert_close(compare(x, y.expand(5, 4, 3)), compare(x, y))
+    own = rows(5, 4, 3)
+    expected = torch.stack([compare(x[i : i + 1], own[i])[0] for i in range(5)])
+    torch.testing.assert_close(compare(x, own), expected)
+
+
+def test_row_distances_broadcast(rows):
+    x, y = rows(5, 1, 3), rows(2, 3)
+    torch.testing.assert_close(row_distances(x, y, squared=False), by_hand(x[:, 0], y, False))
+
+
+def test_cosines_lie_on_the_diagonal_at_1_and_ignore_length(rows):
+    x = rows(6, 4)
+    found = cosine_similarity(x)
+    torch.testing.assert_close(found.diagonal(), torch.ones(6, dtype=torch.float64))
+    torch.testing.assert_close(cosine_similarity(x * rows(6, 1).abs(), x), found)
+
+
+def test_a_zero_row_has_no_direction_and_passes_no_gradient(rows):
+    x = torch.cat([rows(2, 4), torch.zeros(1, 4, dtype=torch.float64)]).requires_grad_()
+    found = cosine_similarity(x)
+    assert found[2].eq(0).all()
+    (gradient,) = torch.autograd.grad(found.sum(), x)
+    assert gradient.isfinite().all() and gradient[2].eq(0).all()
+
+
+def test_nothing_to_compare_is_an_empty_matrix_that_backward_passes(rows):
+    x = rows(3, 4).requires_grad_()
+    for n, m in ((3, 0), (0, 3), (0, 0)):
+        found = pairwise_distances(x[:n], x[:m], squared=False)
+        assert found.shape == (n, m)
+        found.sum().backward()
+
+
+def test_what_is_not_a_number_stays_visible(rows):
+    x = rows(3, 4)
+    x[1, 2] = torch.nan
+    assert pairwise_distances(x, squared=False)[0].isnan().any()
+
+
+def test_a_backward_pass_inside_autocast_keeps_its_digits_too(rows):
+    x, y = rows(6, 32, dtype=torch.float32).requires_grad_(), rows(5, 32, dtype=torch.float32)
+    (gradient,) = torch.autograd.grad(pairwise_distances(x, y, squared=False).sum(), x)
+    with torch.autocast("cpu", torch.bfloat16):
+        (inside,) = torch.autograd.grad(pairwise_distances(x, y, squared=False).sum(), x)
+    assert torch.equal(inside, gradient)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("distance", [0.0, 6e-9, 1e-5, 1e-3, 1.0])
+def test_the_device_resolves_near_rows_too(rows, distance):
+    x = unit_rows(rows(40, 64, dtype=torch.float32))
+    y = x + distance * unit_rows(rows(40, 64, dtype=torch.float32))
+    given = [side.cuda().requires_grad_() for side in (x, y)]
+    found = pairwise_distances(*given, squared=False)
+    torch.testing.assert_close(found.cpu(), pairwise_distances(x, y, squared=False), rtol=1e-5, atol=1e-6)
+    assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(found.sum(), given))
