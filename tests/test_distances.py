@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
+from vicinal import distances
 from vicinal.distances import cosine_similarity, inner_products, pairwise_distances, row_distances, unit_rows
-from vicinal.geometry import distances
 
 # Forward mode makes torch load its own tables, which it compiles in a way that it has itself deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")

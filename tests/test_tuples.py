@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from vicinal.errors import ConfigError
-from vicinal.tuples import block_triplets, in_blocks, one_batch, other_class, pairs, positives, same_class, triplets
+from vicinal.tuples import block_triplets, other_class, pairs, positives, same_class, triplets
 
 LABELS = [
     [0, 0, 1, 1, 2],
@@ -77,46 +77,27 @@ def test_triplets_of_a_pk_batch_number_pk_times_pk_less_k_times_k_less_1():
 
 
 def test_a_list_too_long_is_refused_with_both_numbers():
-    with pytest.raises(ConfigError, match=r"there are 24 and the limit is 23"):
+    with pytest.raises(ConfigError, match=r"24 rows, more than the limit of 23"):
         triplets(torch.tensor([0, 0, 1, 1, 2, 2]), most=23)
-    with pytest.raises(ConfigError, match=r"there are 2 and the limit is 1"):
+    with pytest.raises(ConfigError, match=r"2 rows, more than the limit of 1"):
         pairs(torch.tensor([0, 0]), same=True, most=1)
 
 
 def test_blocks_of_a_length_that_three_does_not_divide_are_refused():
-    with pytest.raises(ConfigError, match="4 rows came"):
+    with pytest.raises(ConfigError, match="got 4 rows"):
         block_triplets(torch.tensor([0, 0, 1, 2]))
 
 
 def test_who_knows_the_largest_class_saves_the_wait_and_changes_nothing():
     labels = torch.tensor([3, 1, 3, 2, 1, 3])
-    expected = positives(labels)
-    with one_batch(4):
-        wider = positives(labels)
-        again, others = positives(labels), positives(labels + 1 - labels)
-        among_others = positives(labels, torch.tensor([3, 3, 3, 3, 3, 1]))
+    expected, wider = positives(labels), positives(labels, largest_class=4)
     assert wider.columns.shape == (6, 3) and expected.columns.shape == (6, 2)
-    assert again is wider  # made once for one batch
-    assert others.keep.all() and others is not wider  # but not for other labels
     assert not wider.keep[:, 2].any()
     assert torch.equal(wider.keep[:, :2], expected.keep)
     assert torch.equal(wider.columns[:, :2][expected.keep], expected.columns[expected.keep])
-    assert among_others.columns.shape == (6, 5)  # nothing is known of a reference
-    assert positives(labels).columns.shape == (6, 2)
 
 
 def test_blocks_of_a_batch_have_the_positives_that_two_batches_would_have():
-    labels = torch.tensor([3, 1, 2, 3, 1, 2])
-    anchors, others = labels.chunk(2)
-    alone = positives(anchors, others)
-    with one_batch(2):
-        first, second = in_blocks(labels, 2)
-        together = positives(first, second)
+    anchors, others = torch.tensor([3, 1, 2, 3, 1, 2]).chunk(2)
+    alone, together = positives(anchors, others), positives(anchors, others, largest_class=2)
     assert torch.equal(alone.columns, together.columns) and torch.equal(alone.keep, together.keep)
-
-
-def test_a_memory_is_no_block_however_large_its_classes_are():
-    labels = torch.tensor([0, 1])
-    with one_batch(2):
-        in_blocks(labels, 2)
-        assert positives(labels, torch.tensor([0, 0, 0, 1])).keep.sum(dim=1).tolist() == [3, 1]

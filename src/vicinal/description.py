@@ -55,7 +55,7 @@ def build(description: Any, allowed: Mapping[str, type]) -> Any:
     if isinstance(description, list):
         return tuple(build(item, allowed) for item in description)
     if not isinstance(description, dict) or not isinstance(description.get("class"), str):
-        raise ConfigError(f"a description is a JSON object with a 'class', but this came: {description!r:.80}")
+        raise ConfigError(f"a description is a JSON object with a 'class', got {description!r:.80}")
     name = description["class"]
     if name not in allowed:
         raise ConfigError(unknown("class", name, allowed))

@@ -1,4 +1,4 @@
-"""How the house refuses: what was asked, what came, what to do."""
+"""Errors, whose messages say what was wrong, the value received and what to do."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches

@@ -160,7 +160,7 @@ def from_json(values: Sequence[Any]) -> tuple[Exhibit, ...]:
     found = tuple(build(value, KINDS) for value in values)
     for exhibit in found:
         if not isinstance(exhibit, Exhibit):
-            raise ConfigError(f"an exhibit is a Scatter, Tuples or Dendrogram, but a {type(exhibit).__name__} came.")
+            raise ConfigError(f"an exhibit is a Scatter, Tuples or Dendrogram, got {type(exhibit).__name__}.")
     return found
 
 

@@ -72,6 +72,7 @@ def required(kind):
 
 KINDS = list(kinds())
 CASES = [(kind, {**required(kind), **extra}) for kind in KINDS for extra in ({}, *switched(kind))]
+DEFAULTS = [(kind, arguments) for kind, arguments in CASES if arguments == required(kind) or "blocks" in arguments]
 
 
 def name_of(case):
@@ -88,6 +89,10 @@ def make(request):
 @pytest.fixture
 def loss(make):
     return make()
+
+
+# What does not depend on the formula takes no other path with a switch turned.
+each_kind = pytest.mark.parametrize("make", DEFAULTS, ids=name_of, indirect=True)
 
 
 # Blocks [a; p; n] of disjoint triplets, pairs of classes 0 to 5, and halves with pairs among them: fits any layout.
@@ -153,17 +158,20 @@ def test_reductions_follow_torch(make, embeddings):
     assert mean(embeddings, LABELS) > 0
 
 
+@each_kind
 def test_a_row_of_nan_is_heard(loss, embeddings):
     """Were it mined away as a row that asks nothing, a network that has diverged would look as if it had learnt all."""
     embeddings[9] = torch.nan
     assert loss(embeddings, LABELS).isnan()
 
 
+@each_kind
 def test_front_equals_core(loss, embeddings):
     by_core = reduce(loss.core(loss.comparisons(embeddings, LABELS)), loss.reduction)
     assert torch.equal(loss(embeddings, LABELS), by_core)
 
 
+@each_kind
 def test_order_of_rows_does_not_matter(make, embeddings):
     each = make(reduction="none")
     values = each(embeddings, LABELS)
@@ -174,6 +182,7 @@ def test_order_of_rows_does_not_matter(make, embeddings):
     torch.testing.assert_close(each(embeddings[order], LABELS[order]), expected)
 
 
+@each_kind
 def test_names_of_classes_do_not_matter(loss, embeddings):
     if any(parameter.requires_grad for parameter in loss.parameters()):
         pytest.skip("learns something for each class")
@@ -181,6 +190,7 @@ def test_names_of_classes_do_not_matter(loss, embeddings):
     torch.testing.assert_close(loss(embeddings, renamed), loss(embeddings, LABELS))
 
 
+@each_kind
 def test_any_integer_is_a_label(loss, embeddings):
     expected = loss(embeddings, LABELS)
     for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32):
@@ -196,6 +206,7 @@ def test_gradient_matches_finite_differences_in_both_modes(loss, embeddings):
     assert gradient_of(loss, embeddings, LABELS)[1].abs().sum() > 0
 
 
+@each_kind
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_computed_in_float32(loss, embeddings, dtype):
     for scale in (1, 1000):  # squares of the latter overflow float16
@@ -208,6 +219,7 @@ def test_half_precision_is_computed_in_float32(loss, embeddings, dtype):
         assert value.isfinite() and gradient.isfinite().all()
 
 
+@each_kind
 def test_autocast_changes_nothing(loss, embeddings):
     embeddings = embeddings.float()
     expected = loss(embeddings, LABELS)
@@ -243,6 +255,7 @@ def test_a_batch_without_terms_costs_0_and_passes_gradient_0(loss, embeddings):
     assert torch.autograd.grad(value, embeddings)[0].eq(0).all()
 
 
+@each_kind
 def test_the_batch_is_its_own_reference(loss, embeddings):
     if getattr(loss, "blocks", False) or not takes_reference(loss):
         pytest.skip("the batch is not all rows against all")
@@ -250,6 +263,7 @@ def test_the_batch_is_its_own_reference(loss, embeddings):
     torch.testing.assert_close(loss(embeddings, LABELS, *themselves), loss(embeddings, LABELS))
 
 
+@each_kind
 def test_reference_rows_count_as_if_they_stood_in_the_batch(make, embeddings):
     """A memory or the other processes: the anchors' values are those of one large batch."""
     if getattr(make(), "blocks", False) or not takes_reference(make()):
@@ -259,6 +273,7 @@ def test_reference_rows_count_as_if_they_stood_in_the_batch(make, embeddings):
     torch.testing.assert_close(each(embeddings[own], LABELS[own], embeddings, LABELS, own), expected)
 
 
+@each_kind
 def test_a_loss_that_compares_with_no_rows_refuses_a_reference(loss, embeddings):
     if takes_reference(loss):
         pytest.skip("takes one")
@@ -266,6 +281,7 @@ def test_a_loss_that_compares_with_no_rows_refuses_a_reference(loss, embeddings)
         loss(embeddings, LABELS, embeddings, LABELS)
 
 
+@each_kind
 def test_a_gallery_has_no_own_rows(make, embeddings):
     if not takes_reference(make()):
         pytest.skip("refuses one")
@@ -299,6 +315,7 @@ class LargestTensor(TorchDispatchMode):
         return made
 
 
+@each_kind
 def test_no_tensor_is_larger_than_a_few_matrices_of_pairs(loss, rng):
     n, per_class = 60, 20  # so that n x n x (K - 1) would be 19 matrices
     embeddings, labels = torch.randn(n, 3, generator=rng, requires_grad=True), torch.arange(n) // per_class
@@ -346,15 +363,17 @@ def test_keeps_its_arguments_and_is_rebuilt_from_its_description(loss):
     assert all(f"{name}=" in repr(loss) for name in inspect.signature(type(loss)).parameters)
 
 
+@each_kind
 def test_is_copied_with_its_state(loss, embeddings):
     assert torch.equal(copy.deepcopy(loss)(embeddings, LABELS), loss(embeddings, LABELS))
 
 
+@each_kind
 def test_mismatched_input_is_refused_with_both_shapes(loss, embeddings):
     forward = inspect.unwrap(Loss.forward)  # without the shape checks of the tests, which would come first
-    with pytest.raises(DataError, match="takes tensors, but list came"):
+    with pytest.raises(DataError, match="takes tensors, got list"):
         forward(loss, embeddings, LABELS.tolist())
-    with pytest.raises(DataError, match=r"\[12, 3\] and \[11\] came"):
+    with pytest.raises(DataError, match=r"\[12, 3\] and \[11\]"):
         forward(loss, embeddings, LABELS[:-1])
     with pytest.raises(DataError, match="only `reference` was given"):
         forward(loss, embeddings, LABELS, embeddings)
@@ -362,7 +381,7 @@ def test_mismatched_input_is_refused_with_both_shapes(loss, embeddings):
         forward(loss, embeddings, LABELS, embeddings[:, :2], LABELS)
     with pytest.raises(DataError, match="no `reference` was given"):
         forward(loss, embeddings, LABELS, None, None, LABELS)
-    with pytest.raises(DataError, match=r"each of 12 anchors, but \[2\] came"):
+    with pytest.raises(DataError, match=r"each of 12 anchors, got \[2\]"):
         forward(loss, embeddings, LABELS, embeddings, LABELS, LABELS[:2])
 
 

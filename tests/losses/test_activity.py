@@ -3,15 +3,15 @@
 import pytest
 import torch
 
-from vicinal.losses import BatchAllTripletLoss, active_share, activity
+from vicinal.losses import BatchAllTripletLoss, active_share, diagnostics
 from vicinal.tuples import triplets
 
 
 @pytest.mark.parametrize(("squared", "normalize"), [(False, True), (True, True), (False, False)])
 @pytest.mark.parametrize("margin", [0.0, 0.2])
-@pytest.mark.parametrize("at_once", [0, activity.AT_ONCE])
+@pytest.mark.parametrize("at_once", [0, diagnostics.AT_ONCE])
 def test_equals_a_count_of_listed_triplets(rng, monkeypatch, squared, normalize, margin, at_once):
-    monkeypatch.setattr(activity, "AT_ONCE", at_once)
+    monkeypatch.setattr(diagnostics, "AT_ONCE", at_once)
     embeddings, labels = torch.randn(15, 3, generator=rng, dtype=torch.float64), torch.arange(15) // 3
     rows = torch.nn.functional.normalize(embeddings) if normalize else embeddings
     distance = torch.cdist(rows, rows) ** (2 if squared else 1)

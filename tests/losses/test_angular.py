@@ -128,5 +128,5 @@ def test_stays_finite_where_a_plain_exponential_overflows(embeddings):
 
 def test_an_angle_that_bounds_nothing_is_refused():
     for angle in (0.0, 90.0):
-        with pytest.raises(ConfigError, match=f"{angle} came"):
+        with pytest.raises(ConfigError, match=f"got {angle}"):
             inspect.unwrap(AngularLoss.__init__)(AngularLoss(), angle)

@@ -118,9 +118,9 @@ def test_the_boundary_of_an_anchor_enters_the_core_as_a_number(embeddings):
 
 
 def test_a_label_without_a_boundary_is_refused_with_both_numbers(embeddings):
-    with pytest.raises(DataError, match="classes 0 to 2, but labels from 0 to 3 came"):
+    with pytest.raises(DataError, match="classes 0 to 2, got labels from 0 to 3"):
         MarginLoss(3)(embeddings(4), torch.arange(4))
-    with pytest.raises(DataError, match="labels from -1 to 0 came"):
+    with pytest.raises(DataError, match="got labels from -1 to 0"):
         MarginLoss(3)(embeddings(2), torch.tensor([-1, 0]))
 
 

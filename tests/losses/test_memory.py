@@ -171,7 +171,7 @@ def test_losses_without_a_reference_are_refused(loss):
 
 
 def test_what_does_not_fit_is_refused_with_the_numbers(batches):
-    with pytest.raises(ConfigError, match=r"a loss of vicinal\.losses, but a MSELoss came"):
+    with pytest.raises(ConfigError, match=r"a loss of vicinal\.losses, got MSELoss"):
         inspect.unwrap(CrossBatchMemory.__init__)(
             CrossBatchMemory.__new__(CrossBatchMemory), nn.MSELoss(), size=2, dim=2
         )

@@ -118,7 +118,7 @@ def test_stays_finite_where_a_plain_exponential_overflows(embeddings):
 
 
 def test_refusals_carry_names_and_numbers(embeddings):
-    with pytest.raises(DataError, match="7 rows came"):
+    with pytest.raises(DataError, match="got 7 rows"):
         NPairLoss(blocks=True)(embeddings(7), torch.arange(7))
     with pytest.raises(ConfigError, match="did you mean 'distance'"):
         inspect.unwrap(NPairLoss.__init__)(NPairLoss(), "distances")

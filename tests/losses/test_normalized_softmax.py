@@ -68,7 +68,7 @@ def test_known_labels_are_numbered_in_order(batch):
 def test_strange_labels_and_unsorted_known_ones_are_refused(batch):
     loss = NormalizedSoftmaxLoss(2, 4, known=(3, 9))
     for label in (2, 5, 10):
-        with pytest.raises(DataError, match=f"label {label} came"):
+        with pytest.raises(DataError, match=f"got label {label}"):
             loss(batch[0][:2], torch.tensor([3, label]))
     for known in ((9, 3), (3, 3), (3,)):
         with pytest.raises(ConfigError, match="growing order"):

@@ -205,7 +205,7 @@ def test_blocks_take_the_disjoint_triplets_and_skip_rows_that_do_not_fit(embeddi
     expected = TripletLoss(5.0).on_triplets(given, fitting)
     torch.testing.assert_close(TripletLoss(5.0, blocks=True)(given, labels), expected)
     assert TripletLoss(blocks=True, reduction="none")(given, labels).shape == (4,)
-    with pytest.raises(ConfigError, match="11 rows came"):
+    with pytest.raises(ConfigError, match="got 11 rows"):
         TripletLoss(blocks=True)(given[:11], labels[:11])
 
 

@@ -112,9 +112,9 @@ def test_what_cannot_work_is_refused(training_set, rng):
     miner = SmartMiner(labels)
     with pytest.raises(ConfigError, match="Call `refresh`"):
         miner.mine(torch.arange(3), rng)
-    with pytest.raises(DataError, match="for 120 training rows, but 7 embeddings came"):
+    with pytest.raises(DataError, match="for 120 training rows, got 7 embeddings"):
         miner.refresh(embeddings[:7])
     with pytest.raises(ConfigError, match="at least 1 neighbour"):
         SmartMiner(labels, neighbours=0)
-    with pytest.raises(ConfigError, match=r"`hardness` is a share from 0 to 1, but 1\.5 came"):
+    with pytest.raises(ConfigError, match=r"`hardness` is a share from 0 to 1, got 1\.5"):
         SmartMiner(labels, hardness=1.5)

@@ -88,7 +88,7 @@ def test_ties_leave_a_batch_its_classes(rows, linkage):
 
 
 def test_refusals_name_the_numbers():
-    with pytest.raises(ConfigError, match="neighborhood of at least 1, but 0 came"):
+    with pytest.raises(ConfigError, match="neighborhood of at least 1, got 0"):
         sampler(neighborhood=0)
     with pytest.raises(ConfigError, match=r"5 anchors in neighbourhoods of 3 need 15 classes .* only 12 of the 12 "):
         sampler(anchors=5)

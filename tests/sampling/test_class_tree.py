@@ -164,9 +164,9 @@ def test_length_of_embeddings_does_not_matter(embeddings):
 
 def test_refusals():
     rows, labels = torch.ones(2, 3), torch.tensor([0, 1])
-    with pytest.raises(ConfigError, match="levels=0 came"):
+    with pytest.raises(ConfigError, match="got levels=0"):
         ClassTree.build(rows, labels, levels=0)
-    with pytest.raises(ConfigError, match="levels=256 came"):
+    with pytest.raises(ConfigError, match="got levels=256"):
         ClassTree.build(rows, labels, levels=256)
     with pytest.raises(ConfigError, match="did you mean 'average'"):
         ClassTree.build(rows, labels, linkage="averge")

@@ -40,5 +40,5 @@ def test_too_few_classes_with_both_are_refused():
     few = r"batch of 3 pairs .* only 2 of the 2 classes here have both\. Ask for fewer pairs, or add data"
     with pytest.raises(ConfigError, match=few):
         CrossViewSampler([0, 0, 1, 1], classes=3, seed=0, roles=[1, 2, 1, 2])
-    with pytest.raises(ConfigError, match="4 rows has a role, but 3 roles came"):
+    with pytest.raises(ConfigError, match="4 rows has a role, got 3 roles"):
         CrossViewSampler([0, 0, 1, 1], classes=2, seed=0, roles=[1, 2, 1])

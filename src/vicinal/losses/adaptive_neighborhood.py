@@ -101,7 +101,7 @@ class AdaptiveNeighborhoodLoss(Loss):
         ):
             if name not in get_args(known):
                 raise ConfigError(unknown(kind, str(name), get_args(known)))
-        _refuse_settings(alpha, beta, scale, k1, k2, without_farthest)
+        _check_settings(alpha, beta, scale, k1, k2, without_farthest)
         if without_farthest is not None and radius == "gamma":
             raise ConfigError(
                 f"`without_farthest={without_farthest}` counts positives, but the radius is set by α, which counts "
@@ -158,17 +158,17 @@ class AdaptiveNeighborhoodLoss(Loss):
         return soft_radius(neighbors, gamma_for(neighbors.distances.detach(), k, neighbors.keep))
 
 
-def _refuse_settings(alpha: float, beta: float, scale: float, k1: int, k2: int, without_farthest: int | None) -> None:
+def _check_settings(alpha: float, beta: float, scale: float, k1: int, k2: int, without_farthest: int | None) -> None:
     for name, dial in (("alpha", alpha), ("beta", beta)):
         if not math.isfinite(dial):
             raise ConfigError(
-                f"{name} is a finite dial, but {dial} came. Its limit, the farthest or nearest alone, is "
+                f"{name} is a finite dial, got {dial}. Its limit, the farthest or nearest alone, is "
                 f'`radius="exact", k1=-1, k2=1`.'
             )
     if not 0 < scale < math.inf:
-        raise ConfigError(f"the logistic's scale is positive and finite, but {scale} came. The identity needs none.")
+        raise ConfigError(f"the logistic's scale is positive and finite, got {scale}. The identity needs none.")
     for name, count in (("k1", k1), ("k2", k2)):
         if count == 0:
-            raise ConfigError(f"{name} counts the nearest ({name} > 0) or farthest ({name} < 0), but 0 came.")
+            raise ConfigError(f"{name} counts the nearest ({name} > 0) or farthest ({name} < 0), got 0.")
     if without_farthest is not None and without_farthest < 0:
-        raise ConfigError(f"`without_farthest` leaves out 0 positives or more, but {without_farthest} came.")
+        raise ConfigError(f"`without_farthest` leaves out 0 positives or more, got {without_farthest}.")

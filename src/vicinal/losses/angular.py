@@ -52,7 +52,7 @@ class AngularLoss(Loss):
     ) -> None:
         super().__init__(DotProduct(normalize), reduction)
         if not 0 < angle < 90:
-            raise ConfigError(f"the angle is between 0 and 90 degrees, but {angle} came. The paper's is about 45.")
+            raise ConfigError(f"the angle is between 0 and 90 degrees, got {angle}. The paper's is about 45.")
         self.angle, self.n_pair, self.weight, self.normalize = angle, n_pair, weight, normalize
 
     def core(self, comparisons: Comparisons) -> Terms:

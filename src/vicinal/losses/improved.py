@@ -49,7 +49,7 @@ class ImprovedLiftedStructureLoss(Loss):
         reduction: Reduction = "mean",
     ) -> None:
         super().__init__(Negative(Cosine()) if cosine else Euclidean(), reduction)
-        _refuse_gamma(gamma1=gamma1, gamma2=gamma2)
+        _check_gamma(gamma1=gamma1, gamma2=gamma2)
         self.margin, self.gamma1, self.gamma2 = margin, gamma1, gamma2
         self.lambda1, self.lambda2, self.cosine = lambda1, lambda2, cosine
 
@@ -100,7 +100,7 @@ class ImprovedNPairLoss(Loss):
         # Its tuples, similarities and penalty are the original's.
         original = NPairLoss(similarity, l2=l2, squared=squared, normalize=normalize, blocks=blocks)
         super().__init__(original.distance, reduction)
-        _refuse_gamma(gamma=gamma)
+        _check_gamma(gamma=gamma)
         self.original = original
         self.gamma, self.offset, self.similarity, self.l2 = gamma, offset, similarity, l2
         self.squared, self.normalize, self.blocks = squared, normalize, blocks
@@ -167,7 +167,7 @@ class ImprovedProxyNCALoss(ProxyLoss):
     ) -> None:
         distance = Euclidean(squared=squared, normalize=normalize)
         super().__init__(classes, dim, distance, known=known, seed=seed, reduction=reduction)
-        _refuse_gamma(gamma=gamma)
+        _check_gamma(gamma=gamma)
         self.gamma, self.offset, self.squared, self.normalize = gamma, offset, squared, normalize
 
     def core(self, comparisons: Comparisons) -> Terms:
@@ -207,7 +207,7 @@ def _soft_maximum(
     return summed / gamma
 
 
-def _refuse_gamma(**gammas: float) -> None:
+def _check_gamma(**gammas: float) -> None:
     for name, gamma in gammas.items():
         if not 0 < gamma < float("inf"):
-            raise ConfigError(f"{name} is a positive, finite dial, but {gamma} came.")
+            raise ConfigError(f"{name} is a positive, finite dial, got {gamma}.")

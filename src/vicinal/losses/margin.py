@@ -79,7 +79,7 @@ class MarginLoss(Loss):
         last = len(self.deviations) - 1
         if low < 0 or high > last:
             raise DataError(
-                f"a boundary is learnt for each of the classes 0 to {last}, but labels from {low} to {high} came. "
+                f"a boundary is learnt for each of the classes 0 to {last}, got labels from {low} to {high}. "
                 f"Raise `class_boundaries`, number the classes from 0, or leave it out."
             )
         return self.boundary + self.deviations[labels.long()]

@@ -35,11 +35,11 @@ class CrossBatchMemory(nn.Module):
 
     def __init__(self, loss: Loss, *, size: int, dim: int, warmup: int = 0) -> None:
         super().__init__()
-        _refuse_without_reference(loss)
+        _check_without_reference(loss)
         if size < 1 or dim < 1 or warmup < 0:
             raise ConfigError(
-                f"a memory has at least 1 row of at least 1 dimension and 0 or more calls of warm-up, but size={size}, "
-                f"dim={dim} and warmup={warmup} came."
+                f"a memory has at least 1 row of at least 1 dimension and 0 or more calls of warm-up, got size={size}, "
+                f"dim={dim} and warmup={warmup}."
             )
         self.loss, self.size, self.dim, self.warmup = loss, size, dim, warmup
         self.calls, self.written = 0, 0
@@ -85,9 +85,9 @@ class CrossBatchMemory(nn.Module):
         return f"size={self.size}, dim={self.dim}, warmup={self.warmup}"
 
 
-def _refuse_without_reference(loss: nn.Module) -> None:
+def _check_without_reference(loss: nn.Module) -> None:
     if not isinstance(loss, Loss):
-        raise ConfigError(f"a memory serves a loss of vicinal.losses, but a {type(loss).__name__} came.")
+        raise ConfigError(f"a memory serves a loss of vicinal.losses, got {type(loss).__name__}.")
     if not loss.takes_reference or getattr(loss, "blocks", False):
         why = (
             "takes its rows in blocks" if getattr(loss, "blocks", False) else "compares its anchors with no other rows"

@@ -16,13 +16,13 @@ def initial_proxies(*shape: int, seed: int) -> nn.Parameter:
     Their length is of no concern where they are normalised, but it sets how far a step of the optimiser turns them.
     """
     if min(shape) < 1:
-        raise ConfigError(f"proxies need at least 1 class, 1 centre and 1 dimension, but {list(shape)} came.")
+        raise ConfigError(f"proxies need at least 1 class, 1 centre and 1 dimension, got {list(shape)}.")
     rng = torch.Generator().manual_seed(seed)
     return nn.Parameter(unit_rows(torch.randn(*shape, generator=rng)))
 
 
 def beside(proxies: Float[Tensor, "*c d"], embeddings: Float[Tensor, "n width"]) -> Float[Tensor, "*c d"]:
-    """The proxies in the precision in which embeddings are compared; refused if they cannot be."""
+    """The proxies in the precision in which embeddings are compared; raise an error if they cannot be."""
     if proxies.shape[-1] != embeddings.shape[-1]:
         raise DataError(
             f"proxies of {proxies.shape[-1]} dimensions cannot be compared with embeddings of {embeddings.shape[-1]}. "
@@ -43,8 +43,8 @@ def columns_of(
         least, most = (int(bound) for bound in labels.aminmax())
         if least < 0 or most >= classes:
             raise DataError(
-                f"a loss with {classes} proxies takes labels from 0 to {classes - 1}, but labels from {least} to "
-                f"{most} came. Number the classes from 0, or raise `classes`."
+                f"a loss with {classes} proxies takes labels from 0 to {classes - 1}, got labels from {least} to "
+                f"{most}. Number the classes from 0, or raise `classes`."
             )
     own = labels.long()[:, None]
     others = torch.arange(classes, device=labels.device) != own
@@ -80,7 +80,7 @@ class ProxyLoss(Loss):
         super().__init__(distance, reduction)
         if known is not None and (len(known) != classes or list(known) != sorted(set(known))):
             raise ConfigError(
-                f"`known` names each of {classes} classes once, in growing order, but {len(known)} labels came "
+                f"`known` names each of {classes} classes once, in growing order, got {len(known)} labels "
                 f"({len(set(known))} different). Sort them and leave out repetitions."
             )
         self.classes, self.dim, self.known, self.seed = classes, dim, known, seed
@@ -134,7 +134,7 @@ class ProxyLoss(Loss):
             return torch.where(strange, self.classes, places)  # out of range: ends the process rather than go wrong
         if bool(strange.any()):
             raise DataError(
-                f"label {int(labels[strange][0])} came, but it is none of the {self.classes} that the proxies stand "
-                f"for. Name every training class in `known`."
+                f"proxies stand for {self.classes} classes, got label {int(labels[strange][0])}, which is none of them. "
+                f"Name every training class in `known`."
             )
         return places

@@ -37,7 +37,7 @@ def candidates(
     normalize: bool,
 ) -> Candidates:
     """Distances of the anchors to the batch or to reference rows; arguments as miners take them, checked here."""
-    refuse_mismatch(embeddings, labels, reference, reference_labels)
+    check_shapes(embeddings, labels, reference, reference_labels)
     if normalize:
         embeddings, reference = unit_rows(embeddings), None if reference is None else unit_rows(reference)
     distances = pairwise_distances(embeddings, reference, squared=squared)
@@ -56,7 +56,7 @@ def nothing(labels: Integer[Tensor, "n"]) -> Triplets:
     return Triplets(*labels.new_empty(3, 0, dtype=torch.long))
 
 
-def refuse_mismatch(
+def check_shapes(
     embeddings: Tensor, labels: Tensor, reference: Tensor | None, reference_labels: Tensor | None
 ) -> None:
     """One clear sentence here instead of a broadcasting error deep inside."""

@@ -40,7 +40,7 @@ def distance_weighted(
         own: where each anchor stands in the reference; None: nowhere.
     """
     if not 0 < cutoff < 2:
-        raise ConfigError(f"`cutoff` is a distance on the unit sphere, 0 < cutoff < 2, but {cutoff} came.")
+        raise ConfigError(f"`cutoff` is a distance on the unit sphere, 0 < cutoff < 2, got {cutoff}.")
     c = candidates(embeddings, labels, reference, reference_labels, own, normalize=True)
     if c.empty():
         return nothing(labels)

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 
 from vicinal.distances import cosine_similarity
-from vicinal.mining.candidates import refuse_mismatch
+from vicinal.mining.candidates import check_shapes
 from vicinal.tuples import Pairs, other_class, same_class
 
 
@@ -41,7 +41,7 @@ def multi_similarity(
         reference_labels: class of each reference row.
         own: where each anchor stands in the reference; None: nowhere.
     """
-    refuse_mismatch(embeddings, labels, reference, reference_labels)
+    check_shapes(embeddings, labels, reference, reference_labels)
     similarity = cosine_similarity(embeddings, reference)
     positive, negative = same_class(labels, reference_labels, own), other_class(labels, reference_labels)
     kept = informative(similarity, positive, similarity, negative, epsilon)

@@ -52,7 +52,7 @@ def semi_hard(
     if rule not in get_args(Rule):
         raise ConfigError(unknown("rule", str(rule), get_args(Rule)))
     if rule == "random" and generator is None:
-        raise ConfigError("semi-hard mining at random draws from a `generator`, but none came. Give a seeded one.")
+        raise ConfigError("semi-hard mining at random draws from a `generator`, got None. Give a seeded one.")
     c = candidates(embeddings, labels, reference, reference_labels, own, squared=squared, normalize=normalize)
     if c.empty():
         return nothing(labels)

@@ -48,10 +48,10 @@ class SmartMiner:
         search: Search = exact_neighbours,
     ) -> None:
         if neighbours < 1:
-            raise ConfigError(f"smart mining keeps at least 1 neighbour of each row, but {neighbours} came.")
+            raise ConfigError(f"smart mining keeps at least 1 neighbour of each row, got {neighbours}.")
         for name, share in (("hardness", hardness), ("spread", spread), ("target", target)):
             if not 0 <= share <= 1:
-                raise ConfigError(f"`{name}` is a share from 0 to 1, but {share} came.")
+                raise ConfigError(f"`{name}` is a share from 0 to 1, got {share}.")
         self.labels, self.neighbours, self.hardness = labels.long(), neighbours, hardness
         self.spread, self.target, self.rate, self.search = spread, target, rate, search
         self.graph: Int[Tensor, "rows k"] | None = None
@@ -61,7 +61,7 @@ class SmartMiner:
         """Take the neighbours of all training rows from their present embeddings, in the rows' order."""
         if len(embeddings) != len(self.labels):
             raise DataError(
-                f"smart mining was set up for {len(self.labels)} training rows, but {len(embeddings)} embeddings came. "
+                f"smart mining was set up for {len(self.labels)} training rows, got {len(embeddings)} embeddings. "
                 f"Embed the training rows, all of them and in their order."
             )
         labels = self.labels.to(embeddings.device)

@@ -53,7 +53,7 @@ class AnchorNeighbourSampler:
     ) -> None:
         for name, value in (("anchors", anchors), ("neighborhood", neighborhood)):
             if value < 1:
-                raise ConfigError(f"AnchorNeighbourSampler needs {name} of at least 1, but {value} came.")
+                raise ConfigError(f"AnchorNeighbourSampler needs {name} of at least 1, got {value}.")
         self.anchors, self.neighborhood, self.per_class, self.seed = anchors, neighborhood, per_class, seed
         found, sizes = np.unique(np.asarray(labels), return_counts=True)
         self._classes = found[sizes >= per_class]  # as the decks number them

@@ -67,11 +67,11 @@ class ClassTree:
             linkage: what it means to merge nodes of several classes.
         """
         if not 1 <= levels <= MOST_LEVELS:
-            raise ConfigError(f"a class tree has 1 to {MOST_LEVELS} levels, but levels={levels} came.")
+            raise ConfigError(f"a class tree has 1 to {MOST_LEVELS} levels, got levels={levels}.")
         if linkage not in get_args(Linkage):
             raise ConfigError(unknown("linkage", str(linkage), get_args(Linkage)))
         if not len(labels):
-            raise DataError("a class tree was asked for, but no embedding came.")
+            raise DataError("a class tree needs at least one embedding, got none.")
         classes, numbers, sizes = torch.unique(labels.cpu(), return_inverse=True, return_counts=True)
         sums = torch.zeros(len(classes), embeddings.shape[1], dtype=torch.float64)
         step = max(1, BLOCK // embeddings.shape[1])

@@ -111,7 +111,7 @@ class _Side:
 def _seen_from_both(labels: Int[np.ndarray, "n"], roles: Int[np.ndarray, "n"], pairs: int) -> Int[np.ndarray, "c"]:
     """The classes with a query and a gallery image, enough for a batch of ``pairs``."""
     if len(roles) != len(labels):
-        raise ConfigError(f"each of {len(labels)} rows has a role, but {len(roles)} roles came.")
+        raise ConfigError(f"each of {len(labels)} rows has a role, got {len(roles)} roles.")
     both = np.intersect1d(labels[roles == QUERY], labels[roles == GALLERY])
     if len(both) < pairs:
         raise ConfigError(

@@ -53,8 +53,8 @@ class EpisodeSampler(BatchSampler):
     ) -> None:
         if min(training_classes, validation_classes) < FEWEST:
             raise ConfigError(
-                f"a subset of an episode needs {FEWEST} classes to form a negative pair, but training_classes="
-                f"{training_classes} and validation_classes={validation_classes} came."
+                f"a subset of an episode needs {FEWEST} classes to form a negative pair, got training_classes="
+                f"{training_classes} and validation_classes={validation_classes}."
             )
         asked = training_classes + validation_classes
         available = int((class_sizes(labels) > 1).sum())

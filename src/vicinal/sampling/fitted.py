@@ -43,8 +43,8 @@ class FittedSampler(PKSampler):
     ) -> None:
         if min(classes, per_class) < FEWEST:
             raise ConfigError(
-                f"a batch needs {FEWEST} classes with {FEWEST} samples each, but classes={classes} and "
-                f"per_class={per_class} came."
+                f"a batch needs {FEWEST} classes with {FEWEST} samples each, got classes={classes} and "
+                f"per_class={per_class}."
             )
         fitted = fit(class_sizes(labels), classes, per_class)
         super().__init__(labels, classes=fitted[0], per_class=fitted[1], seed=seed, batches=batches, strata=strata)

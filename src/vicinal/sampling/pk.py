@@ -47,7 +47,7 @@ class PKSampler(BatchSampler):
         )
         self.classes, self.per_class, self.strata = classes, per_class, strata
         if strata is not None and len(strata) != len(self.labels):
-            raise ConfigError(f"each of {len(self.labels)} rows has a stratum, but {len(strata)} strata came.")
+            raise ConfigError(f"each of {len(self.labels)} rows has a stratum, got {len(strata)} strata.")
         self._stratum = None if strata is None else self.members.strata(np.asarray(strata))
 
     def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:

@@ -39,7 +39,7 @@ class BatchSampler(Sampler[list[int]], ABC):
     ) -> None:
         for name, value in (("samples per class", least), ("classes", classes), ("batches", batches)):
             if value is not None and value < 1:
-                raise ConfigError(f"{type(self).__name__} needs at least 1 of {name}, but {value} came.")
+                raise ConfigError(f"{type(self).__name__} needs at least 1 of {name}, got {value}.")
         self.labels = np.asarray(labels)
         self.members, self._least = Members(self.labels, least=least), least
         if len(self.members) < classes:

@@ -76,7 +76,7 @@ class Experiment:
         if not len(wanted):
             raise ConfigError(f"the method plans no batch for epoch {epoch + 1}. Lower the batch size or add data.")
         plan = parallel.from_first(lambda: wanted)
-        refuse_unequal_parts(plan)
+        check_equal_parts(plan)
         return plan
 
     def _planned(self, epoch: int) -> Sequence[Sequence[int]]:
@@ -174,7 +174,7 @@ def prepare(config: Config, console: Console | None = None) -> Experiment:
         )
     measured: tuple[Split, ...] = ("validation", "test")
     for split in measured:
-        _refuse_unmeasurable(records, split)
+        _check_unmeasurable(records, split)
     check_trackers(training.trackers)
     method, steps = build_method(config, train, device)
     shared = overlapping_classes(records)
@@ -193,12 +193,12 @@ def prepare(config: Config, console: Console | None = None) -> Experiment:
             channels_last=device.type == "cuda",
             progress=follower.advance,
         )
-    _refuse_difference(config, records, method)
+    _check_difference(config, records, method)
     notes = seen + unshared + method.notes
     return Experiment(config, records, train, method, steps, device, workers, resident, notes, console)
 
 
-def refuse_unequal_parts(plan: Sequence[Sequence[int]]) -> None:
+def check_equal_parts(plan: Sequence[Sequence[int]]) -> None:
     """Rows are gathered without saying how many come from where, so every process brings as many as the others."""
     count = parallel.processes()
     for number, rows in enumerate(plan, 1):
@@ -209,7 +209,7 @@ def refuse_unequal_parts(plan: Sequence[Sequence[int]]) -> None:
             )
 
 
-def _refuse_difference(config: Config, records: Records, method: Method) -> None:
+def _check_difference(config: Config, records: Records, method: Method) -> None:
     """Processes that train together start from the same settings, rows and weights, wherever each read its own."""
     if parallel.processes() == 1:
         return
@@ -225,7 +225,7 @@ def _refuse_difference(config: Config, records: Records, method: Method) -> None
             )
 
 
-def _refuse_unmeasurable(records: Records, split: Split) -> None:
+def _check_unmeasurable(records: Records, split: Split) -> None:
     """Retrieval needs something to find and something to confuse it with; say so before hours of training."""
     _, sizes = np.unique(records.part(split).labels, return_counts=True)
     if len(sizes) and (len(sizes) < 2 or sizes.max() < 2):

@@ -26,10 +26,10 @@ INTERRUPTED = 130
 def wanted(count: int) -> bool:
     """Whether processes are still to be started: more than one, and this is not one of them already."""
     if count < 1:
-        raise ConfigError(f"--processes counts processes, but {count} came.")
+        raise ConfigError(f"--processes counts processes, got {count}.")
     started = os.environ.get("WORLD_SIZE", "1")
     if "RANK" in os.environ and started != str(count):
-        raise ConfigError(f"--processes {count} came, but a launcher has started {started}. Leave it out.")
+        raise ConfigError(f"a launcher has already started {started} processes, got --processes {count}. Leave it out.")
     return count > 1 and "RANK" not in os.environ
 
 

@@ -24,7 +24,7 @@ from vicinal.training.averaging import WeightAverage
 from vicinal.training.checkpoint import latest_checkpoint, random_state, save_checkpoint, set_random_state
 from vicinal.training.console import Console, Follower
 from vicinal.training.cuda_graph import CUDAGraphStep
-from vicinal.training.experiment import Experiment, pick_precision, refuse_unequal_parts
+from vicinal.training.experiment import Experiment, pick_precision, check_equal_parts
 from vicinal.training.finish import write_results
 from vicinal.training.interruption import Interrupted, Interruption
 from vicinal.training.loop import Step, train
@@ -90,7 +90,7 @@ class Trainer:
         """Stand where a checkpoint stood."""
         self.position = Position(**state["position"])
         self._plan = None if state["plan"] is None else _unpack(state["plan"])
-        refuse_unequal_parts(self._plan or ())
+        check_equal_parts(self._plan or ())
         self.method.load_training_state(state["method"])
         if self.average is not None:
             self.average.load_state_dict(state["average"])
@@ -210,7 +210,7 @@ class Trainer:
         scalars: dict[str, float] = {}
         for step in self._pending:
             scalars = {name: next(values) for name in step.scalars}
-            self._refuse_divergence(step, scalars)
+            self._check_divergence(step, scalars)
             self._record({"kind": "step", "step": step.number, "epoch": self.position.epoch, **scalars})
             self._rows += parallel.processes() * len(step.batch.labels)
             for index in step.batch.skipped:
@@ -297,7 +297,7 @@ class Trainer:
 
     # -- what a person must know ------------------------------------------------------------------
 
-    def _refuse_divergence(self, step: Step, scalars: dict[str, float]) -> None:
+    def _check_divergence(self, step: Step, scalars: dict[str, float]) -> None:
         bad = ", ".join(f"{name} = {value}" for name, value in scalars.items() if not math.isfinite(value))
         if not bad:
             return
