@@ -3,6 +3,7 @@
     python experiments/learning_curves.py all experiments/long_runs.py DATA OUT --together 8 --deadline 1300
     python experiments/learning_curves.py one experiments/long_runs.py DATA OUT "cub, N-pair + HDML, authors, seed 0"
     python experiments/learning_curves.py table experiments/results/learning_curves.jsonl
+    python experiments/learning_curves.py plot experiments/results/learning_curves.jsonl
 
 A file of runs holds a list ``RUNS`` of ``Run``. ``DATA`` is a folder with a data set for each name that the runs use
 (``DATA/cub``, ``DATA/cars``). Each run writes a file of JSON lines below ``OUT``, a line for each evaluation. Runs that
@@ -15,11 +16,13 @@ two methods, can be chosen without the test classes.
 
 import argparse
 import dataclasses
+import itertools
 import json
 import math
 import os
 import re
 import runpy
+import statistics
 import subprocess
 import sys
 import time
@@ -29,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 STEPS = (0, 250, 500, 1000, 2000, 4000, 8000)
+_METRICS = {"recall@1": "R@1", "map@r": "MAP@R"}
 PARTS = {"test": "test", "train": "train", "held_out": "validation"}
 Line = dict[str, Any]
 
@@ -190,14 +194,137 @@ def table(lines: Sequence[Line]) -> Iterator[str]:
                 yield f"| {name} | {seed} | {part.replace('_', ' ')} | {' | '.join(cells)} |"
 
 
+def differences(lines: Sequence[Line]) -> Iterator[str]:
+    """Paired differences of runs ``A + B`` to their baselines ``A``, and both generalization gaps, as Markdown.
+
+    Runs without held-out classes: the mean over seeds ± standard deviation; from three seeds on, Student's interval.
+    """
+    from scipy.stats import t
+
+    for found, name, baseline, seeds in _pairs(lines):
+        steps = sorted(set.intersection(*(set(found[run, seed]) for run in (name, baseline) for seed in seeds)))
+        yield f"\n{name}, to its baseline, {len(seeds)} seeds\n"
+        yield f"| | {' | '.join(f'{step:,}' for step in steps)} |"
+        yield "|---|" + "---|" * len(steps)
+        for part, metric in (("test", "recall@1"), ("test", "map@r"), ("train", "recall@1"), ("train", "map@r")):
+            measured = [
+                [100 * (found[name, s][step][part][metric] - found[baseline, s][step][part][metric]) for s in seeds]
+                for step in steps
+            ]
+            label = f"{part} {_METRICS[metric]}"
+            yield f"| {label} | {' | '.join(_spread(values, '+') for values in measured)} |"
+            if len(seeds) > 2:
+                factor = float(t.ppf(0.975, len(seeds) - 1)) / math.sqrt(len(seeds))
+                middles = [(statistics.mean(values), factor * statistics.stdev(values)) for values in measured]
+                cells = (f"{middle - half:+.1f} to {middle + half:+.1f}" for middle, half in middles)
+                yield f"| {label}, 95 % interval | {' | '.join(cells)} |"
+        for run in (baseline, name):
+            gaps = [
+                [
+                    100 * (at["train"]["recall@1"] - at["test"]["recall@1"])
+                    for at in (found[run, s][step] for s in seeds)
+                ]
+                for step in steps
+            ]
+            yield f"| gap of {run} | {' | '.join(_spread(values) for values in gaps)} |"
+
+
+def selected(lines: Sequence[Line]) -> Iterator[str]:
+    """Test scores of the last step and of the step with the best score on held-out classes, as Markdown."""
+    yield "\n| run | seed | last step | best R@1 on held-out classes | best MAP@R on held-out classes |"
+    yield "|---|---|---|---|---|"
+    held = [line for line in lines if "held_out" in line]
+    for data, name, seed in dict.fromkeys((line["data"], line["run"], line["seed"]) for line in held):
+        group = [line for line in held if (line["data"], line["run"], line["seed"]) == (data, name, seed)]
+        best = [max(group, key=lambda line: line["held_out"][metric]) for metric in _METRICS]
+        cells = (f"{_cell(line['test'])} ({line['step']:,})" for line in (max(group, key=lambda x: x["step"]), *best))
+        yield f"| {data}, {name} | {seed} | {' | '.join(cells)} |"
+
+
+def _pairs(lines: Sequence[Line]) -> Iterator[tuple[dict[tuple[str, int], dict[int, Line]], str, str, list[int]]]:
+    """Each run whose name without `` + METHOD`` is another run's on the same data, that run, and the seeds of both."""
+    for data in sorted({line["data"] for line in lines}):
+        found: dict[tuple[str, int], dict[int, Line]] = {}
+        for line in lines:
+            if line["data"] == data and not line["hold_out"] and "test" in line:
+                found.setdefault((line["run"], line["seed"]), {})[line["step"]] = line
+        for name in dict.fromkeys(name for name, _ in found):
+            baseline = re.sub(r" \+ [^,]+", "", name)
+            seeds = sorted(seed for run, seed in found if run == name and (baseline, seed) in found)
+            if baseline != name and seeds:
+                yield found, name, baseline, seeds
+
+
+def _spread(values: Sequence[float], sign: str = "") -> str:
+    deviation = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
+    return f"{round(statistics.mean(values), 1) + 0.0:{sign}.1f}{deviation}"  # no -0.0
+
+
+def plot(lines: Sequence[Line], file: Path) -> None:
+    """Draw test and train R@1 of each run ``A + B`` and its baseline: seeds as thin lines, the mean as a thick one."""
+    from matplotlib.figure import Figure
+
+    ink, soft, rule, colors = "#222222", "#666666", "#e4e4e4", ("#5b6b7f", "#c8511b")
+    pairs = list(_pairs(lines))
+    figure = Figure(figsize=(5.2 * len(pairs), 4.6), layout="constrained", facecolor="white")
+    panels = figure.subplots(1, len(pairs), sharey=True, squeeze=False)[0]
+    for axes, (found, name, baseline, seeds) in zip(panels, pairs, strict=True):
+        steps = sorted(set.intersection(*(set(found[run, seed]) for run in (name, baseline) for seed in seeds)))
+        places, ends = range(len(steps)), []
+        for run, color in zip((baseline, name), colors, strict=True):
+            for part, style in (("test", "-"), ("train", (0, (3, 1.6)))):
+                curves = [[100 * found[run, seed][step][part]["recall@1"] for step in steps] for seed in seeds]
+                for curve in curves:
+                    axes.plot(places, curve, color=color, linestyle=style, linewidth=0.8, alpha=0.4)
+                mean = [statistics.mean(values) for values in zip(*curves, strict=True)]
+                axes.plot(places, mean, color=color, linestyle=style, linewidth=2.4)
+                ends.append((mean[-1], f"{run.split(',')[0]}, {part}", color))
+        untrained = statistics.mean(100 * found[name, seed][steps[0]]["test"]["recall@1"] for seed in seeds)
+        axes.hlines(untrained, 0, places[-1], color=soft, linestyle=":", linewidth=1.1, zorder=1)
+        for height, (mean_end, label, color) in zip(_apart([end for end, _, _ in ends], 4.2), ends, strict=True):
+            text = f"{label}  {mean_end:.1f}"
+            axes.text(places[-1] + 0.15, height, text, fontsize=8.5, color=color, va="center")
+        loss, method = baseline.split(",")[0].capitalize(), name.split(" + ")[1].split(",")[0]
+        title = f"{loss} with and without {method}, {len(seeds)} seeds"
+        axes.set_title(title, fontsize=10.5, color=ink, loc="left")
+        axes.set_xticks(list(places), [f"{step:,}" for step in steps])
+        axes.set_xlim(-0.2, places[-1] + 3.5)
+        axes.set_xlabel("steps, spaced by doubling", fontsize=9, color=soft, x=0.02, ha="left")
+        axes.tick_params(labelsize=8.5, colors=soft, length=0)
+        axes.hlines(range(0, 101, 10), 0, places[-1], color=rule, linewidth=0.8, zorder=0)
+        axes.spines[:].set_visible(False)
+    drawn = [value for axes in panels for line in axes.lines for value in line.get_ydata()]
+    panels[0].set_ylim(min(drawn) - 3, max(drawn) + 3)
+    legend = (
+        "solid: test classes",
+        "dashed: training classes",
+        "dotted: untrained, test classes",
+        "thin: seeds, thick: mean",
+    )
+    figure.supxlabel("    ".join(legend), fontsize=8.5, color=soft, x=0.05, ha="left")
+    panels[0].set_ylabel("R@1, per cent", fontsize=9, color=soft)
+    figure.savefig(file, format="png", dpi=130)
+
+
+def _apart(values: Sequence[float], least: float) -> list[float]:
+    """Heights near ``values`` for labels that must not overlap, in the same order."""
+    heights, order = list(values), sorted(range(len(values)), key=lambda i: values[i])
+    for _ in range(200):
+        for below, above in itertools.pairwise(order):
+            missing = least - (heights[above] - heights[below])
+            if missing > 0:
+                heights[below], heights[above] = heights[below] - missing / 2, heights[above] + missing / 2
+    return heights
+
+
 def _cell(scores: dict[str, float] | None) -> str:
     return "" if scores is None else f"{100 * scores['recall@1']:.1f} / {100 * scores['map@r']:.1f}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("all", "one", "table"))
-    parser.add_argument("runs", type=Path, help="file of runs; for `table`, of results")
+    parser.add_argument("command", choices=("all", "one", "table", "plot"))
+    parser.add_argument("runs", type=Path, help="file of runs; for `table` and `plot`, of results")
     parser.add_argument("data", type=Path, nargs="?")
     parser.add_argument("out", type=Path, nargs="?")
     parser.add_argument("title", nargs="?", help="of the run, for `one`")
@@ -209,7 +336,11 @@ def main() -> None:
     parser.add_argument("--set", default="", help="further settings of every run, separated by blanks")
     options = parser.parse_args()
     if options.command == "table":
-        print("\n".join(table(read(options.runs))))
+        lines = read(options.runs)
+        print("\n".join([*table(lines), *differences(lines), *selected(lines)]))
+        return
+    if options.command == "plot":
+        plot(read(options.runs), options.runs.with_suffix(".png"))
         return
     if options.out is None or (options.command == "one") != (options.title is not None):
         parser.error("give RUNS DATA OUT, and for `one` the title of a run")

@@ -1,0 +1,67 @@
+"""Runs of ``long_runs.py`` compose, and results of learning curves are compared pair by pair."""
+
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+from vicinal.config import compose, from_words
+
+FOLDER = Path(__file__).parents[2] / "experiments"
+
+
+@pytest.fixture(scope="module")
+def curves():
+    return runpy.run_path(str(FOLDER / "learning_curves.py"))
+
+
+@pytest.fixture
+def long(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    monkeypatch.delitem(sys.modules, "learning_curves", raising=False)
+    return runpy.run_path(str(FOLDER / "long_runs.py"))
+
+
+def line(run, seed, step, test, train=0.5, **more):
+    both = {"test": {"recall@1": test, "map@r": test / 2}, "train": {"recall@1": train, "map@r": train / 2}}
+    return {"run": run, "data": "cub", "seed": seed, "hold_out": 0.0, "step": step} | both | more
+
+
+def test_long_runs_compose_under_names_of_their_own(long):
+    runs = long["RUNS"]
+    assert len({run.title for run in runs}) == len(runs)
+    assert runs[-len(long["DONE"]) :] == long["DONE"]
+    for run in runs:
+        config = compose({"preset": run.preset}, from_words([f"training.steps={run.steps}", *run.words.split()]))
+        assert config.training.compile == "on", run.title
+
+
+def test_differences_are_of_seeds_that_both_runs_have(curves):
+    lines = [line("A, x", seed, 10, 0.2 + 0.1 * seed) for seed in range(3)]
+    lines += [line("A + B, x", seed, 10, 0.25 + 0.1 * seed, 0.4) for seed in range(1, 4)]
+    text = "\n".join(curves["differences"](lines))
+    assert "A + B, x, to its baseline, 2 seeds" in text
+    assert "| test R@1 | +5.0 ± 0.0 |" in text and "| train R@1 | -10.0 ± 0.0 |" in text
+    assert "| gap of A, x | 15.0 ± 7.1 |" in text and "interval" not in text
+
+
+def test_the_interval_over_three_seeds_is_students(curves):
+    lines = [line("A", seed, 10, 0.2) for seed in range(3)]
+    lines += [line("A + B", seed, 10, 0.2 + 0.01 * seed) for seed in range(3)]
+    assert "| test R@1, 95 % interval | -1.5 to +3.5 |" in list(curves["differences"](lines))  # 1 ± 4.303 / sqrt 3
+
+
+def test_held_out_classes_choose_the_step(curves):
+    scores = {0: (0.5, 0.8), 10: (0.6, 0.9), 20: (0.7, 0.7)}
+    lines = [
+        line("A", 0, step, test, hold_out=0.3, held_out={"recall@1": held, "map@r": 1 - held})
+        for step, (test, held) in scores.items()
+    ]
+    assert "| cub, A | 0 | 70.0 / 35.0 (20) | 60.0 / 30.0 (10) | 70.0 / 35.0 (20) |" in list(curves["selected"](lines))
+
+
+def test_the_figure_is_drawn_from_the_results(curves, tmp_path):
+    file = tmp_path / "curves.png"
+    curves["plot"](curves["read"](FOLDER / "results" / "learning_curves.jsonl"), file)
+    assert file.read_bytes().startswith(b"\x89PNG") and file.stat().st_size < 150_000
