@@ -44,7 +44,7 @@ class Generator(nn.Module):
 
     def forward(self, embeddings: Float[Tensor, "n d"]) -> Float[Tensor, "n y"]:
         with torch.autocast(embeddings.device.type, enabled=False):
-            features: Tensor = self.layers(at_least_float32(embeddings))
+            features: Tensor = self.layers(embeddings.to(self.layers[0].weight.dtype))
         return features
 
 
@@ -90,7 +90,7 @@ class FeatureClassifier(nn.Module):
         """The cross-entropy of both layers on real features, and the share that the judge gets right."""
         numbers = self._numbers(labels)
         with torch.autocast(features.device.type, enabled=False):
-            features = at_least_float32(features.detach())
+            features = features.detach().to(self.judge.weight.dtype)
             verdicts = self.judge(features)
             cost = cross_entropy(self.teacher(features), numbers) + cross_entropy(verdicts, numbers)
         return cost, (verdicts.detach().argmax(dim=1) == numbers).float().mean()
@@ -101,7 +101,7 @@ class FeatureClassifier(nn.Module):
         """J_soft over the kept rows, as a sum (second part of Eq. 9), and the judge's opinion of them."""
         numbers = self._numbers(labels)
         with torch.autocast(features.device.type, enabled=False):
-            features = at_least_float32(features)
+            features = features.to(self.teacher.weight.dtype)
             logits = nn.functional.linear(features, self.teacher.weight.detach(), self.teacher.bias.detach())
             costs = cross_entropy(logits, numbers, reduction="none")
             with torch.no_grad():
