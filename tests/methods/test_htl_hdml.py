@@ -1,28 +1,29 @@
-"""HTL + HDML: margins of the tree are those of HTL, in the loss's state, and synthetic negatives meet the plain one."""
+"""HTL + HDML: real negatives meet the margins of the tree, synthetic ones that of the loss; a stopped run goes on."""
 
 import copy
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from tests.methods.build import build
 
 from vicinal.data.records import Batch, ImageArray, Records
 from vicinal.data.residency import decode
 from vicinal.data.transforms import ImageTransform
+from vicinal.errors import ConfigError
 from vicinal.exhibits import Dendrogram
-from vicinal.losses import HierarchicalTripletLoss
-from vicinal.methods import htl_hdml
-from vicinal.methods.hierarchy import MarginTable
-from vicinal.methods.htl import HTL, TrainingEmbeddings
-from vicinal.methods.htl_hdml import HTLHDMLTraining, TreeTripletLoss
+from vicinal.losses import HierarchicalTripletLoss, TripletLoss
+from vicinal.methods.hdml import HDML
+from vicinal.methods.htl import HTL
+from vicinal.methods.htl_hdml import HTLHDML
 from vicinal.methods.method import ReadsRecords
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models import Embedder, SmallConvNet
 from vicinal.sampling.anchor_neighbours import AnchorNeighbourSampler
-from vicinal.sampling.class_tree import ClassTree
-from vicinal.synthesis import HDMLConfig
 
 LABELS = np.repeat([2, 5, 6, 9], 4)
+CLASSES = torch.tensor([2, 5, 6, 9])
 TRANSFORM = ImageTransform(size=8, channels=1)
 
 
@@ -36,87 +37,75 @@ def records():
 
 @pytest.fixture
 def make(records):
-    def made(hierarchy=HTL()):  # noqa: B008 (frozen)
+    def made(**htl):
         torch.manual_seed(0)
-        return HTLHDMLTraining.from_config(
+        sampler = AnchorNeighbourSampler(LABELS, anchors=2, neighborhood=2, per_class=3, seed=0)
+        return build(
+            HTLHDML(HDML(hidden=8), HTL(**htl)),
             Embedder(SmallConvNet(1, (4,)), 4),
-            AnchorNeighbourSampler(LABELS, anchors=2, neighborhood=2, per_class=3, seed=0),
-            TrainingEmbeddings(records, TRANSFORM),
+            HierarchicalTripletLoss(0.2),
+            sampler,
             OptimizerConfig(learning_rate=1e-2),
-            HDMLConfig(hidden=8),
-            hierarchy,
-            margin=0.2,
-            labels=LABELS,
-            steps=3 * len(AnchorNeighbourSampler(LABELS, anchors=2, neighborhood=2, per_class=3, seed=0)),
+            train=records,
+            preprocessing=TRANSFORM,
+            steps=3 * len(sampler),
         )
 
     return made
 
 
+def batch_of(records, rows):
+    inputs = torch.from_numpy(records.source.pixels[rows])[:, None].float() / 255
+    return Batch(inputs, torch.from_numpy(LABELS[rows]), torch.tensor(rows), largest_class=3)
+
+
 def steps(method, records, plan):
     for rows in plan:
-        inputs = torch.from_numpy(records.source.pixels[rows])[:, None].float() / 255
-        yield method.step(Batch(inputs, torch.from_numpy(LABELS[rows]), torch.tensor(rows), largest_class=3))
+        yield method(batch_of(records, rows))
 
 
-@pytest.fixture
-def batch():
-    rng = torch.Generator().manual_seed(0)
-    return torch.randn(len(LABELS), 6, generator=rng, dtype=torch.float64), torch.from_numpy(LABELS)
-
-
-def test_without_a_tree_it_is_the_hierarchical_loss_with_one_margin(batch):
-    torch.testing.assert_close(TreeTripletLoss(LABELS, HTL())(*batch), HierarchicalTripletLoss()(*batch))
-
-
-def test_with_a_tree_it_is_the_hierarchical_loss_with_its_margins(batch):
-    hierarchy = HTL(beta=0.3, levels=5)
-    tree = ClassTree.build(*batch, levels=5)
-    loss = TreeTripletLoss(LABELS, hierarchy)
-    loss.fill(tree)
-    margins = hierarchy.beta + MarginTable.of(tree, torch.device("cpu"))(batch[1])
-    torch.testing.assert_close(loss(*batch), HierarchicalTripletLoss().with_margins(*batch, margins))
-
-
-def test_margins_are_part_of_the_state_and_synthetic_negatives_do_not_meet_them(batch):
-    loss, again = TreeTripletLoss(LABELS, HTL()), TreeTripletLoss(LABELS, HTL())
-    loss.fill(ClassTree.build(*batch))
-    assert not torch.equal(loss(*batch), again(*batch))
-    again.load_state_dict(loss.state_dict())
-    assert torch.equal(loss(*batch), again(*batch))
-    rows, _ = batch
-    torch.testing.assert_close(loss.distance(rows), HierarchicalTripletLoss().compare(rows))
-
-
-def test_a_table_filled_in_parts_is_the_same(batch, monkeypatch):
-    tree, tables = ClassTree.build(*batch), []
-    for rows in (htl_hdml.ROWS, 3):
-        monkeypatch.setattr(htl_hdml, "ROWS", rows)
-        tables.append(TreeTripletLoss(LABELS, HTL()))
-        tables[-1].fill(tree)
-    assert torch.equal(tables[0].margins, tables[1].margins) and len(tables[0].margins.unique()) > 2
-
-
-# -- as a method ----------------------------------------------------------------------------------
+def margins_by_hand(tree, beta=0.1):
+    """α_z = β + d_H(y_a, y_n) - S_{y_a} of each two classes, in the order of the tree's."""
+    return beta + tree.thresholds[tree.levels().long()] - tree.spreads[:, None]
 
 
 def test_the_first_epoch_samples_by_the_tree_with_one_margin_for_all(make, records):
     method = make()
-    loss, batches = method.tree_batches.loss, method.tree_batches
-    plan = method.batches(0)
-    assert plan == batches.sampler.epoch(0, batches.tree) and loss.margins.eq(0.2).all()
-    first = batches.tree
-    assert all(value.isfinite() for scalars in steps(method, records, plan) for value in scalars.values())
+    plan, first = method.batches(0), method.htl.tree
+    assert plan == method.sampler.epoch(0, first) and method.loss.margins_of(CLASSES).eq(0.2).all()
+    for result in steps(method, records, plan):
+        described = {**result.scalars, **method.diagnostics(result, 3)}
+        assert all(value.isfinite() for value in described.values())
+    groups = {name.partition("/")[0] if "/" in name else "loss" for name in described} - {"active", "spread"}
+    assert groups == method.captions.keys()
     method.batches(1)
-    assert not torch.equal(batches.tree.means, first.means), "rebuilt from the network as it is now"
-    expected = 0.1 + MarginTable.of(batches.tree, torch.device("cpu"))(torch.tensor([2, 5, 6, 9]))
-    torch.testing.assert_close(loss.margins, expected)
+    tree = method.htl.tree
+    assert not torch.equal(tree.means, first.means), "rebuilt from the network as it is now"
+    torch.testing.assert_close(method.loss.margins_of(CLASSES), margins_by_hand(tree))
+    assert len(method.loss.margins_of(CLASSES).unique()) > 2
+
+
+def test_real_negatives_meet_the_margins_of_the_tree_and_synthetic_ones_that_of_the_loss(make, records):
+    method = make(beta=0.3, levels=5)
+    method.batches(1)
+    labels, plain = torch.from_numpy(LABELS), HierarchicalTripletLoss(0.2)
+    embeddings = torch.randn(16, 4, generator=torch.Generator().manual_seed(0))
+    places = torch.searchsorted(CLASSES, labels)
+    margins = margins_by_hand(method.htl.tree, 0.3)[places[:, None], places]
+    real, plain = (loss.comparisons(embeddings, labels) for loss in (method.loss, plain))
+    torch.testing.assert_close(real.positive, plain.positive)
+    torch.testing.assert_close(real.negative, plain.negative + 0.2 - margins)
+    interpolated = HDML(generate=False, real_share=0.5)
+    interpolated.share(method)
+    interpolated.setup_generator(SimpleNamespace(train=records))
+    found = interpolated.synthesis(embeddings, labels, torch.tensor(0.0), lambda z: z).comparisons
+    torch.testing.assert_close(found.negative, plain.negative)
 
 
 def test_fixed_margins_stay(make):
-    method = make(HTL(margins="fixed"))
+    method = make(margins="fixed")
     method.batches(1)
-    assert method.tree_batches.loss.margins.eq(0.2).all()
+    assert method.loss.margins_of(CLASSES).eq(0.2).all()
 
 
 def test_a_run_that_stops_in_mid_epoch_goes_on_with_the_margins_of_its_tree(make, records):
@@ -124,11 +113,13 @@ def test_a_run_that_stops_in_mid_epoch_goes_on_with_the_margins_of_its_tree(make
     list(steps(method, records, method.batches(0)))
     plan = [method.batches(1)[0]] * 2
     next(steps(method, records, plan))
-    state = copy.deepcopy(method.state_dict())
+    state = copy.deepcopy(method.training_state())
     again = make()
-    again.load_state_dict(state)  # and no one asks it for batches before the epoch is over
-    ours, theirs = (next(steps(m, records, plan[1:])) for m in (method, again))
+    again.load_training_state(state)  # and no one asks it for batches before the epoch is over
+    ours, theirs = (next(steps(m, records, plan[1:])).scalars for m in (method, again))
     assert ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+    for mine, other in zip(method.parameters(), again.parameters(), strict=True):
+        assert torch.equal(mine, other)
 
 
 def test_is_told_how_the_training_part_is_read(make, records, monkeypatch):
@@ -145,8 +136,16 @@ def test_is_told_how_the_training_part_is_read(make, records, monkeypatch):
 
 def test_shows_its_tree_beside_what_hdml_shows(make, records):
     method = make()
-    assert method.exhibits() == ()
-    list(steps(method, records, method.batches(0)))
-    *scatter, tree = method.exhibits()
+    plan = method.batches(0)
+    list(steps(method, records, plan))
+    last = batch_of(records, plan[-1])
+    *scatter, tree = method.figures(last)
     assert isinstance(tree, Dendrogram) and sorted(leaf.name for leaf in tree.leaves) == list("cfgj")
-    assert len(scatter) == len(method.hdml.exhibits()) > 0
+    assert len(scatter) == len(method.hdml.figures(last)) > 0
+
+
+def test_what_leaves_the_tree_unused_is_rejected(make):
+    with pytest.raises(ConfigError, match=r"Set method.htl.sampling=true"):
+        make(sampling=False)
+    with pytest.raises(ConfigError, match=r"TripletLoss takes none. Set loss=hierarchical_triplet"):
+        HTLHDML().check(TripletLoss(), None)

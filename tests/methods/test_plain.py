@@ -4,11 +4,13 @@ import copy
 
 import pytest
 import torch
+from tests.methods.build import build
 
 from vicinal.data.records import Batch
 from vicinal.losses import BatchAllTripletLoss, MultiSimilarityLoss
+from vicinal.losses.diagnostics import describe_batch
 from vicinal.methods.optimizer import OptimizerConfig
-from vicinal.methods.plain import PlainTraining, collapsed_loss, describe_batch
+from vicinal.methods.plain import Plain
 from vicinal.models import Embedder, Identity
 
 
@@ -29,14 +31,18 @@ def batch(rng):
 
 def test_a_step_is_embed_score_step(batch):
     embedder = Embedder(Identity(5), 3)
-    twin, loss = copy.deepcopy(embedder), MultiSimilarityLoss()
-    method = PlainTraining(embedder, loss, OneBatch(), torch.optim.SGD(embedder.parameters(), lr=0.1))
-    scalars = method.step(batch)
-    value = loss(twin.embed(twin.features(batch.inputs)), batch.labels)
+    before, loss = copy.deepcopy(embedder), MultiSimilarityLoss()
+    sgd = OptimizerConfig("sgd", learning_rate=0.1, momentum=0.0, weight_decay=0.0, schedule="constant")
+    method = build(Plain(), embedder, loss, OneBatch(), sgd)
+    result = method(batch)
+    embeddings = before.embed(before.features(batch.inputs))
+    value = loss(embeddings, batch.labels)
     value.backward()
-    torch.testing.assert_close(scalars["loss"], value.detach())
-    for after, before in zip(embedder.parameters(), twin.parameters(), strict=True):
-        torch.testing.assert_close(after, before - 0.1 * before.grad)
+    torch.testing.assert_close(result.scalars["loss"], value.detach())
+    torch.testing.assert_close(result.embeddings, embeddings.detach())
+    assert torch.equal(result.labels, batch.labels) and not result.embeddings.requires_grad
+    for now, then in zip(embedder.parameters(), before.parameters(), strict=True):
+        torch.testing.assert_close(now, then - 0.1 * then.grad)
 
 
 def test_spread_is_zero_for_one_point_and_one_around_the_origin():
@@ -54,9 +60,9 @@ def test_active_share_uses_the_losss_margin():
         assert describe_batch(embeddings, labels, loss)["active"] == share
 
 
-def test_a_collapsed_triplet_loss_is_its_margin():
-    labels = torch.tensor([0, 0, 1, 1])
-    assert collapsed_loss(BatchAllTripletLoss(margin=0.3), labels, 4) == pytest.approx(0.3, abs=1e-3)
+def test_a_collapsed_triplet_loss_is_its_margin(batch):
+    method = build(Plain(), Embedder(Identity(5), 3), BatchAllTripletLoss(margin=0.3), OneBatch())
+    assert method.collapsed_loss(batch) == pytest.approx(0.3, abs=1e-3)
 
 
 def test_new_layers_learn_faster_and_vectors_do_not_decay():

@@ -6,9 +6,16 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
-from vicinal.errors import ConfigError
 from vicinal.distances import row_distances
-from vicinal.synthesis import angles, farther, harder, harder_on_arc, interpolation_factor, reference_distances
+from vicinal.errors import ConfigError
+from vicinal.methods.hdml import (
+    angles,
+    farther,
+    harder,
+    harder_on_arc,
+    interpolation_factor,
+    reference_distances,
+)
 
 
 def by_hand(anchor, negative, reference, factor):
@@ -138,6 +145,6 @@ def test_a_loss_of_nothing_pulls_all_and_an_unknown_loss_pulls_nothing():
     assert interpolation_factor(0.0, torch.tensor(0.0)) == 1
 
 
-def test_an_unknown_reference_is_refused():
+def test_an_unknown_reference_is_rejected():
     with pytest.raises(ConfigError, match="did you mean 'farthest'"):
         reference_distances(torch.zeros(1, 1), torch.ones(1, 1, dtype=torch.bool), rule="farthes", fixed=1.0)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from vicinal.errors import ConfigError
-from vicinal.synthesis import FeatureClassifier, Generator, reconstruction_cost
+from vicinal.methods.hdml import FeatureClassifier, Generator, reconstruction_cost
 
 
 def test_the_papers_widths():
@@ -18,7 +18,7 @@ def test_the_authors_norm_stands_after_the_activation():
     assert names == ["Linear", "ReLU", "BatchNorm1d", "Linear"]
 
 
-def test_a_hidden_layer_without_units_is_refused():
+def test_a_hidden_layer_without_units_is_rejected():
     with pytest.raises(ConfigError, match="hidden=0"):
         Generator(4, 8, hidden=0)
 
@@ -68,6 +68,6 @@ def test_the_label_term_is_the_cross_entropy_of_the_kept_rows(rng):
     assert (term + term).rows == 6 and classifier.label_term(features, labels, ~keep & keep).mean() == 0
 
 
-def test_an_unknown_reconstruction_is_refused():
+def test_an_unknown_reconstruction_is_rejected():
     with pytest.raises(ConfigError, match="Known: mean, relative, sum"):
         reconstruction_cost(torch.zeros(2, 2), torch.zeros(2, 2), "sums of")

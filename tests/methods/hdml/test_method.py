@@ -2,28 +2,49 @@
 
 import copy
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from tests.methods.build import build
 
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
 from vicinal.exhibits import Scatter
 from vicinal.losses import MarginLoss, MultiSimilarityLoss, NPairLoss, ProxyNCALoss, TripletLoss
-from vicinal.methods.hdml import READINGS, HDMLTraining
+from vicinal.losses.diagnostics import CAPTIONS as SHARED_CAPTIONS
+from vicinal.methods.hdml import HDML
+from vicinal.methods.hdml.method import CAPTIONS
 from vicinal.methods.optimizer import OptimizerConfig
-from vicinal.methods.plain import SHARED_READINGS, PlainTraining
+from vicinal.methods.plain import Plain
 from vicinal.models import Embedder, Identity, SmallConvNet
-from vicinal.synthesis import HDMLConfig, published_n_pair, published_triplet
 from vicinal.training.checkpoint import load_checkpoint, save_checkpoint
 
 PAIRS = torch.tensor([0, 1, 2, 0, 1, 2])
 TRIPLETS = torch.tensor([0, 1, 0, 1, 2, 3])
 PK = torch.tensor([0, 0, 1, 1, 2, 2])
 PARTS = ("embedder", "generator", "classifier")
+OPTIMIZER = OptimizerConfig(learning_rate=1e-2, schedule="constant", weight_decay=0.0)
+
+
+def n_pair(scale):
+    """The paper prints distances, Eq. (13); the authors' code has inner products and holds lengths down."""
+    return NPairLoss("distance" if scale == "paper" else "dot", l2=0.0 if scale == "paper" else 1.5e-2, blocks=True)
+
+
+def triplet(scale):
+    """The paper prints unsquared distances, Eq. (12); the authors square and sum them; neither normalizes."""
+    authors, relative = scale == "authors", scale == "relative"
+    return TripletLoss(
+        0.2 if relative else 1.0,
+        squared=authors or relative,
+        normalize=relative,
+        blocks=True,
+        reduction="sum" if authors else "mean",
+    )
 
 
 class Sampler:
@@ -44,14 +65,16 @@ def batch_of(labels, seed=0):
 def make(loss, *, rate=1e-2, backbone=None, **settings):
     torch.manual_seed(0)
     embedder = Embedder(SmallConvNet(channels=1, widths=(4, 8)) if backbone is None else backbone, 5)
-    optimisation = OptimizerConfig(learning_rate=rate, schedule="constant", weight_decay=0.0)
-    return HDMLTraining.from_config(
-        embedder, loss, Sampler(), optimisation, HDMLConfig(**settings), labels=np.arange(6), steps=50 * len(Sampler())
-    )
+    optimizer = replace(OPTIMIZER, learning_rate=rate)
+    return build(HDML(**settings), embedder, loss, Sampler(), optimizer, labels=range(6), steps=50)
+
+
+def take_step(method, batch):
+    return {name: float(value) for name, value in method(batch).scalars.items()}
 
 
 def trained(method, labels, steps):
-    return [{k: float(v) for k, v in method.step(batch_of(labels, seed)).items()} for seed in range(steps)]
+    return [take_step(method, batch_of(labels, seed)) for seed in range(steps)]
 
 
 def weights(module):
@@ -73,12 +96,11 @@ def gradients(method, labels, only):
         return value * (scale["real"] if len(calls) == 1 else scale["synthetic"]), share
 
     method._score = scored
-    method._real_share = lambda: torch.tensor(0.5)
+    method.real_weight = lambda: torch.tensor(0.5)
     method.classifier.own_loss = lambda *given: (own(*given)[0] * scale["classifier"], own(*given)[1])
     if only != "generator":
-        object.__setattr__(method.preset, "label_factor", 0.0)
-        object.__setattr__(method.preset, "reconstruction_factor", 0.0)
-    method.step(batch_of(labels))
+        method.values = replace(method.values, label_factor=0.0, reconstruction_factor=0.0)
+    method(batch_of(labels))
     parts = {
         "backbone": method.embedder.backbone,
         "head": method.embedder.head,
@@ -109,11 +131,11 @@ def test_each_loss_reaches_its_own_parameters_and_no_others(loss, labels, syn_gr
 
 def test_the_update_of_the_metric_is_the_gradient_of_its_objective_alone():
     method = make(NPairLoss(blocks=True), alpha=1.0)
-    twin, batch = copy.deepcopy(method), batch_of(PAIRS)
-    method.step(batch)
-    embeddings = twin.embedder.embed(twin.embedder.features(batch.inputs))
-    twin.loss(embeddings, PAIRS).backward()  # in the first window w = 1, so J_metric is J_m
-    for mine, theirs in zip(method.embedder.parameters(), twin.embedder.parameters(), strict=True):
+    expected, batch = copy.deepcopy(method.embedder), batch_of(PAIRS)
+    method(batch)
+    embeddings = expected.embed(expected.features(batch.inputs))
+    method.loss(embeddings, PAIRS).backward()  # in the first window w = 1, so J_metric is J_m
+    for mine, theirs in zip(method.embedder.parameters(), expected.parameters(), strict=True):
         torch.testing.assert_close(mine.grad, theirs.grad)
 
 
@@ -142,22 +164,17 @@ def test_what_a_loss_learns_is_part_of_the_metric():
 def test_without_beta_hdml_is_the_plain_method():
     method = make(NPairLoss(blocks=True), beta=0.0, alpha=1.0, window=1)
     embedder = make(NPairLoss(blocks=True)).embedder
-    optimisation = OptimizerConfig(learning_rate=1e-2, schedule="constant", weight_decay=0.0)
-    plain = PlainTraining.from_config(
-        embedder, NPairLoss(blocks=True), Sampler(), optimisation, steps=50 * len(Sampler())
-    )
+    plain = build(Plain(), embedder, NPairLoss(blocks=True), Sampler(), OPTIMIZER)
     for number in range(4):
-        found = method.step(batch_of(PAIRS, number))
-        torch.testing.assert_close(found["loss"], plain.step(batch_of(PAIRS, number))["loss"])
+        found, expected = (m(batch_of(PAIRS, number)).scalars for m in (method, plain))
+        torch.testing.assert_close(found["loss"], expected["loss"])
         assert found["hardness/w"] == 1
     torch.testing.assert_close(weights(method.embedder), weights(embedder))
 
 
 @pytest.mark.parametrize("scale", ["authors", "paper", "relative"])
-@pytest.mark.parametrize(
-    ("kind", "labels"), [(published_n_pair, PAIRS), (published_triplet, TRIPLETS)], ids=["n_pair", "triplet"]
-)
-def test_every_reading_trains_the_published_losses(scale, kind, labels):
+@pytest.mark.parametrize(("kind", "labels"), [(n_pair, PAIRS), (triplet, TRIPLETS)], ids=["n_pair", "triplet"])
+def test_every_preset_trains_the_published_losses(scale, kind, labels):
     lines = trained(make(kind(scale), scale=scale, window=2), labels, 5)
     assert all(math.isfinite(value) for line in lines for value in line.values())
     for line in lines:
@@ -168,13 +185,13 @@ def test_every_reading_trains_the_published_losses(scale, kind, labels):
 
 
 def test_before_the_first_window_the_authors_start_is_one_million():
-    line = trained(make(published_n_pair("authors"), scale="authors"), PAIRS, 1)[0]
+    line = trained(make(n_pair("authors"), scale="authors"), PAIRS, 1)[0]
     assert line["hardness/lambda"] == pytest.approx(math.exp(-90 / 1e6))
     assert line["hardness/w"] == pytest.approx(math.exp(-1e4 / 1e6))
 
 
 def test_lambda_and_w_follow_the_windows():
-    method = make(published_n_pair("paper"), scale="paper", alpha=3.0, beta=2.0, window=2)
+    method = make(n_pair("paper"), scale="paper", alpha=3.0, beta=2.0, window=2)
     lines = trained(method, PAIRS, 3)
     average = (lines[0]["real_loss"] + lines[1]["real_loss"]) / 2
     generator = sum(line["generator/J_recon"] + line["generator/J_soft"] for line in lines[:2]) / 2
@@ -183,18 +200,18 @@ def test_lambda_and_w_follow_the_windows():
 
 
 def test_the_authors_average_is_weighted_and_has_the_decay_inside():
-    method = make(published_n_pair("authors"), scale="authors", window=1, weight_decay=0.1)
+    method = make(n_pair("authors"), scale="authors", window=1, weight_decay=0.1)
     decayed = [m for m in method.embedder.modules() if isinstance(m, (torch.nn.Linear, torch.nn.Conv2d))]
     squares = sum(float(p.detach().square().sum()) for m in decayed for p in m.parameters(recurse=False))
     batch = batch_of(PAIRS)
     with torch.no_grad():
         alone = float(method.loss(method.embedder.embed(method.embedder.features(batch.inputs)), PAIRS))
-    line = {name: float(value) for name, value in method.step(batch).items()}
+    line = take_step(method, batch)
     assert line["real_loss"] == pytest.approx(alone + 0.05 * squares, rel=1e-5)
     assert float(method.average_loss.last) == pytest.approx(line["hardness/w"] * line["real_loss"], rel=1e-5)
 
 
-def test_relative_readings_do_not_depend_on_the_scale_of_the_loss():
+def test_the_relative_preset_does_not_depend_on_the_scale_of_the_loss():
     """A loss twenty times as large (a sum over its terms instead of their mean) gives the same λ."""
     factors = []
     for reduction in ("mean", "sum"):
@@ -219,17 +236,14 @@ def test_interpolated_embeddings_can_be_used_without_a_generator():
     assert method.generator is None and "generator/J_recon" not in lines[0]
     assert lines[0]["synthetic_loss"] == pytest.approx(lines[0]["real_loss"], rel=1e-4)  # λ = 1: the same tuples
     assert lines[2]["synthetic_loss"] > lines[2]["real_loss"]
-    assert "generator" not in method.readings
+    assert not {"generator", "label_share"} & method.captions.keys()
 
 
 def test_drawn_negatives_make_free_tuples_cost_again():
     loss = TripletLoss(0.05, normalize=False, squared=False, blocks=True)
     method = make(loss, generate=False, real_share=1.0, window=1, alpha=50.0, rate=3e-2)
-    lines = trained(method, TRIPLETS, 1) + [
-        {k: float(v) for k, v in method.step(batch_of(TRIPLETS)).items()} for _ in range(40)
-    ]
-    assert lines[-1]["zero_loss_share/real"] > 0
-    assert lines[-1]["zero_loss_share/synthetic"] < lines[-1]["zero_loss_share/real"]
+    line = [take_step(method, batch_of(TRIPLETS)) for _ in range(41)][-1]
+    assert line["zero_loss_share/synthetic"] < line["zero_loss_share/real"]
 
 
 @pytest.mark.parametrize(
@@ -242,7 +256,7 @@ def test_any_loss_over_a_class_balanced_batch_trains(options):
     assert all(math.isfinite(value) for line in lines for value in line.values())
 
 
-def test_a_loss_without_negatives_of_tuples_is_refused():
+def test_a_loss_without_negatives_of_tuples_is_rejected():
     with pytest.raises(ConfigError, match="ProxyNCALoss"):
         make(ProxyNCALoss(3, 5))
 
@@ -254,11 +268,11 @@ def test_a_loss_without_negatives_of_tuples_is_refused():
 def test_a_restored_method_goes_on_bit_for_bit(settings, tmp_path):
     method = make(NPairLoss(blocks=True), window=3, **settings)
     trained(method, PAIRS, 4)  # in the middle of a window
-    path = save_checkpoint(tmp_path, 4, {"method": method.state_dict()})
+    path = save_checkpoint(tmp_path, 4, {"method": method.training_state()})
     again = make(NPairLoss(blocks=True), window=3, **settings)
-    again.load_state_dict(load_checkpoint(path)["method"])
+    again.load_training_state(load_checkpoint(path)["method"])
     for number in range(4, 8):
-        first, second = (m.step(batch_of(PAIRS, number)) for m in (method, again))
+        first, second = (m(batch_of(PAIRS, number)).scalars for m in (method, again))
         assert all(torch.equal(first[name], second[name]) for name in first)
     assert torch.equal(weights(method.embedder), weights(again.embedder))
 
@@ -276,16 +290,23 @@ def test_nothing_of_hdml_is_in_the_exported_network():
 def test_no_step_waits_for_a_number_of_the_windows():
     """λ and w are tensors made of tensors: reading one as a Python number would stop a GPU's queue."""
     method = make(TripletLoss(blocks=True), window=1)
-    method.step(batch_of(TRIPLETS))
-    assert isinstance(method._factor(), torch.Tensor) and isinstance(method._real_share(), torch.Tensor)
+    method(batch_of(TRIPLETS))
+    assert isinstance(method.lambda_(), torch.Tensor) and isinstance(method.real_weight(), torch.Tensor)
+
+
+def test_notes_say_that_training_ends_before_the_first_window():
+    (note,) = make(NPairLoss(blocks=True), window=50).notes
+    assert "window of 50 steps" in note and "method.window=6" in note
+    assert make(NPairLoss(blocks=True), window=49).notes == ()
 
 
 def test_its_picture_has_a_tuple_and_what_became_of_it():
     method = make(NPairLoss(blocks=True), window=1, alpha=1.0)
-    assert method.exhibits() == ()
     trained(method, PAIRS, 3)
-    (shown,) = method.exhibits()
+    before = copy.deepcopy(method.state_dict())
+    (shown,) = method.figures(batch_of(PAIRS, 2))
     assert isinstance(shown, Scatter)
+    assert all(torch.equal(value, before[name]) for name, value in method.state_dict().items()), "averages of norms"
     groups = [point.group for point in shown.points]
     assert groups == [
         "anchor",
@@ -303,18 +324,26 @@ def test_its_picture_has_a_tuple_and_what_became_of_it():
 def test_the_picture_of_real_members_shows_negatives_that_nothing_draws_where_they_are():
     method = make(NPairLoss(blocks=True), alpha=0.0, members="real")
     trained(method, PAIRS, 3)
-    (shown,) = method.exhibits()
+    (shown,) = method.figures(batch_of(PAIRS, 2))
     places = {
         group: [(p.x, p.y) for p in shown.points if p.group == group] for group in {p.group for p in shown.points}
     }
     assert np.allclose(places["regenerated negative"], places["real negative"], atol=1e-4)
 
 
-def test_every_group_of_its_scalars_has_a_reading():
-    line = trained(make(NPairLoss(blocks=True)), PAIRS, 1)[0]
-    groups = {name.partition("/")[0] if "/" in name else "loss" for name in line} - {"active", "spread"}
-    assert groups - SHARED_READINGS.keys() == READINGS.keys()
-    for text in READINGS.values():
+def test_a_batch_without_negatives_has_no_picture():
+    method = make(NPairLoss())
+    assert method.figures(batch_of(torch.zeros(4, dtype=torch.long))) == ()
+
+
+def test_every_group_of_its_scalars_has_a_caption():
+    method = make(NPairLoss(blocks=True))
+    result = method(batch_of(PAIRS))
+    groups = {name.partition("/")[0] if "/" in name else "loss" for name in result.scalars}
+    assert groups == CAPTIONS.keys()
+    described = {name.partition("/")[0] for name in method.diagnostics(result)} - {"active", "spread"}
+    assert described == SHARED_CAPTIONS.keys() and method.captions == CAPTIONS | SHARED_CAPTIONS
+    for text in CAPTIONS.values():
         assert "alpha" in text
 
 
@@ -337,7 +366,9 @@ def one_of_two(number, folder):
         method = make(NPairLoss(blocks=True), backbone=Flat(), window=1, alpha=1.0, beta=1.0)
         for step in range(3):
             whole, mine = batch_of(PAIRS, step), slice(3 * number, 3 * number + 3)
-            scalars = method.step(Batch(whole.inputs[mine], whole.labels[mine], whole.indices[mine]))
+            mine = Batch(whole.inputs[mine], whole.labels[mine], whole.indices[mine])
+            scalars = method(mine).scalars
+        assert method.figures(mine) == ()  # no process has a whole batch
         found = {name: weights(getattr(method, name)) for name in PARTS}
         torch.save(found | {"loss": scalars["loss"]}, f"{folder}/{number}.pt")
     finally:

@@ -8,9 +8,7 @@ import torch
 
 from vicinal.errors import ConfigError
 from vicinal.losses import HPHNLoss, NPairLoss
-from vicinal.synthesis import EmbeddingExpansion
-from vicinal.synthesis.embedding_expansion import expanded_negatives
-from vicinal.synthesis.optimal_negatives import positive_pairs
+from vicinal.methods.loop.negatives import EmbeddingExpansion, expanded_negatives, positive_pairs
 
 
 def points_by_hand(x, y, count):
@@ -18,7 +16,7 @@ def points_by_hand(x, y, count):
     return [point / point.norm() for point in (x, *inner, y)]
 
 
-@pytest.mark.parametrize("points", [0, 1, 2, 5])
+@pytest.mark.parametrize("points", [0, 1, 5])
 def test_the_nearest_of_all_points_stands_for_both_pairs(points, unit_vectors):
     rows, labels = unit_vectors(6, dim=3), torch.arange(6) // 2
     pairs = positive_pairs(labels, "consecutive")
@@ -35,6 +33,6 @@ def test_off_the_sphere_points_stay_on_the_line(unit_vectors):
     torch.testing.assert_close(found[0, 1], (rows[:2] @ rows[2:].T).max())  # linear: never more than at the ends
 
 
-def test_a_negative_number_of_points_is_refused():
-    with pytest.raises(ConfigError, match="points=-1 came"):
+def test_a_negative_number_of_points_is_rejected():
+    with pytest.raises(ConfigError, match="got points=-1"):
         EmbeddingExpansion(HPHNLoss(), points=-1)

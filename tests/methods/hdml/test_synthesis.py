@@ -8,8 +8,8 @@ import torch
 from vicinal import losses
 from vicinal.errors import ConfigError
 from vicinal.losses import NPairLoss, TripletLoss, reduce
-from vicinal.synthesis import FeatureClassifier, Generator, HDMLConfig, Roles, Synthesis, harder
-from vicinal.synthesis.roles import checked
+from vicinal.methods.hdml import HDML, FeatureClassifier, Generator, Roles, Synthesis, harder
+from vicinal.methods.hdml.synthesis import replaceable
 
 PK = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 2])
 OVER_PAIRS = [
@@ -49,8 +49,8 @@ def synthesis(loss, dim=4, width=6, generator="learnt", **settings):
     classifier = FeatureClassifier(dim if generator == "perfect" else width, torch.arange(6))
     if generator is None:
         settings |= {"generate": False, "real_share": 0.5}
-    settings = HDMLConfig(**settings)
-    return Synthesis(loss, made[generator](), classifier, settings, settings.preset().label_average).__call__
+    settings = HDML(**settings)
+    return Synthesis(loss, made[generator](), classifier, settings, settings.preset().label_average)
 
 
 def embeddings_for(labels, rng, dim=4, dtype=torch.float32):
@@ -68,7 +68,7 @@ def test_n_pair_tuples_are_those_of_the_paper_in_loops(rng, head):
     labels, pull, loss = torch.tensor([0, 1, 2, 0, 1, 2]), torch.tensor(0.6), NPairLoss(l2=0.1, blocks=True)
     embeddings, make = embeddings_for(labels, rng), synthesis(loss)
     found = make(embeddings, labels, pull, head)
-    generator = make.__self__.generator
+    generator = make.generator
     anchors, positives = embeddings.chunk(2)
     total, squares = 0.0, []
     for i in range(3):
@@ -91,22 +91,21 @@ def test_triplets_keep_anchor_and_positive_and_replace_the_negative(rng, head):
     found = make(embeddings, labels, torch.tensor(0.6), head)
     anchor, positive, negative = embeddings.chunk(3)
     drawn = harder(anchor, negative, (anchor - positive).norm(dim=1), 0.6)
-    again = head(make.__self__.generator(torch.cat([anchor, positive, drawn])))
+    again = head(make.generator(torch.cat([anchor, positive, drawn])))
     torch.testing.assert_close(reduce(loss.core(found.comparisons), "sum"), loss(again, labels))
 
 
-def test_label_terms_of_the_readings(rng, head):
+def test_label_terms_of_the_presets(rng, head):
     labels, loss = torch.tensor([0, 1, 2, 0, 1, 2]), NPairLoss(blocks=True)
     embeddings, pull = embeddings_for(labels, rng), torch.tensor(0.5)
     for average in ("parts", "rows", "sum"):
         make = synthesis(loss, label_average=average)
-        it = make.__self__
         anchors, positives = embeddings.chunk(2)
         distance = (anchors - positives).norm(dim=1)
         drawn = harder(anchors[:, None], positives[None], distance[:, None], pull).flatten(0, 1)
 
-        def costs(vectors, classes, it=it):
-            logits = it.classifier.teacher(it.generator(vectors))
+        def costs(vectors, classes, make=make):
+            logits = make.classifier.teacher(make.generator(vectors))
             return torch.nn.functional.cross_entropy(logits, classes, reduction="none")
 
         moved = costs(drawn, labels[3:].repeat(3))  # row i N + j has the label of p_j
@@ -123,9 +122,8 @@ def test_without_pull_and_with_a_perfect_generator_synthetic_tuples_are_the_real
     torch.testing.assert_close(reduce(loss.core(found.comparisons), "mean"), loss(embeddings, PK))
 
 
-@pytest.mark.parametrize("labels", [[0, 1, 2, 0, 1, 2]])
-def test_without_pull_published_n_pairs_are_the_real_ones(labels, rng):
-    labels, loss = torch.tensor(labels), NPairLoss(l2=0.1, blocks=True)
+def test_without_pull_published_n_pairs_are_the_real_ones(rng):
+    labels, loss = torch.tensor([0, 1, 2, 0, 1, 2]), NPairLoss(l2=0.1, blocks=True)
     embeddings = embeddings_for(labels, rng)
     found = synthesis(loss, generator="perfect")(embeddings, labels, torch.tensor(0.0), lambda features: features)
     torch.testing.assert_close(reduce(loss.core(found.comparisons), "mean"), loss(embeddings, labels))
@@ -156,7 +154,7 @@ def test_parts_add_up_to_the_whole(loss, rng, head):
         make = synthesis(loss, chunk=chunk)
         found = make(embeddings, PK, pull, head)
         value = reduce(loss.core(found.comparisons), "mean") + found.label_cost
-        inputs = [embeddings, *make.__self__.generator.parameters()]
+        inputs = [embeddings, *make.generator.parameters()]
         first = torch.autograd.grad(value, inputs, retain_graph=True)  # the graph serves several losses
         again = torch.autograd.grad(value, inputs)
         assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
@@ -213,16 +211,16 @@ def test_reference_distances_follow_their_rule(rule, rng):
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_losses_without_negatives_to_replace_are_refused(loss, message):
+def test_losses_without_negatives_to_replace_are_rejected(loss, message):
     with pytest.raises(ConfigError, match=message):
-        checked(loss)
+        replaceable(loss)
 
 
-def test_every_loss_of_the_package_is_either_served_or_refused():
+def test_every_loss_of_the_package_is_either_served_or_rejected():
     served = {type(loss).__name__ for loss in OVER_PAIRS}
     known = {name for name in losses.__all__ if name.endswith("Loss") and name != "Loss"}
-    refused = {"AngularLoss", "ClusteringLoss"} | {name for name in known if not getattr(losses, name).takes_reference}
-    assert known - refused == served - refused
+    rejected = {"AngularLoss", "ClusteringLoss"} | {name for name in known if not getattr(losses, name).takes_reference}
+    assert known - rejected == served - rejected
 
 
 def test_batches_without_tuples_cost_nothing(rng, head):
@@ -258,7 +256,7 @@ def test_real_members_in_parts_are_those_made_at_once(rng):
     torch.testing.assert_close(*found)
 
 
-def test_real_members_without_features_are_refused(rng):
+def test_real_members_without_features_are_rejected(rng):
     with pytest.raises(ConfigError, match="real features"):
         synthesis(losses.ContrastiveLoss(), members="real")(
             embeddings_for(PK, rng), PK, torch.tensor(0.5), torch.nn.Linear(6, 4)
@@ -293,7 +291,7 @@ def test_repeated_rows_pass_the_batch_norms(name, generated, embedded, rng):
     """The authors' [z; a; p; ẑ]: 6T rows of T = 2 triplets, 2N + 2N + N² of N = 3 pairs."""
     loss, labels = REPEATED[name]
     make, head, seen = synthesis(loss, repeated=True), torch.nn.Linear(6, 4), []
-    for module in (make.__self__.generator, head):
+    for module in (make.generator, head):
         module.register_forward_pre_hook(lambda _, given: seen.append(len(given[0])))
     make(embeddings_for(labels, rng), labels, torch.tensor(0.6), head)
     assert seen == [generated, embedded]
