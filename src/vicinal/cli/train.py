@@ -86,7 +86,7 @@ def train(
         raise ConfigError(f"--data {data} and data=... say the same thing. Give one of them.")
 
     from vicinal.api import fresh
-    from vicinal.config import trusted
+    from vicinal.models import trusted
     from vicinal.parallel import first
     from vicinal.training.console import Console
     from vicinal.training.run import resume as resume_run

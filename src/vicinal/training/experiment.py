@@ -15,7 +15,8 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from vicinal import parallel
-from vicinal.config import Config, parameters
+from vicinal.arguments import parameters
+from vicinal.config import Config
 from vicinal.data.loader import load
 from vicinal.data.records import Batch, Records, Split
 from vicinal.data.residency import Residency, resident_if_it_fits
