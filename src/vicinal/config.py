@@ -29,7 +29,7 @@ from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.mining import MINERS
 from vicinal.models import ModelConfig
 from vicinal.models.config import PREFIXES, backbone_class
-from vicinal.models.custom import class_name, describe_arguments
+from vicinal.models.custom import class_name, kept_arguments
 from vicinal.sampling import SAMPLERS
 
 T = TypeVar("T")
@@ -445,7 +445,7 @@ def _model(raw: Mapping[str, Any], kind: Kind, trust: Trust) -> ModelConfig:
     if not isinstance(module, nn.Module):
         raise ConfigError(f"model is a name, a ModelConfig or a torch module, got {type(module).__name__}.")
     fixed = fixed if "dim" in fixed else {"dim": None, "head": "none", **fixed}
-    return ModelConfig(name=class_name(type(module)), arguments=describe_arguments(module), module=module, **fixed)
+    return ModelConfig(name=class_name(type(module)), arguments=kept_arguments(module), module=module, **fixed)
 
 
 def _method(raw: Mapping[str, Any], trust: Trust) -> MethodConfig:
@@ -457,7 +457,7 @@ def _method(raw: Mapping[str, Any], trust: Trust) -> MethodConfig:
 
 def _part(slot: str, raw: Mapping[str, Any], default: str, trust: Trust) -> Part:
     if "own" in raw:
-        return Part(class_name(type(raw["own"])), describe_arguments(raw["own"]), own=raw["own"])
+        return Part(class_name(type(raw["own"])), kept_arguments(raw["own"]), own=raw["own"])
     name = raw.get("name", default)
     kind = _found(slot, name, trust)
     arguments = {key: value for key, value in raw.items() if key != "name"}

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import nn
 
+from vicinal.arguments import parameters
 from vicinal.errors import ConfigError, unknown
 from vicinal.models.backbone import HALF, Backbone, Preprocessing
 from vicinal.models.custom import CustomBackbone, class_name
@@ -154,8 +155,7 @@ class ModelConfig:
     @staticmethod
     def parameters(name: str) -> dict[str, inspect.Parameter]:
         """Return what ``arguments`` may hold for a network: parameters of its constructor that nothing else settles."""
-        signature = inspect.signature(backbone_class(name)).parameters
-        return {key: parameter for key, parameter in signature.items() if key not in _SETTLED}
+        return {key: one for key, one in parameters(backbone_class(name)).items() if key not in _SETTLED}
 
     @property
     def backbone(self) -> type[nn.Module]:
@@ -238,7 +238,7 @@ class ModelConfig:
         return kind(**self._settled(), freeze_norm=frozen, **arguments)
 
     def _settled(self) -> dict[str, Any]:
-        """The constructor's arguments that the name settles."""
+        """Return the constructor's arguments that the name settles."""
         for prefix in PREFIXES:
             if self.name.startswith(prefix):
                 return {"name": self.name.removeprefix(prefix)}

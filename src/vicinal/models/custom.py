@@ -2,14 +2,16 @@
 
 import copy
 import importlib
-import inspect
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
+from vicinal.arguments import parameters
+from vicinal.description import describe
 from vicinal.errors import ConfigError
 from vicinal.models.backbone import probe
 from vicinal.models.finetuning import merge_lora
@@ -66,7 +68,7 @@ class CustomBackbone(nn.Module):
         return {
             "class": type(self).__name__,
             "factory": class_name(type(self.module)),
-            "arguments": describe_arguments(self.module),
+            "arguments": {name: describe(value) for name, value in kept_arguments(self.module).items()},
             "shape": list(self.shape),
         }
 
@@ -103,10 +105,9 @@ def class_name(kind: type) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
-def describe_arguments(value: Any) -> dict[str, Any]:
+def kept_arguments(value: Any) -> dict[str, Any]:
     """Return the constructor's arguments of an object if it keeps all of them as plain values, else nothing."""
-    parameters = inspect.signature(type(value)).parameters.values()
-    names = [each.name for each in parameters if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
+    names = parameters(type(value))
     kept = {name: getattr(value, name) for name in names if hasattr(value, name)}
     return kept if len(kept) == len(names) and all(map(_is_plain, kept.values())) else {}
 
@@ -114,7 +115,7 @@ def describe_arguments(value: Any) -> dict[str, Any]:
 def _is_plain(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return all(map(_is_plain, value))
-    return value is None or isinstance(value, (str, int, float, bool))
+    return value is None or isinstance(value, (str, int, float, bool, Path))
 
 
 def trusted(trust: nn.Module | type | Mapping[str, Any] | Iterable[str] | None) -> dict[str, Any]:
