@@ -8,7 +8,7 @@ import pytest
 SRC = Path(__file__).parents[1] / "src/vicinal"
 LAYERS = [
     {"errors"},
-    {"files", "description", "geometry", "tuples", "parallel"},
+    {"files", "arguments", "description", "geometry", "tuples", "parallel"},
     {"run_directory", "exhibits", "distances"},
     {"mining", "reports"},  # reports read run directories, never live objects
     {"losses", "sampling", "models", "data", "index", "linear"},

@@ -119,7 +119,7 @@ def result(unit: Unit, data: Path) -> dict[str, Any]:
 
 def measure(unit: Unit, data: Path) -> dict[str, Any]:
     """``accuracy`` with the k that cross-validation chose, ``oracle`` with the best on the test part, and its cost."""
-    from vicinal.linear import neighbour_accuracies, search
+    from vicinal.linear import neighbor_accuracies, search
 
     start, worked = time.perf_counter(), sum(os.times()[:4])
     train, train_y, test, test_y = split(*load(unit.set, data), unit.split)
@@ -151,12 +151,12 @@ def measure(unit: Unit, data: Path) -> dict[str, Any]:
             fitted.set_params(max_iter=limit)
         fitted.fit(train[rows], train_y[rows])
     steps = int(getattr(fitted, "n_iter_", 0))
-    curve = neighbour_accuracies(fitted.transform(train), train_y, fitted.transform(test), test_y)
+    curve = neighbor_accuracies(fitted.transform(train), train_y, fitted.transform(test), test_y)
     return {
         "budget": budget,
-        "accuracy": float(curve[found.neighbours - 1]),
+        "accuracy": float(curve[found.neighbors - 1]),
         "oracle": float(curve.max()),
-        "neighbours": found.neighbours,
+        "neighbours": found.neighbors,
         "parameters": {name: _plain(value) for name, value in found.parameters.items()},
         "steps": steps,
         # Peers run out of steps without a warning; metric-learn's n_iter_ is then one less than the limit.

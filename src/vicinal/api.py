@@ -3,6 +3,7 @@
 import shlex
 import sys
 from collections.abc import Mapping
+from datetime import datetime
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -55,11 +56,11 @@ class Run:
         return self._model
 
     def embed(self, images: Any, *, batch_size: int = 64) -> Any:
-        """Embeddings of images or feature vectors; see ``EmbeddingModel.embed``."""
+        """Embed images or feature vectors; see ``EmbeddingModel.embed``."""
         return self.model.embed(images, batch_size=batch_size)
 
     def search(self, images: Any, *, k: int = 10) -> list[list[tuple[str, str, float]]]:
-        """The ``k`` nearest test records of each image: name, class and distance.
+        """Find the ``k`` nearest test records of each image: name, class and distance.
 
         ``vicinal index`` and ``vicinal search`` keep a collection of your own; this looks in the run's test classes.
         """
@@ -132,8 +133,6 @@ def train(
 
 
 def fresh(folder: Path, config: Config) -> Path:
-    """A folder that does not exist yet, named by preset and time."""
-    from datetime import datetime
-
+    """Return a folder that does not exist yet, named by preset and time."""
     base = folder / f"{config.preset}-{datetime.now():%Y%m%d-%H%M%S}"
     return next(p for n in range(1000) if not (p := base if n == 0 else base.with_name(f"{base.name}-{n}")).exists())

@@ -6,21 +6,17 @@ them over a preset, fills what is left from the data and from the other slots, a
 """
 
 import dataclasses
-import importlib
-import inspect
-import os
-import sys
 import tomllib
-import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from torch import nn
 
+from vicinal.arguments import coerce_arguments, construct, defaults, parameters
 from vicinal.data import DATASETS_BY_NAME, Arrays, CrossView, open_path
 from vicinal.data.records import Dataset, Kind
 from vicinal.data.residency import Residency
@@ -32,14 +28,29 @@ from vicinal.methods.method import Method
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.mining import MINERS
 from vicinal.models import ModelConfig
-from vicinal.models.config import backbone_class
+from vicinal.models.config import PREFIXES, backbone_class
+from vicinal.models.custom import class_name, kept_arguments
 from vicinal.sampling import SAMPLERS
 
+T = TypeVar("T")
 Layer = Mapping[str, Any]
 SLOTS = ("data", "transform", "model", "sampler", "loss", "method", "optimizer", "training", "evaluation")
 DEFAULT_PRESET = "glyphs"
 # Arguments that follow from the data, the model and the other slots, unless the user gives them.
 DERIVED = {"loss": ("classes", "dim", "known", "seed", "blocks"), "sampler": ("labels", "seed", "roles", "batch_size")}
+# The classes that a name in a slot stands for; the other slots have one class each.
+REGISTRIES: dict[str, Mapping[str, type]] = {
+    "data": DATASETS_BY_NAME,
+    "loss": LOSSES,
+    "sampler": SAMPLERS,
+    "method": METHODS,
+    "transform": {"image": ImageTransform, "features": FeatureTransform},
+}
+ABOUT = ("title", "cost", "expected")  # what a preset says of itself
+Trust = Mapping[str, Any]  # classes of the user's own by ``module:Class``, which slots may name
+# Arguments of the transform that follow from the model, and of the model that fit any backbone.
+_OF_MODEL = ("size", "resize", "canvas", "pad", "channels", "mean", "std", "order", "scale")
+_OF_EVERY_MODEL = ("dim", "head", "head_norm", "start", "start_length", "normalize")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,15 +181,15 @@ class Config:
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
     def slots(self) -> dict[str, dict[str, Any]]:
-        """The experiment as plain dictionaries, lists, strings and numbers."""
+        """Return the experiment as plain dictionaries, lists, strings and numbers."""
         return {slot: _plain(slot, getattr(self, slot)) for slot in SLOTS}
 
     def toml(self) -> str:
-        """The experiment as a file for ``vicinal train FILE.toml``."""
+        """Return the experiment as a file for ``vicinal train FILE.toml``."""
         return "".join(f"{slot} = {_toml(value)}\n" for slot, value in self.slots().items())
 
     def title(self, data: str) -> str:
-        """What the experiment is, in a few words.
+        """Return what the experiment is, in a few words.
 
         >>> compose().title("glyphs")
         'multi_similarity on glyphs'
@@ -188,16 +199,19 @@ class Config:
         return f"{over} on {data}"
 
     def own_slots(self) -> list[str]:
-        """The slots that hold an object of the user's own, which a run cannot rebuild by itself."""
-        own = {slot for slot in ("sampler", "loss") if ":" in getattr(self, slot).name}
-        own |= {"transform"} if isinstance(self.transform, OwnTransform) else set()
-        own |= {"model"} if self.model.module is not None else set()
-        own |= {"method"} if type(self.method) not in METHODS.values() else set()
-        own |= {"data"} if type(self.data) not in DATASETS_BY_NAME.values() else set()
-        return [slot for slot in SLOTS if slot in own]
+        """Return the slots that hold an object of the user's own, which a run cannot rebuild by itself."""
+        own = {
+            "data": type(self.data) not in DATASETS_BY_NAME.values(),
+            "transform": isinstance(self.transform, OwnTransform),
+            "model": self.model.module is not None,
+            "sampler": ":" in self.sampler.name,
+            "loss": ":" in self.loss.name,
+            "method": type(self.method) not in METHODS.values(),
+        }
+        return [slot for slot, is_own in own.items() if is_own]
 
     def replace(self, **changes: Any) -> "Config":
-        """A copy with other objects in some slots; ``training`` and ``evaluation`` also take a mapping of fields."""
+        """Return a copy with other objects in some slots; those with fixed fields also take a mapping of some."""
         for slot in ("training", "evaluation", "optimizer", "model"):
             if isinstance(changes.get(slot), Mapping):
                 changes[slot] = dataclasses.replace(getattr(self, slot), **changes[slot])
@@ -208,7 +222,7 @@ class Config:
 
 
 def from_words(words: Iterable[str]) -> dict[str, Any]:
-    """The layer that words ``slot=name`` and ``slot.argument=value`` stand for.
+    """Return the layer that words ``slot=name`` and ``slot.argument=value`` stand for.
 
     >>> from_words(["loss=triplet", "loss.margin=0.1"])
     {'loss': {'name': 'triplet', 'margin': '0.1'}}
@@ -227,13 +241,14 @@ def from_words(words: Iterable[str]) -> dict[str, Any]:
             if not isinstance(inner, dict):
                 raise ConfigError(f"{key}: {name} was given a value before; give one of the two.")
         if not path and slot in ("training", "evaluation"):
-            raise ConfigError(f"{slot} has no name; set one of its arguments, such as {slot}.{_first(slot)}=...")
+            first = next(iter(parameters(_PLAIN_SLOTS[slot])))
+            raise ConfigError(f"{slot} has no name; set one of its arguments, such as {slot}.{first}=...")
         inner[path[-1] if path else "name"] = text
     return layer
 
 
 def from_toml(path: Path) -> dict[str, Any]:
-    """The layer that a TOML file holds; relative paths in it count from the current folder, as on the command line."""
+    """Read the layer of a TOML file; relative paths in it count from the current folder, as on the command line."""
     try:
         layer = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -246,17 +261,14 @@ def from_toml(path: Path) -> dict[str, Any]:
     return layer
 
 
-ABOUT = ("title", "cost", "expected")  # what a preset says of itself
-
-
 @cache
 def presets() -> dict[str, Path]:
-    """The presets that come with vicinal, by name."""
+    """Return the presets that come with vicinal, by name."""
     return {path.stem: path for path in sorted((Path(__file__).parent / "presets").glob("*.toml"))}
 
 
 def preset(name: str) -> dict[str, Any]:
-    """The layer of a preset."""
+    """Read the layer of a preset."""
     if name in FORMER_RECIPES:
         raise ConfigError(f"the recipe {name!r} is a preset with slots now: `vicinal train {FORMER_RECIPES[name]}`.")
     if name not in presets():
@@ -265,70 +277,48 @@ def preset(name: str) -> dict[str, Any]:
 
 
 def read(source: str | Path) -> tuple[str, dict[str, Any]]:
-    """The name and the layer of a preset or of a TOML file; a file may itself name the preset that it changes."""
+    """Return the name and the layer of a preset or of a TOML file, which may itself name the preset that it changes."""
     if str(source).endswith(".toml"):
-        layer = from_toml(Path(source))
-        return Path(source).stem, layer
+        return Path(source).stem, from_toml(Path(source))
     return str(source), {"preset": str(source)}
 
 
 # -- composing ------------------------------------------------------------------------------------
 
 
-Trust = Mapping[str, Any]  # classes of the user's own by ``module:Class``, which slots may name
-
-
-def trusted(names: Iterable[str]) -> dict[str, Any]:
-    """Classes of the user's own, imported because the user names them (``--trust module:Class``)."""
-    found: dict[str, Any] = {}
-    for name in names:
-        module, colon, attribute = name.partition(":")
-        if not colon:
-            raise ConfigError(f"--trust takes module:Class, got {name!r}.")
-        sys.path.insert(0, os.getcwd())  # as `python -m` has it
-        try:
-            found[name] = getattr(importlib.import_module(module), attribute)
-        except (ImportError, AttributeError) as error:
-            raise ConfigError(f"--trust {name}: {error}. Run where Python finds the module.") from error
-        finally:
-            sys.path.remove(os.getcwd())
-    return found
-
-
 def compose(*layers: Layer, preset_name: str | None = None, trust: Trust | None = None) -> Config:
-    """The experiment that layers describe, the later over the earlier.
+    """Compose the experiment that layers describe, the later over the earlier.
 
     A layer that names another class for a slot drops the arguments that earlier layers gave it. What no layer gives is
     taken from the preset, and from the data and the other slots: ``Config.reasons`` says what and why. A slot may name
     a class of the user's own, ``module:Class``, only where ``trust`` has it.
     """
     trust = trust or {}
+    reasons: list[str] = []
     given = _merged({}, *layers)
-    name = next((layer["preset"] for layer in reversed(layers) if "preset" in layer), None)
     named = {"name", "own", "path"} & given.get("data", {}).keys()  # else it only changes arguments of the preset's
     data = _data(given["data"]) if named else None
-    reasons: list[str] = []
-    if name is None and data is not None:
-        name = _preset_for(data, given.get("model", {}), reasons)
-    name = name or DEFAULT_PRESET
+    name = next((layer["preset"] for layer in reversed(layers) if "preset" in layer), None)
+    if name is None:
+        name = DEFAULT_PRESET if data is None else _preset_for(data, given.get("model", {}), reasons)
     base = preset(name)
-    if _renamed(base, given, "model"):  # sizes of the preset's pictures fit the preset's model
-        base = {**base, "transform": {k: v for k, v in base.get("transform", {}).items() if k not in _OF_MODEL}}
+    if _renames(given.get("model", {}), _normal("model", base.get("model"))):
+        # Sizes of the preset's pictures fit the preset's model.
+        base["transform"] = {k: v for k, v in base.get("transform", {}).items() if k not in _OF_MODEL}
     raw = _merged(base, *layers)
     if "data" not in raw:
         raise ConfigError(f"preset {name!r} trains on data of your own. Give --data FOLDER, a table or an array file.")
     data = data or _data(raw["data"])
     kind = kind_of(data)
     model = _model(raw.get("model", {}), kind, trust)
-    training, evaluation = (_object(slot, kind_, raw.get(slot, {})) for slot, kind_ in _PLAIN_SLOTS.items())
     method = _method(raw.get("method", {}), trust)
     ours = raw.get("loss", {}).get("name")
     if "loss" not in given and ours is not None and combination(method, ours) is not None:
         raw["loss"] = {}
         reasons.append(f"loss={method.default_loss}: the preset's {ours} does not go with this method")
-    loss = _part("loss", raw.get("loss", {}), LOSSES, method.default_loss, trust)
+    loss = _part("loss", raw.get("loss", {}), method.default_loss, trust)
     kind_of_loss = Mined if "miner" in loss.arguments else loss.kind or type(loss.own)
-    sampler = _part("sampler", raw.get("sampler", {}), SAMPLERS, method.sampler_for(kind_of_loss), trust)
+    sampler = _part("sampler", raw.get("sampler", {}), method.sampler_for(kind_of_loss), trust)
     if "sampler" not in given and sampler.name != "classes":
         reasons.append(f"sampler={sampler.name}: what {_name_of(METHODS, method)} over {loss.name} is trained on")
     config = Config(
@@ -339,8 +329,8 @@ def compose(*layers: Layer, preset_name: str | None = None, trust: Trust | None 
         loss=loss,
         method=method,
         optimizer=_object("optimizer", OptimizerConfig, raw.get("optimizer", {})),
-        training=training,
-        evaluation=evaluation,
+        training=_object("training", Training, raw.get("training", {})),
+        evaluation=_object("evaluation", Evaluation, raw.get("evaluation", {})),
         preset=preset_name or name,
         reasons=tuple(reasons),
     )
@@ -352,56 +342,52 @@ def compose(*layers: Layer, preset_name: str | None = None, trust: Trust | None 
 
 
 _PLAIN_SLOTS = {"training": Training, "evaluation": Evaluation}
-_OF_MODEL = ("size", "resize", "canvas", "pad", "channels", "mean", "std", "order", "scale")
-LIBRARIES = ("timm:", "torchvision:")
-_OF_EVERY_MODEL = ("dim", "head", "head_norm", "start", "start_length", "normalize")
 
 
 def _merged(base: Layer, *layers: Layer) -> dict[str, Any]:
     merged = {slot: _normal(slot, value) for slot, value in base.items() if slot in SLOTS}
     for layer in layers:
         for slot, value in layer.items():
-            if slot not in SLOTS:
-                if slot not in ("preset", *ABOUT):
-                    raise ConfigError(_unknown_setting(slot))
-                continue
-            new, old = _normal(slot, value), merged.get(slot, {})
-            renamed = ("own" in new) or ("name" in new and new["name"] != old.get("name"))
-            own = "own" in new or (_is_own(str(new.get("name", ""))) and not str(new["name"]).startswith(LIBRARIES))
-            shared = slot == "model" and not own  # a network of the user's own gives embeddings as it is
-            keep = {k: v for k, v in old.items() if k in _OF_EVERY_MODEL} if shared else {}
-            merged[slot] = _laid_over(keep if renamed else old, new)
+            if slot in SLOTS:
+                new, old = _normal(slot, value), merged.get(slot, {})
+                if _renames(new, old):
+                    shared = slot == "model" and not _is_own(new)  # a network of the user's own keeps its output
+                    old = {k: v for k, v in old.items() if k in _OF_EVERY_MODEL} if shared else {}
+                merged[slot] = _laid_over(old, new)
+            elif slot not in ("preset", *ABOUT):
+                raise ConfigError(_unknown_setting(slot))
     return merged
 
 
+def _renames(new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
+    return "own" in new or ("name" in new and new["name"] != old.get("name"))
+
+
+def _is_own(raw: Mapping[str, Any]) -> bool:
+    """Whether a slot holds an object or names a class of the user's own: ``module:Class``."""
+    name = str(raw.get("name", ""))
+    return "own" in raw or (":" in name and not name.startswith(tuple(PREFIXES)))
+
+
 def _laid_over(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """``new`` over ``old``, groups of arguments inside each other."""
+    """Lay ``new`` over ``old``, groups of arguments inside each other."""
     both = {key for key in new if isinstance(new[key], Mapping) and isinstance(old.get(key), Mapping)}
     return {**old, **new, **{key: _laid_over(old[key], new[key]) for key in both}}
 
 
 def _normal(slot: str, value: Any) -> dict[str, Any]:
-    """A slot's value as a dictionary of ``name`` (or ``own``, an object of the user's) and arguments."""
+    """Return a slot's value as a dictionary of ``name`` (or ``own``, an object of the user's) and arguments."""
+    if value is None:
+        return {}
     if isinstance(value, (str, Path)):
         return {"name": str(value)}
     if isinstance(value, Mapping):
         return dict(value)
-    if value is None:
-        return {}
-    registry = _registry(slot)
-    if type(value) in registry.values():
-        plain = _plain(slot, value)
-        return plain if "name" in plain else {"own": value}
-    return {"own": value}
-
-
-def _renamed(base: Layer, given: Layer, slot: str) -> bool:
-    new = given.get(slot, {})
-    return "own" in new or ("name" in new and new["name"] != _normal(slot, base.get(slot, {})).get("name"))
+    return _plain(slot, value) if type(value) in REGISTRIES.get(slot, {}).values() else {"own": value}
 
 
 def _preset_for(data: Dataset, model: Mapping[str, Any], reasons: list[str]) -> str:
-    """The preset that fits data of the user's own, or drawn characters."""
+    """Return the preset that fits data of the user's own, or drawn characters."""
     if (drawn := _name_of(DATASETS_BY_NAME, data)) in ("glyphs", "omniglot", "omniglot_pairs"):
         return drawn
     if kind_of(data) == "features":
@@ -423,7 +409,7 @@ def _preset_for(data: Dataset, model: Mapping[str, Any], reasons: list[str]) -> 
 
 
 def kind_of(data: Dataset) -> Kind:
-    """What records of a data set hold, known without loading them."""
+    """Return what records of a data set hold, known without loading them."""
     inner = getattr(data, "data", None)  # corrupted or cut anew, it holds what it stands around
     return kind_of(inner) if inner is not None else "features" if isinstance(data, Arrays) else "images"
 
@@ -435,78 +421,71 @@ def _data(raw: Mapping[str, Any]) -> Dataset:
     name = raw.get("name", arguments.get("path"))
     if name is None:
         raise ConfigError("data has arguments but no name or path. Give data=PATH.")
+    if isinstance(inner := arguments.get("data"), (str, Mapping)):  # of data around other data, such as `corrupted`
+        arguments["data"] = _data(_normal("data", inner))
     if name in DATASETS_BY_NAME:
-        return typing.cast(Dataset, _object("data", DATASETS_BY_NAME[name], arguments))
+        return typing.cast(Dataset, construct(DATASETS_BY_NAME[name], arguments, "data"))
     opened = open_path(name)
-    changes = _coerced("data", type(opened), {k: v for k, v in arguments.items() if k != "path"})
+    changes = coerce_arguments(type(opened), {k: v for k, v in arguments.items() if k != "path"}, "data")
     return dataclasses.replace(opened, **changes) if changes else opened  # type: ignore[type-var]
 
 
 def _model(raw: Mapping[str, Any], kind: Kind, trust: Trust) -> ModelConfig:
-    if isinstance(given := raw.get("own"), ModelConfig):
-        return given
-    own = {item.name for item in dataclasses.fields(ModelConfig)} - {"arguments", "name", "module"}
-    fixed = _coerced("model", ModelConfig, {key: value for key, value in raw.items() if key in own})
-    arguments = {key: value for key, value in raw.items() if key not in (*own, "name", "own")}
+    if isinstance(module := raw.get("own"), ModelConfig):
+        return module
+    shared = {item.name for item in dataclasses.fields(ModelConfig)} - {"arguments", "name", "module"}
+    fixed = coerce_arguments(ModelConfig, {key: value for key, value in raw.items() if key in shared}, "model")
+    arguments = {key: value for key, value in raw.items() if key not in (*shared, "name", "own")}
     name = str(raw.get("name", "identity" if kind == "features" else "efficientnet_lite0"))
-    module = raw.get("own")
-    if module is None and _is_own(name) and not name.startswith(LIBRARIES):
-        own_kind = _found("model", name, {}, trust)
-        module = own_kind(**_coerced("model", own_kind, arguments))
+    if not _is_own(raw):
+        return ModelConfig(name=name, arguments=coerce_arguments(backbone_class(name), arguments, "model"), **fixed)
     if module is None:
-        arguments = _coerced("model", backbone_class(name), arguments)
-        return ModelConfig(name=name, arguments=arguments, **fixed)
+        own_kind = _found("model", name, trust)
+        module = own_kind(**coerce_arguments(own_kind, arguments, "model"))
     if not isinstance(module, nn.Module):
         raise ConfigError(f"model is a name, a ModelConfig or a torch module, got {type(module).__name__}.")
-    fixed = {"dim": None, "head": "none", **fixed} if "dim" not in fixed else fixed
-    return ModelConfig(name=_class_name(type(module)), arguments=_kept(module), module=module, **fixed)
+    fixed = fixed if "dim" in fixed else {"dim": None, "head": "none", **fixed}
+    return ModelConfig(name=class_name(type(module)), arguments=kept_arguments(module), module=module, **fixed)
 
 
 def _method(raw: Mapping[str, Any], trust: Trust) -> Method:
     if "own" in raw:
         return typing.cast(Method, raw["own"])
-    kind = _found("method", raw.get("name", "plain"), METHODS, trust)
+    kind = _found("method", raw.get("name", "plain"), trust)
     return typing.cast(Method, _object("method", kind, raw))
 
 
-def _part(slot: str, raw: Mapping[str, Any], registry: Mapping[str, type], default: str, trust: Trust) -> Part:
+def _part(slot: str, raw: Mapping[str, Any], default: str, trust: Trust) -> Part:
     if "own" in raw:
-        return Part(_class_name(type(raw["own"])), _kept(raw["own"]), own=raw["own"])
+        return Part(class_name(type(raw["own"])), kept_arguments(raw["own"]), own=raw["own"])
     name = raw.get("name", default)
-    kind = _found(slot, name, registry, trust)
+    kind = _found(slot, name, trust)
     arguments = {key: value for key, value in raw.items() if key != "name"}
     mined = {"miner": arguments.pop("miner")} if slot == "loss" and "miner" in arguments else {}
     if mined and mined["miner"] not in MINERS:
         raise ConfigError("for loss.miner: " + unknown("miner", mined["miner"], MINERS))
     takes = getattr(kind, "fitted", kind) if slot == "sampler" else kind  # whose sizes follow from the batch size
-    return Part(name, {**_defaults(takes, DERIVED[slot]), **_coerced(slot, takes, arguments), **mined}, kind)
+    own = {key: value for key, value in defaults(takes).items() if key not in DERIVED[slot]}
+    return Part(name, {**own, **coerce_arguments(takes, arguments, slot, DERIVED[slot]), **mined}, kind)
 
 
-def _found(slot: str, name: str, registry: Mapping[str, type], trust: Trust) -> type:
-    """The class of a name; code of the user's own is only run where the user trusts it."""
-    if name in registry:
-        return registry[name]
-    if name in trust:
-        return typing.cast(type, trust[name])
-    if _is_own(name):
+def _found(slot: str, name: str, trust: Trust) -> type:
+    """Return the class of a name; code of the user's own is only run where the user trusts it."""
+    registry = REGISTRIES.get(slot, {})
+    if name in registry or name in trust:
+        return typing.cast(type, registry.get(name) or trust[name])
+    if ":" in name:
         raise ConfigError(f"{slot}={name} is code of your own; say that it may run with --trust {name}.")
     raise ConfigError(unknown(slot, name, registry))
 
 
-def _is_own(name: str) -> bool:
-    return ":" in name
-
-
-def _class_name(kind: type) -> str:
-    return f"{kind.__module__}:{kind.__qualname__}"
-
-
-def _kept(value: Any) -> dict[str, Any]:
-    """What an object of the user's own keeps of its constructor's arguments, if it keeps all as plain values."""
-    names = parameters(type(value))
-    kept = {name: getattr(value, name) for name in names if hasattr(value, name)}
-    plain = (str, int, float, bool, tuple, list, type(None))
-    return kept if len(kept) == len(names) and all(isinstance(item, plain) for item in kept.values()) else {}
+def _object(slot: str, kind: type[T], raw: Mapping[str, Any]) -> T:
+    if "own" in raw:
+        if not isinstance(raw["own"], kind):
+            raise ConfigError(f"{slot} takes a {kind.__name__} or its arguments, got {type(raw['own']).__name__}.")
+        return raw["own"]
+    takes_name = "name" in parameters(kind)
+    return construct(kind, {key: value for key, value in raw.items() if takes_name or key != "name"}, slot)
 
 
 def _transform(raw: Mapping[str, Any], model: ModelConfig, kind: Kind) -> TrainingTransform:
@@ -518,7 +497,7 @@ def _transform(raw: Mapping[str, Any], model: ModelConfig, kind: Kind) -> Traini
             raise ConfigError(f"transform is one of ours or a callable from a picture to a tensor, got {own!r:.80}.")
         return OwnTransform(own, _transform({}, model, kind))  # type: ignore[arg-type]
     if kind == "features":
-        return typing.cast(TrainingTransform, _object("transform", FeatureTransform, raw))
+        return _object("transform", FeatureTransform, raw)
     arguments = dict(raw)
     seen = model.preprocessing
     size = int(arguments.setdefault("size", seen.size or 224))
@@ -529,7 +508,7 @@ def _transform(raw: Mapping[str, Any], model: ModelConfig, kind: Kind) -> Traini
     if arguments.get("channels", 3) in (3, "3"):
         expected = {"mean": seen.mean, "std": seen.std, "order": seen.channels, "scale": seen.scale}
         arguments = {**expected, "interpolation": seen.interpolation, **arguments}
-    return typing.cast(TrainingTransform, _object("transform", ImageTransform, arguments))
+    return _object("transform", ImageTransform, arguments)
 
 
 def _able_to_hold_out(config: Config) -> Config:
@@ -548,131 +527,11 @@ def _able_to_hold_out(config: Config) -> Config:
     return config
 
 
-# -- values ---------------------------------------------------------------------------------------
-
-
-def parameters(kind: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """What a class or function takes, by name."""
-    return {
-        name: parameter
-        for name, parameter in inspect.signature(kind).parameters.items()
-        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-    }
-
-
-def _object(slot: str, kind: type, raw: Mapping[str, Any]) -> Any:
-    if "own" in raw:
-        if not isinstance(raw["own"], kind):
-            raise ConfigError(f"{slot} takes a {kind.__name__} or its arguments, got {type(raw['own']).__name__}.")
-        return raw["own"]
-    takes_name = "name" in parameters(kind)
-    arguments = {key: value for key, value in raw.items() if takes_name or key != "name"}
-    try:
-        return kind(**_coerced(slot, kind, arguments))
-    except TypeError as error:
-        raise ConfigError(f"{slot}: {kind.__name__} cannot be built: {error}.") from error
-
-
-def _coerced(slot: str, kind: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments checked against a constructor: unknown names are rejected, texts and lists become what it takes."""
-    known = parameters(kind)
-    hints = typing.get_type_hints(kind.__init__ if isinstance(kind, type) else kind)  # type: ignore[misc]
-    found = {}
-    for name, value in arguments.items():
-        if name not in known:
-            settable = [key for key in known if key not in DERIVED.get(slot, ())]
-            owner = kind.__qualname__.split(".")[0]
-            raise ConfigError(f"{slot}.{name}: " + unknown(f"argument of {owner}", name, settable))
-        default = known[name].default
-        guessed = type(default) if isinstance(default, (bool, int, float, str)) else Any  # where nothing is annotated
-        found[name] = coerce(value, hints.get(name, guessed), f"{slot}.{name}")
-    return found
-
-
-def coerce(value: Any, annotation: Any, key: str) -> Any:
-    """``value`` as an annotation has it: text from the command line, lists and dictionaries from a file.
-
-    >>> coerce("1,2,4", tuple[int, ...], "evaluation.recalls")
-    (1, 2, 4)
-    >>> coerce("none", int | None, "training.workers") is None
-    True
-    """
-    origin, options = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin in (typing.Union, types.UnionType):
-        return _coerce_union(value, options, key)
-    if origin is Literal:
-        by_text = {str(choice): choice for choice in options}
-        if str(value) not in by_text:
-            raise ConfigError(f"{key}: " + unknown("value", str(value), by_text))
-        return by_text[str(value)]
-    if origin in (tuple, list, Sequence, typing.Sequence) or origin is Sequence:
-        parts = [p.strip() for p in value.strip("()[]").split(",") if p.strip()] if isinstance(value, str) else value
-        if not isinstance(parts, (list, tuple)):
-            raise ConfigError(f"{key} is a list, got {value!r}.")
-        return tuple(coerce(part, options[0], key) for part in parts)
-    if annotation is bool:
-        if isinstance(value, str) and value.lower() in ("true", "false", "yes", "no", "1", "0", "on", "off"):
-            return value.lower() in ("true", "yes", "1", "on")
-        if not isinstance(value, bool):
-            raise ConfigError(f"{key} is true or false, got {value!r}.")
-        return value
-    if annotation in (int, float):
-        return _number(value, annotation, key)
-    if annotation is str:
-        if not isinstance(value, str):
-            raise ConfigError(f"{key} is a text, got {value!r}.")
-        return value
-    if annotation is Dataset:
-        return value if not isinstance(value, (str, Mapping)) else _data(_normal("data", value))
-    if dataclasses.is_dataclass(annotation) and isinstance(annotation, type):
-        if isinstance(value, annotation):
-            return value
-        if isinstance(value, Mapping):
-            return _object(key, annotation, value)
-        names = ", ".join(f"{key}.{item.name}" for item in dataclasses.fields(annotation))
-        raise ConfigError(f"{key} is a group of settings; set one of them: {names}.")
-    return value
-
-
-def _coerce_union(value: Any, options: Sequence[Any], key: str) -> Any:
-    if (value is None or (isinstance(value, str) and value.lower() == "none")) and type(None) in options:
-        return None
-    problems = []
-    for option in options:
-        if option is type(None):
-            continue
-        try:
-            return coerce(value, option, key)
-        except ConfigError as error:
-            problems.append(error)
-    raise problems[0]
-
-
-def _number(value: Any, kind: type, key: str) -> int | float:
-    word = "a whole number" if kind is int else "a number"
-    try:
-        if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-            raise ValueError
-        number = kind(value)
-        if kind is int and not isinstance(value, str) and number != value:
-            raise ValueError
-    except (ValueError, OverflowError):
-        raise ConfigError(f"{key} is {word}, got {value!r}.") from None
-    if number != number or number in (float("inf"), float("-inf")):
-        raise ConfigError(f"{key} is a finite number, got {value!r}.")
-    return typing.cast("int | float", number)
-
-
-def _defaults(kind: Callable[..., Any], derived: Sequence[str]) -> dict[str, Any]:
-    return {
-        name: parameter.default
-        for name, parameter in parameters(kind).items()
-        if parameter.default is not parameter.empty and name not in derived
-    }
+# -- writing down ---------------------------------------------------------------------------------
 
 
 def _plain(slot: str, value: Any) -> dict[str, Any]:
-    """A slot as plain values; ``name`` first."""
+    """Return a slot as plain values; ``name`` first."""
     if isinstance(value, Part):
         return {"name": value.name, **{key: _value(item) for key, item in value.arguments.items()}}
     if isinstance(value, ModelConfig):
@@ -680,8 +539,7 @@ def _plain(slot: str, value: Any) -> dict[str, Any]:
         own.pop("module")
         arguments = own.pop("arguments")
         return {key: item for key, item in {**own, **arguments}.items() if item is not None or key == "dim"}
-    registry = _registry(slot)
-    name = {"name": _name_of(registry, value)} if registry else {}
+    name = {"name": _name_of(REGISTRIES[slot], value)} if slot in REGISTRIES else {}
     kept = {
         key: _value(getattr(value, key))
         for key in parameters(type(value))
@@ -703,7 +561,7 @@ def _value(value: Any) -> Any:
         return _plain("data", value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {item.name: _value(getattr(value, item.name)) for item in dataclasses.fields(value) if item.init}
-    return _class_name(type(value))
+    return class_name(type(value))
 
 
 def _toml(value: Any) -> str:
@@ -721,27 +579,13 @@ def _toml(value: Any) -> str:
     return repr(value)
 
 
-def _registry(slot: str) -> Mapping[str, type]:
-    return {
-        "data": DATASETS_BY_NAME,
-        "loss": LOSSES,
-        "sampler": SAMPLERS,
-        "method": METHODS,
-        "transform": {"image": ImageTransform, "features": FeatureTransform},
-    }.get(slot, {})
-
-
 def _name_of(registry: Mapping[str, type], value: Any) -> str:
     named = next((name for name, kind in registry.items() if kind is type(value)), None)
-    return named or _class_name(type(value))
-
-
-def _first(slot: str) -> str:
-    return next(iter(parameters(_PLAIN_SLOTS[slot])))
+    return named or class_name(type(value))
 
 
 def _unknown_setting(key: str) -> str:
-    """The sentence for a key that is no slot: where a slot has an argument of that name, name it."""
+    """Return the message for a key that is no slot; it names the slot that has such an argument."""
     fixed = {"optimizer": OptimizerConfig, "model": ModelConfig, **_PLAIN_SLOTS}
     holders = [f"{slot}.{key}" for slot, kind in fixed.items() if key in parameters(kind)]
     also = {"backbone": "model", "batch": "training.batch_size", "lr": "optimizer.learning_rate"}

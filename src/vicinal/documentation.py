@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from vicinal import config
+from vicinal.arguments import parameters
 from vicinal.data import DATASETS_BY_NAME, ImageTransform
 from vicinal.errors import ConfigError, unknown
 from vicinal.losses import LOSSES
@@ -84,7 +85,7 @@ def _class(title: str, kind: type, slot: str) -> Explanation:
     meaning = arguments_of(kind)
     rows = []
     takes = getattr(kind, "fitted", kind) if slot == "sampler" else kind
-    for name, parameter in config.parameters(takes).items():
+    for name, parameter in parameters(takes).items():
         default = "(follows from the data)" if parameter.default is parameter.empty else typed(parameter.default)
         if name not in config.DERIVED.get(slot, ()):
             rows.append((f"{slot}.{name}", default, meaning.get(name, "")))

@@ -217,11 +217,11 @@ def test_what_has_no_meaning_is_refused(batch):
         LossForPML(LiftedStructureLoss())(embeddings, labels, pairs, embeddings.detach(), labels)
     with pytest.raises(DataError, match="contradict the labels"):
         LossForPML(TripletLoss())(embeddings, labels, (*pairs[2:], *pairs[:2]))
-    with pytest.raises(DataError, match=r"three columns .* or four .*, but 2 came"):
+    with pytest.raises(DataError, match=r"three columns .* or four .*, got 2"):
         LossForPML(TripletLoss())(embeddings, labels, pairs[:2])
     with pytest.raises(DataError, match="needs `labels` or triplets"):
         LossForPML(TripletLoss())(embeddings)
-    with pytest.raises(ConfigError, match=r"takes a loss of vicinal\.losses, but a TripletMarginLoss came"):
+    with pytest.raises(ConfigError, match=r"takes a loss of vicinal\.losses, got a TripletMarginLoss"):
         inspect.unwrap(LossForPML.__init__)(LossForPML.__new__(LossForPML), losses.TripletMarginLoss())
     with pytest.raises(ConfigError, match="TripletLoss needs no FromPML"):
         FromPML(TripletLoss())

@@ -52,7 +52,7 @@ EXAMPLES = {
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_a_description_rebuilds_the_same_network(name):
     model = EXAMPLES[name]()
-    again = build(describe(model), MODELS | trusted({"vicinal.models.convolutional:SmallConvNet"}))
+    again = build(describe(model), MODELS | trusted({"vicinal.models.small:SmallConvNet"}))
     assert type(again) is MODELS[name]
     assert describe(again) == describe(model)
     again.load_state_dict(model.state_dict())

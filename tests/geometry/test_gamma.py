@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from vicinal.errors import ConfigError
-from vicinal.geometry.means import gamma_for
-from vicinal.geometry.means import log_exp_mean
+from vicinal.geometry.means import gamma_for, log_exp_mean
 
 
 @pytest.fixture

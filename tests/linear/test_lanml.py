@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from vicinal.linear import LANML
 
 
-def test_a_regulariser_that_leaves_no_metric_warns(wine):
+def test_a_regularizer_that_leaves_no_metric_warns(wine):
     with pytest.warns(UserWarning, match="the optimum is M = 0.*Lower regularization"):
         LANML(regularization=1e3, reduction="mean").fit(*wine)
 
@@ -69,8 +69,8 @@ def test_with_positive_gamma1_it_starts_from_the_papers_metric(draw):
 
 def two_clusters(draw, apart):
     """Class 0 in two clusters at ±apart on the first axis, class 1 between them; the second axis is noise."""
-    centres = np.array([[-apart, 0], [apart, 0], [0, 0], [0, 0]])
-    samples = np.repeat(centres, 25, axis=0) + draw.standard_normal((100, 2)) * [0.6, 1.0]
+    centers = np.array([[-apart, 0], [apart, 0], [0, 0], [0, 0]])
+    samples = np.repeat(centers, 25, axis=0) + draw.standard_normal((100, 2)) * [0.6, 1.0]
     return samples, np.repeat([0, 0, 1, 1], 25)
 
 

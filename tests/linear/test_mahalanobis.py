@@ -1,4 +1,4 @@
-"""What all linear learners owe: scikit-learn's contract, a map and its metric, clear refusals and warnings."""
+"""What all linear learners share: scikit-learn's contract, a map and its metric, clear errors and warnings."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def test_keeps_scikit_learns_contract(estimator, check):
 
 
 @pytest.mark.parametrize("estimator", ALL, ids=str)
-def test_neighbours_are_right_more_often_than_by_chance_and_the_metric_is_the_maps(estimator, wine):
+def test_neighbors_are_right_more_often_than_by_chance_and_the_metric_is_the_maps(estimator, wine):
     X, y = wine
     fitted = clone(estimator).fit(X[::2], y[::2])
     metric = fitted.get_mahalanobis_matrix()
@@ -84,13 +84,13 @@ def test_one_feature_and_rows_that_repeat_are_no_trouble(estimator, wine):
 
 @pytest.mark.parametrize("estimator", ALL, ids=str)
 @pytest.mark.parametrize("scale", [1e60, 1e-60])
-def test_numbers_whose_powers_cannot_be_held_are_refused(estimator, scale, wine):
+def test_numbers_whose_powers_cannot_be_held_raise(estimator, scale, wine):
     with pytest.raises(DataError, match=r"range of float64\. Scale features"):
         clone(estimator).fit(scale * wine[0], wine[1])
 
 
 @pytest.mark.parametrize("estimator", ALL, ids=str)
-def test_bad_data_are_refused_with_what_came(estimator, wine):
+def test_bad_data_raise_with_what_was_given(estimator, wine):
     X, y = wine
     with pytest.raises(DataError, match="at least 2 classes, but y holds only 1"):
         clone(estimator).fit(X, np.zeros(len(X), dtype=int))
@@ -102,7 +102,7 @@ def test_bad_data_are_refused_with_what_came(estimator, wine):
 
 
 @pytest.mark.parametrize("estimator", ALL[:4], ids=str)
-def test_samples_that_allow_no_pair_are_refused(estimator):
+def test_samples_that_allow_no_pair_raise(estimator):
     with pytest.raises(DataError, match="each of the 4 classes in y has 1 sample"):
         clone(estimator).fit(np.eye(4), np.arange(4))
 
@@ -116,20 +116,20 @@ def test_a_class_of_one_sample_is_kept_away_from(wine):
 @pytest.mark.parametrize(
     ("estimator", "message"),
     [
-        (LANML(gamma2=0.0), "gamma2 is a finite number above 0, but 0.0"),
-        (LANML(gamma1=np.nan), "gamma1 is a finite number, but nan"),
+        (LANML(gamma2=0.0), "gamma2 is a finite number above 0, got 0.0"),
+        (LANML(gamma1=np.nan), "gamma1 is a finite number, got nan"),
         (LANML(regularization=-1), "regularization is a finite number of at least 0"),
         (LANML(n_similar=0), "n_similar is a whole number of at least 1"),
-        (LANML(n_components=99), "n_components = 99 was asked for, but X has 13 features"),
+        (LANML(n_components=99), "n_components is a whole number of at least 1 and at most 13, got 99"),
         (LANML(reduction="median"), "unknown reduction 'median'"),
         (LANML(max_iter=2.5), "max_iter is a whole number"),
-        (PNCA(alpha=-1), "alpha is a finite number above 0, but -1"),
-        (GMML(t=1.5), "t is a finite number of at least 0 and at most 1, but 1.5"),
+        (PNCA(alpha=-1), "alpha is a finite number above 0, got -1"),
+        (GMML(t=1.5), "t is a finite number of at least 0 and at most 1, got 1.5"),
         (RVML(regularization=0), "regularization is a finite number above 0"),
     ],
     ids=str,
 )
-def test_settings_that_cannot_work_are_refused(estimator, message, wine):
+def test_settings_that_cannot_work_raise(estimator, message, wine):
     with pytest.raises(ConfigError, match=message):
         estimator.fit(*wine)
 
@@ -141,7 +141,7 @@ def test_a_fit_that_has_not_converged_warns_with_what_to_do(estimator, wine):
 
 
 @pytest.mark.parametrize("estimator", ALL, ids=str)
-def test_scikit_learns_neighbours_take_the_metric_without_the_map(estimator, wine):
+def test_scikit_learns_neighbors_take_the_metric_without_the_map(estimator, wine):
     X, y = wine
     fitted = clone(estimator).fit(X[::2], y[::2])
     given = {"metric": "mahalanobis", "metric_params": {"VI": fitted.get_mahalanobis_matrix()}}

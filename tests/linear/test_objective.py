@@ -8,10 +8,10 @@ import torch
 from scipy.special import expit, logsumexp
 
 from vicinal.geometry import log_exp_mean
-from vicinal.linear import neighbourhoods
-from vicinal.linear.neighbourhoods import Neighbourhoods
-from vicinal.linear.objective import Objective
-from vicinal.linear.outer import Hinge, sigmoid
+from vicinal.linear import objective
+from vicinal.linear.lanml import Hinge
+from vicinal.linear.objective import Neighborhoods, Objective
+from vicinal.linear.pnca import sigmoid
 from vicinal.linear.solvers import Problem
 
 HINGE = Hinge(1.0, 0.0)
@@ -47,7 +47,7 @@ def by_hand(samples, labels, metric, gamma1, gamma2, nearest=None):
 def test_equals_the_printed_sums(data, draw, gamma1, nearest):
     samples, labels = data
     factor = draw.standard_normal((4, 4)) / 2
-    sets = Neighbourhoods.among(samples, labels, nearest)
+    sets = Neighborhoods.among(samples, labels, nearest)
     found = Objective(sets, gamma1, 2.0, identity).at(factor)
     expected = by_hand(samples, labels, factor.T @ factor, gamma1, 2.0, nearest)
     np.testing.assert_allclose(found.excess, expected, rtol=1e-10)
@@ -57,7 +57,7 @@ def test_equals_the_printed_sums(data, draw, gamma1, nearest):
 @pytest.mark.parametrize("gamma1", [-30.0, -0.01, -1e-3, -1e-9, -1e-17, 0.0, 1e-15, 1e-6, 4.0])
 def test_the_radius_is_the_log_exp_mean_of_the_deep_side_near_0_too(data, gamma1):
     samples, labels = data
-    found = Objective(Neighbourhoods.among(samples, labels, None), gamma1, 3.0, identity).at(np.eye(4))
+    found = Objective(Neighborhoods.among(samples, labels, None), gamma1, 3.0, identity).at(np.eye(4))
     distances = torch.from_numpy(((samples[:, None] - samples[None]) ** 2).sum(axis=2))
     same = torch.from_numpy(labels[:, None] == labels[None])
     pull = log_exp_mean(distances, same & ~torch.eye(25, dtype=torch.bool), gamma1)
@@ -69,7 +69,7 @@ def test_the_radius_is_the_log_exp_mean_of_the_deep_side_near_0_too(data, gamma1
 @pytest.mark.parametrize("nearest", [None, 3])
 @pytest.mark.parametrize("gamma1", [-1.0, -1e-3, 0.0, 1e-9, 2.0])
 def test_gradient_matches_finite_differences(data, draw, outer, nearest, gamma1):
-    objective = Objective(Neighbourhoods.among(*data, nearest), gamma1, 2.0, outer)
+    objective = Objective(Neighborhoods.among(*data, nearest), gamma1, 2.0, outer)
     factor, towards = draw.standard_normal((2, 3, 4)) / 2
     at = objective.at(factor)
     numeric = (objective.at(factor + 1e-5 * towards).value - objective.at(factor - 1e-5 * towards).value) / 2e-5
@@ -80,7 +80,7 @@ def test_gradient_matches_finite_differences(data, draw, outer, nearest, gamma1)
 @pytest.mark.parametrize("gamma1", [-1.0, 2.0])
 def test_gradient_is_autograds_and_comes_from_queries_within_their_margin_alone(data, draw, gamma1):
     samples, labels = data
-    factor, sets = draw.standard_normal((4, 4)) / 2, Neighbourhoods.among(samples, labels, None)
+    factor, sets = draw.standard_normal((4, 4)) / 2, Neighborhoods.among(samples, labels, None)
     margin = -np.sort(Objective(sets, gamma1, 3.0, identity).at(factor).excess)[12:14].mean()  # 12 of 25 lie above
     found = Objective(sets, gamma1, 3.0, Hinge(margin, 0.0)).at(factor)
     metric = torch.from_numpy(factor.T @ factor).requires_grad_()
@@ -96,11 +96,11 @@ def test_gradient_is_autograds_and_comes_from_queries_within_their_margin_alone(
 @pytest.mark.parametrize("gamma2", [0.5, 60.0])
 def test_blocks_threads_and_sparse_weights_change_nothing(draw, gamma2, monkeypatch):
     samples, labels = draw.standard_normal((400, 5)), draw.integers(0, 4, 400)
-    sets = Neighbourhoods.among(samples, labels, None)
+    sets = Neighborhoods.among(samples, labels, None)
     whole = Objective(sets, -1.0, gamma2, Hinge(1.0, 0.1)).at(np.eye(5) * 2)
-    monkeypatch.setattr("vicinal.linear.radii._SPARSE", 0.0)
+    monkeypatch.setattr("vicinal.linear.objective._SPARSE", 0.0)
     dense = Objective(sets, -1.0, gamma2, Hinge(1.0, 0.1)).at(np.eye(5) * 2)
-    monkeypatch.setattr(neighbourhoods, "_BLOCK", 7 * 400)
+    monkeypatch.setattr(objective, "_BLOCK", 7 * 400)
     blocks = Objective(sets, -1.0, gamma2, Hinge(1.0, 0.1), threads=2).at(np.eye(5) * 2)
     for other in (dense, blocks):
         assert other.value == pytest.approx(whole.value, rel=1e-12)
@@ -113,7 +113,7 @@ def semidefinite(draw):
 
 
 def midpoint_violations(data, draw, gamma1, pairs=100):
-    objective = Objective(Neighbourhoods.among(*data, None), gamma1, 2.0, HINGE)
+    objective = Objective(Neighborhoods.among(*data, None), gamma1, 2.0, HINGE)
 
     def at(metric):
         return objective.at(np.linalg.cholesky(metric).T, gradient=False).value
@@ -132,7 +132,7 @@ def test_each_query_is_ncas_logit_at_equal_dials(data, draw):
     """Proposition 4, which holds per query: t_i = -logit(p_i) + log(|S_i| / |D_i|) at γ1 = γ2 = 1."""
     samples, labels = data
     factor = draw.standard_normal((4, 4)) / 2
-    found = Objective(Neighbourhoods.among(samples, labels, None), 1.0, 1.0, identity).at(factor)
+    found = Objective(Neighborhoods.among(samples, labels, None), 1.0, 1.0, identity).at(factor)
     mapped = samples @ factor.T
     logits = -((mapped[:, None] - mapped[None]) ** 2).sum(axis=2)
     np.fill_diagonal(logits, -np.inf)
@@ -146,7 +146,7 @@ def test_each_query_is_ncas_logit_at_equal_dials(data, draw):
 def test_the_limit_is_lmnns_margin_between_farthest_target_and_nearest_impostor(data):
     """Proposition 3: γ1 → -∞, γ2 → ∞ gives [max_S d - min_D d + 1]_+."""
     samples, labels = data
-    found = Objective(Neighbourhoods.among(samples, labels, None), -1e7, 1e7, HINGE).at(np.eye(4))
+    found = Objective(Neighborhoods.among(samples, labels, None), -1e7, 1e7, HINGE).at(np.eye(4))
     distances = ((samples[:, None] - samples[None]) ** 2).sum(axis=2)
     same = labels[:, None] == labels[None]
     farthest, nearest = np.where(same, distances, -np.inf).max(axis=1), np.where(same, np.inf, distances).min(axis=1)
@@ -155,14 +155,14 @@ def test_the_limit_is_lmnns_margin_between_farthest_target_and_nearest_impostor(
 
 def test_scaling_dials_margin_and_metric_together_scales_the_objective(data, draw):
     """(γ1, γ2, 1, M) is (γ1/γ2, 1, γ2, γ2 M) up to the factor γ2: the released code's form."""
-    sets, factor = Neighbourhoods.among(*data, None), draw.standard_normal((4, 4)) / 2
+    sets, factor = Neighborhoods.among(*data, None), draw.standard_normal((4, 4)) / 2
     ours = Objective(sets, -2.0, 5.0, Hinge(1.0, 0.0)).at(factor)
     theirs = Objective(sets, -2.0 / 5, 1.0, Hinge(5.0, 0.0)).at(factor * math.sqrt(5))
     assert theirs.value == pytest.approx(5 * ours.value, rel=1e-10)
 
 
 def test_at_zero_every_query_costs_the_margin_and_the_gradient_is_a_difference_of_scatters(data):
-    sets = Neighbourhoods.among(*data, None)
+    sets = Neighborhoods.among(*data, None)
     problem = Problem(Objective(sets, -1.0, 2.0, HINGE), 0.3 * sets.similar_scatter())
     value, gradient = problem.at(np.zeros((1, 4)))
     assert value == pytest.approx(1.0)
@@ -177,8 +177,8 @@ def test_rotating_or_moving_the_data_with_the_metric_changes_nothing(data, draw)
     samples, labels = data
     factor = draw.standard_normal((4, 4)) / 2
     turn = np.linalg.qr(draw.standard_normal((4, 4)))[0]
-    first = Objective(Neighbourhoods.among(samples, labels, 3), -1.0, 2.0, HINGE).at(factor)
-    second = Objective(Neighbourhoods.among(samples @ turn.T + 1000, labels, 3), -1.0, 2.0, HINGE).at(factor @ turn.T)
+    first = Objective(Neighborhoods.among(samples, labels, 3), -1.0, 2.0, HINGE).at(factor)
+    second = Objective(Neighborhoods.among(samples @ turn.T + 1000, labels, 3), -1.0, 2.0, HINGE).at(factor @ turn.T)
     assert second.value == pytest.approx(first.value, rel=1e-9)
 
 
@@ -196,7 +196,7 @@ def test_pnca_at_alpha_1_is_scikit_learns_nca_objective(data, draw):
 
     samples, labels = data
     factor = draw.standard_normal((4, 4)) / 2
-    ours = Objective(Neighbourhoods.among(samples, labels, None), 1.0, 1.0, sigmoid, sums=True).at(factor)
+    ours = Objective(Neighborhoods.among(samples, labels, None), 1.0, 1.0, sigmoid, sums=True).at(factor)
     same = labels[:, None] == labels[None]
     peer = NeighborhoodComponentsAnalysis()
     peer.n_iter_ = 1
@@ -207,7 +207,7 @@ def test_pnca_at_alpha_1_is_scikit_learns_nca_objective(data, draw):
 
 def test_pnca_at_large_alpha_sees_the_nearest_similar_sample_only(data):
     samples, labels = data
-    found = Objective(Neighbourhoods.among(samples, labels, None), 1e6, 1.0, sigmoid, sums=True).at(np.eye(4))
+    found = Objective(Neighborhoods.among(samples, labels, None), 1e6, 1.0, sigmoid, sums=True).at(np.eye(4))
     distances = ((samples[:, None] - samples[None]) ** 2).sum(axis=2)
     np.fill_diagonal(distances, np.inf)
     same = labels[:, None] == labels[None]
@@ -218,9 +218,9 @@ def test_pnca_at_large_alpha_sees_the_nearest_similar_sample_only(data):
 
 def test_a_sample_alone_in_its_class_asks_nothing_but_is_kept_away_from(data):
     samples, labels = data
-    alone = Neighbourhoods.among(np.vstack([samples, samples[:1]]), np.append(labels, 9), None)
+    alone = Neighborhoods.among(np.vstack([samples, samples[:1]]), np.append(labels, 9), None)
     assert alone.queries == 25 and len(alone.samples) == 26
     assert (
         Objective(alone, -1.0, 50.0, HINGE).at(np.eye(4)).value
-        > Objective(Neighbourhoods.among(samples, labels, None), -1.0, 50.0, HINGE).at(np.eye(4)).value
+        > Objective(Neighborhoods.among(samples, labels, None), -1.0, 50.0, HINGE).at(np.eye(4)).value
     )

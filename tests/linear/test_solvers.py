@@ -5,9 +5,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from vicinal.linear.neighbourhoods import Neighbourhoods
-from vicinal.linear.objective import Objective
-from vicinal.linear.outer import Hinge, sigmoid
+from vicinal.linear.lanml import Hinge
+from vicinal.linear.objective import Neighborhoods, Objective
+from vicinal.linear.pnca import sigmoid
 from vicinal.linear.solvers import Problem, convex_minimum, lbfgs, project, projected_gradient
 
 
@@ -20,7 +20,7 @@ def draw():
 def problem(draw):
     labels = np.repeat([0, 1, 2], 20)
     samples = draw.standard_normal((60, 3)) + labels[:, None] * np.array([1.5, 0.3, 0.0])
-    sets = Neighbourhoods.among(samples, labels, 5)
+    sets = Neighborhoods.among(samples, labels, 5)
     return Problem(Objective(sets, -1.0, 3.0, Hinge(1.0, 0.1)), 0.05 * sets.similar_scatter())
 
 
@@ -55,12 +55,12 @@ def test_the_quick_way_to_the_optimum_ends_there_from_any_factor(problem, draw):
     assert lbfgs(problem, singular, tol=1e-9, max_iter=3000).value > 1.01 * optimum
 
 
-def test_levelled_coordinates_change_neither_value_nor_what_is_similar(problem, draw):
-    levelled, to, back = problem.levelled()
+def test_leveled_coordinates_change_neither_value_nor_what_is_similar(problem, draw):
+    leveled, to, back = problem.leveled()
     factor = draw.standard_normal((3, 3))
-    assert levelled.at(factor @ back)[0] == pytest.approx(problem.at(factor)[0], rel=1e-10)
+    assert leveled.at(factor @ back)[0] == pytest.approx(problem.at(factor)[0], rel=1e-10)
     np.testing.assert_allclose(to @ back.T, np.eye(3), atol=1e-10)
-    scatter = levelled.objective.sets.similar_scatter()
+    scatter = leveled.objective.sets.similar_scatter()
     np.testing.assert_allclose(scatter, np.eye(3), atol=0.02)
 
 
@@ -70,7 +70,7 @@ def test_no_step_ends_higher_than_the_one_before(problem):
     assert all(after <= before + 1e-12 for before, after in pairwise(values))
 
 
-def test_a_strong_regulariser_leaves_nothing(problem):
+def test_a_strong_regularizer_leaves_nothing(problem):
     strong = Problem(problem.objective, 1000 * problem.pull)
     assert not projected_gradient(strong, np.eye(3), tol=1e-8, max_iter=500).factor.any()
 

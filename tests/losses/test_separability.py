@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from vicinal.errors import ConfigError
 from vicinal.distances import pairwise_distances
+from vicinal.errors import ConfigError
 from vicinal.losses import inseparable_shares
 from vicinal.losses.diagnostics import inseparable_among
 

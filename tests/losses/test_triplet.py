@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
-from vicinal.errors import ConfigError
 from vicinal.distances import unit_rows
+from vicinal.errors import ConfigError
 from vicinal.losses import BatchAllTripletLoss, BatchHardTripletLoss, Comparisons, TripletLoss, triplet
 from vicinal.tuples import Triplets, triplets
 

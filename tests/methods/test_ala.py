@@ -8,7 +8,6 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import nn
-
 from vicinal.assessment import (
     ALAConfig,
     AnchorScoring,
@@ -17,6 +16,7 @@ from vicinal.assessment import (
     PairScoring,
     TripletScoring,
 )
+
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
 from vicinal.losses import (

@@ -5,8 +5,8 @@ import inspect
 import pytest
 import torch
 
-from vicinal.errors import ConfigError
 from vicinal.distances import pairwise_distances, unit_rows
+from vicinal.errors import ConfigError
 from vicinal.mining import semi_hard
 from vicinal.mining.semi_hard import BLOCK, FEW, nearest_else_farthest, semi_hard_counts
 from vicinal.tuples import triplets

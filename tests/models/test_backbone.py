@@ -1,10 +1,14 @@
-"""What all published backbones do alike: frozen batch norm, memory formats, descriptions without weight files."""
+"""What all published backbones share: preprocessing, frozen and folded batch norm, descriptions without weights."""
+
+import copy
 
 import pytest
 import torch
+from torch import nn
 
 from vicinal.description import build, describe
-from vicinal.models import MODELS, EfficientNetLite, Embedder, GoogLeNet, ResNet
+from vicinal.models import MODELS, BNInception, EfficientNetLite, Embedder, GoogLeNet, ResNet
+from vicinal.models.backbone import CAFFE, HALF, IMAGENET, convolve
 
 # One with plain convolutions and one with depthwise ones; ResNet and BN-Inception share the code under test.
 BACKBONES = {"googlenet": GoogLeNet, "lite0": EfficientNetLite}
@@ -82,3 +86,42 @@ def test_the_whole_network_is_one_graph(name, picture):
     backbone = BACKBONES[name](freeze_norm=True).train()
     compiled = torch.compile(backbone, backend="eager", fullgraph=True)
     torch.testing.assert_close(compiled(picture(64)), backbone(picture(64)))
+
+
+def pair(rng, *, affine: bool = True, bias: bool = False) -> tuple[nn.Conv2d, nn.BatchNorm2d]:
+    convolution, norm = nn.Conv2d(3, 6, 3, stride=2, padding=1, groups=3, bias=bias), nn.BatchNorm2d(6, affine=affine)
+    for tensor in (*norm.parameters(), norm.running_mean, norm.running_var):
+        tensor.data.copy_(0.5 + torch.rand(6, generator=rng))
+    return convolution.double(), norm.double()
+
+
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("bias", [True, False])
+def test_values_and_gradients_are_those_of_both(rng, affine, bias):
+    convolution, norm = pair(rng, affine=affine, bias=bias)
+    norm.eval()
+    inputs = torch.randn(2, 3, 8, 8, generator=rng, dtype=torch.float64, requires_grad=True)
+    parameters = (inputs, *convolution.parameters(), *norm.parameters())
+    folded, plain = convolve(inputs, convolution, norm), norm(convolution(inputs))
+    torch.testing.assert_close(folded, plain)
+    weights = torch.randn(plain.shape, generator=rng, dtype=torch.float64)
+    ours, theirs = (torch.autograd.grad((weights * maps).sum(), parameters) for maps in (folded, plain))
+    for mine, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, other)
+
+
+def test_a_norm_in_training_normalizes_by_its_batch_and_counts_it(rng):
+    convolution, norm = pair(rng)
+    other_norm = copy.deepcopy(norm)
+    inputs = torch.randn(4, 3, 8, 8, generator=rng, dtype=torch.float64)
+    assert torch.equal(convolve(inputs, convolution, norm), other_norm(convolution(inputs)))
+    assert torch.equal(norm.running_mean, other_norm.running_mean)
+    assert int(norm.num_batches_tracked) == 1
+
+
+def test_backbones_carry_the_preprocessing_of_their_weights(preprocessed):
+    found = [kind.preprocessing for kind in (EfficientNetLite, GoogLeNet, ResNet, BNInception)]
+    assert found == [HALF, HALF, IMAGENET, CAFFE]
+    red = torch.tensor([1.0, 0.0, 0.0]).view(1, 3, 1, 1)
+    assert preprocessed(CAFFE, red).flatten().tolist() == [0 - 104, 0 - 117, 255 - 128]  # blue first, 0 to 255
+    assert preprocessed(HALF, red).flatten().tolist() == [1.0, -1.0, -1.0]

@@ -17,7 +17,7 @@ from vicinal.models import (
     SmallConvNet,
     SmallResNet,
 )
-from vicinal.models.preprocessing import CAFFE, HALF, IMAGENET
+from vicinal.models.backbone import CAFFE, HALF, IMAGENET
 
 
 def same(one, other):
@@ -155,12 +155,6 @@ def test_weights_of_a_run_start_another(tmp_path):
     torch.save(first.state_dict(), tmp_path / "w.pth")
     second = ModelConfig(name="small", arguments={"widths": (4, 8)}, dim=9, weights=str(tmp_path / "w.pth")).build()
     assert same(first.backbone, second.backbone)
-
-
-def test_arguments_are_coerced_for_the_backbones_class():
-    config = ModelConfig(name="small", arguments={"widths": "4,8"})
-    checked = config.checked(lambda kind, given: {"widths": (4, 8)} if kind is SmallConvNet else {})
-    assert checked.arguments == {"widths": (4, 8)} and checked.name == "small"
 
 
 @pytest.mark.parametrize("pooling", ["average", "max", "both", "generalized", "attention"])

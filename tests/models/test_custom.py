@@ -104,3 +104,12 @@ def test_one_module_serves_two_builds():
     net = Net()
     first = ModelConfig(module=net, dim=3, freeze="all").build(size=8)
     assert all(p.requires_grad for p in net.parameters()) and first.backbone.module is not net
+
+
+def test_a_trusted_class_is_also_found_in_the_current_folder(tmp_path, monkeypatch):
+    (tmp_path / "my_net_here.py").write_text("class Net:\n    pass\n")
+    monkeypatch.chdir(tmp_path)
+    before = list(sys.path)
+    assert trusted(["my_net_here:Net"])["my_net_here:Net"].__name__ == "Net" and sys.path == before
+    with pytest.raises(ConfigError, match=r"'my_net_here' cannot be imported.*package\.module:Class"):
+        trusted(["my_net_here"])

@@ -23,8 +23,8 @@ from vicinal.models import (
     layer_groups,
     trusted,
 )
-from vicinal.models.bn_inception import BNInception
 from vicinal.models.finetuning import merge_lora, stages
+from vicinal.models.inception import BNInception
 
 
 class Block(nn.Module):

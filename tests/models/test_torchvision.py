@@ -10,8 +10,15 @@ from torch import nn
 
 from vicinal.description import build, describe
 from vicinal.errors import ConfigError
-from vicinal.models import MODELS, ModelConfig, TorchvisionBackbone, layer_groups, load_pretrained, load_weights
-from vicinal.models.preprocessing import Preprocessing
+from vicinal.models import (
+    MODELS,
+    ModelConfig,
+    Preprocessing,
+    TorchvisionBackbone,
+    layer_groups,
+    load_pretrained,
+    load_weights,
+)
 
 STATED = Preprocessing(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5), size=8, interpolation="bicubic")
 INSTALLED = {"reason": "torchvision cannot be imported here", "exc_type": (ImportError, RuntimeError)}

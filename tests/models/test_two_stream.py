@@ -1,4 +1,4 @@
-"""Two streams: which network a role takes, and what is refused without one."""
+"""Two streams: which network a role takes, and the error without one."""
 
 import copy
 
@@ -28,7 +28,7 @@ def test_without_a_role_nothing_is_embedded(embedder):
             ask(torch.zeros(2, 6))
 
 
-def test_streams_of_different_size_are_refused():
+def test_streams_of_different_size_raise():
     with pytest.raises(ConfigError, match="3 dimensions and those of the gallery 4"):
         TwoStreamEmbedder(Embedder(Identity(6), 3), Embedder(Identity(6), 4))
 
@@ -37,8 +37,8 @@ def test_weights_are_separate_and_all_of_them_learn(embedder):
     names = set(embedder.state_dict())
     assert names == {f"{stream}.head.{part}" for stream in ("query", "gallery") for part in ("weight", "bias")}
     optimizer, _ = OptimizerConfig(head_factor=3.0).build(embedder, steps=1)
-    learnt = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    assert learnt == {id(parameter) for parameter in embedder.parameters()}
+    learned = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    assert learned == {id(parameter) for parameter in embedder.parameters()}
 
 
 def test_a_copy_shares_nothing(embedder):

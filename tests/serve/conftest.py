@@ -13,8 +13,8 @@ from PIL import Image, ImageDraw
 from vicinal.data.transforms import ImageTransform
 from vicinal.evaluation.encoder import Encoder
 from vicinal.files import write_atomically
-from vicinal.models.convolutional import SmallConvNet
 from vicinal.models.embedder import Embedder
+from vicinal.models.small import SmallConvNet
 from vicinal.run_directory import Journal, RunDirectory
 from vicinal.search.calibration import Threshold
 from vicinal.search.collection import CollectionDirectory, Item, Snapshot
@@ -59,7 +59,7 @@ def _write_run(path: Path, *, features: bool = False) -> RunDirectory:
     torch.manual_seed(0)
     if features:
         from vicinal.data.transforms import FeatureTransform
-        from vicinal.models.identity import Identity
+        from vicinal.models.small import Identity
 
         encoder = Encoder(Embedder(Identity(8), DIM), FeatureTransform(), torch.device("cpu"))
     else:

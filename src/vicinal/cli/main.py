@@ -1,38 +1,88 @@
-"""The ``vicinal`` command: finds the subcommand, prints refusals without a traceback."""
+"""The ``vicinal`` command: finds the subcommand, prints errors without a traceback."""
 
 import errno
+import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable
-from typing import Annotated, NoReturn
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_group
 
-from vicinal.cli.bench import bench
-from vicinal.cli.catalog import explain, list_, recipes
-from vicinal.cli.cluster import cluster
-from vicinal.cli.compare import compare
-from vicinal.cli.data import app as data
-from vicinal.cli.dedupe import dedupe
-from vicinal.cli.embed import embed
-from vicinal.cli.evaluate import evaluate
 from vicinal.cli.examples import epilog
-from vicinal.cli.export import export
-from vicinal.cli.index import index
-from vicinal.cli.report import report
-from vicinal.cli.search import search
-from vicinal.cli.serve import serve
-from vicinal.cli.train import train
-from vicinal.cli.tune import tune
 from vicinal.errors import VicinalError
 
+# The function behind each command, by module of this package.
+COMMANDS = {
+    "train": "train:train",
+    "evaluate": "evaluate:evaluate",
+    "embed": "embed:embed",
+    "report": "report:report",
+    "explain": "catalog:explain",
+    "bench": "bench:bench",
+    "compare": "compare:compare",
+    "tune": "tune:tune",
+    "index": "index:index",
+    "search": "search:search",
+    "cluster": "cluster:cluster",
+    "dedupe": "dedupe:dedupe",
+    "export": "export:export",
+    "serve": "serve:serve",
+    "list": "catalog:list_",
+    "recipes": "catalog:recipes",
+    "data": "data:app",
+}
+HIDDEN = ("recipes",)  # of version 0.1; names its replacement
+
+
+class _Commands(Mapping[str, Any]):
+    """The commands by name, each of which is imported when it is asked for: they are many, and a call needs one."""
+
+    def __getitem__(self, name: str) -> Any:
+        return _command(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+@cache
+def _command(name: str) -> Any:
+    module, _, function = COMMANDS[name].partition(":")
+    found = getattr(importlib.import_module(f"vicinal.cli.{module}"), function)
+    alone = typer.Typer()
+    if isinstance(found, typer.Typer):
+        alone.add_typer(found, name=name)
+    else:
+        hidden = name in HIDDEN
+        alone.command(name, help=_flowing(found), epilog=None if hidden else epilog(name), hidden=hidden)(found)
+    return get_group(alone).commands[name]
+
+
+class _Group(TyperGroup):
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = _Commands()  # type: ignore[assignment]
+
+
+def _flowing(command: Callable[..., None]) -> str:
+    """Return the docstring with its lines joined, for the terminal to break where it ends."""
+    return "\n\n".join(" ".join(part.split()) for part in (inspect.getdoc(command) or "").split("\n\n"))
+
+
 app = typer.Typer(
+    cls=_Group,
     no_args_is_help=True,
     invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    context_settings={"color": False if os.environ.get("NO_COLOR") else None},  # which typer alone does not heed
+    context_settings={"color": False if os.environ.get("NO_COLOR") else None},  # which typer alone ignores
     help="Metric learning in which hardness is a quantity one can see and steer.",
     epilog=epilog("vicinal"),
 )
@@ -47,8 +97,7 @@ def _main(
     ] = None,
 ) -> None:
     if trust:
-        from vicinal.config import trusted
-        from vicinal.models.custom import TRUSTED
+        from vicinal.models.custom import TRUSTED, trusted
 
         TRUSTED.update(trusted(trust))
     if version:
@@ -58,50 +107,24 @@ def _main(
         raise typer.Exit
 
 
-def _flowing(command: Callable[..., None]) -> str:
-    """The docstring with its lines joined, for the terminal to break where it ends."""
-    return "\n\n".join(" ".join(part.split()) for part in (inspect.getdoc(command) or "").split("\n\n"))
-
-
-for command in (
-    train,
-    evaluate,
-    embed,
-    report,
-    explain,
-    bench,
-    compare,
-    tune,
-    index,
-    search,
-    cluster,
-    dedupe,
-    export,
-    serve,
-):
-    app.command(help=_flowing(command), epilog=epilog(command.__name__))(command)
-app.command(name="list", help=_flowing(list_), epilog=epilog("list"))(list_)
-app.command(hidden=True)(recipes)
-app.add_typer(data, name="data")
-
-REFUSED, INTERRUPTED = 2, 130  # as the shell's own conventions have them
+FAILED, INTERRUPTED = 2, 130  # by the conventions of shells
 
 
 def run() -> None:
-    """Entry point; exit status 0 done, 2 refused, 130 interrupted."""
+    """Run the command line; exit status 0 done, 2 error, 130 interrupted."""
     try:
         app()
     except VicinalError as error:
-        _refuse(str(error))
+        _fail(str(error))
     except OSError as error:
         if error.filename is None and error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise  # no file that the system refuses us, so a mistake of our own
+            raise  # about no file, so a mistake of our own
         place = error.filename or "the disk"
-        _refuse(f"{place} cannot be used: {error.strerror}. Check the path, its rights and the room there.")
+        _fail(f"{place} cannot be used: {error.strerror}. Check the path, its rights and the room there.")
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
 
 
-def _refuse(message: str) -> NoReturn:
+def _fail(message: str) -> NoReturn:
     typer.secho(f"error: {message}", fg="red", err=True, color=False if os.environ.get("NO_COLOR") else None)
-    sys.exit(REFUSED)
+    sys.exit(FAILED)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
 
 import typer
 
+from vicinal.errors import ConfigError, VicinalError
+
 if TYPE_CHECKING:
     from vicinal.config import Config
     from vicinal.training.console import Console
@@ -18,12 +20,10 @@ P = ParamSpec("P")
 
 
 def _reported_once(command: Callable[P, None]) -> Callable[P, None]:
-    """Of several processes on a machine that raise the same error, the first one prints it."""
+    """Let only the first of several processes on a machine print an error that they all raise."""
 
     @functools.wraps(command)
     def call(*words: P.args, **options: P.kwargs) -> None:
-        from vicinal.errors import VicinalError
-
         try:
             command(*words, **options)
         except VicinalError:
@@ -76,8 +76,6 @@ def train(
     words = arguments or []
     names = [word for word in words if "=" not in word]
     settings = [word for word in words if "=" in word]
-    from vicinal.errors import ConfigError
-
     if len(names) > 1:
         raise ConfigError(f"one preset at a time, got {', '.join(names)}. Settings are written slot.argument=value.")
     if resume is not None and (words or data is not None or run is not None):
@@ -86,7 +84,7 @@ def train(
         raise ConfigError(f"--data {data} and data=... say the same thing. Give one of them.")
 
     from vicinal.api import fresh
-    from vicinal.config import trusted
+    from vicinal.models import trusted
     from vicinal.parallel import first
     from vicinal.training.console import Console
     from vicinal.training.run import resume as resume_run
@@ -104,16 +102,16 @@ def train(
             typer.echo(describe(config))
             return
         _print_choices(config, console)
-        directory = start(config, run or fresh(Path("runs"), config), command=_command(), console=console)
-    from vicinal.cli.report import show
-
+        command = shlex.join(["vicinal", *sys.argv[1:]])
+        directory = start(config, run or fresh(Path("runs"), config), command=command, console=console)
     if first():
+        from vicinal.cli.report import show
+
         show(directory, write=report)
 
 
 def _composed(name: str | None, data: str | None, settings: list[str], trust: dict[str, Any]) -> "Config":
     from vicinal.config import compose, from_words, presets, read
-    from vicinal.errors import ConfigError
 
     layers: list[dict[str, object]] = []
     title = None
@@ -128,7 +126,7 @@ def _composed(name: str | None, data: str | None, settings: list[str], trust: di
 
 
 def _print_choices(config: "Config", console: "Console") -> None:
-    """What was found and chosen, before any work."""
+    """Print what was found and chosen, before any work."""
     from vicinal.config import kind_of
 
     slots = config.slots()
@@ -137,7 +135,3 @@ def _print_choices(config: "Config", console: "Console") -> None:
     console.line(f"model {slots['model']['name']}, loss {slots['loss']['name']}, method {slots['method']['name']}")
     for reason in config.reasons:
         console.line(reason)
-
-
-def _command() -> str:
-    return shlex.join(["vicinal", *sys.argv[1:]])

@@ -1,22 +1,20 @@
-"""How to feed an exported model, in numbers and words that another language's programmer can follow."""
+"""How to feed an exported model, in numbers and words that a programmer in another language can follow."""
 
 from typing import Any
 
 from vicinal.data.transforms import FeatureTransform, ImageTransform, Transform
 from vicinal.models.embedder import Embedder
 
+Step = dict[str, Any]  # its name (``step``), its numbers, and ``words`` that say how
+
 
 def handover(embedder: Embedder, transform: Transform, *, metric: str) -> dict[str, Any]:
-    """What goes in, the steps that make it from an image file or a feature vector, and what comes out.
-
-    Steps are done in their order; each has a name (``step``), its numbers, and ``words`` that say how.
-    """
-    steps = image_steps(transform) if isinstance(transform, ImageTransform) else feature_steps(transform, embedder)
-    shape = (
-        ["batch", transform.channels, transform.size, transform.size]
-        if isinstance(transform, ImageTransform)
-        else ["batch", embedder.width]
-    )
+    """Describe the input, the steps that make it from an image file or a feature vector, and the output."""
+    if isinstance(transform, ImageTransform):
+        steps = image_steps(transform)
+        shape = ["batch", transform.channels, transform.size, transform.size]
+    else:
+        steps, shape = feature_steps(transform, embedder), ["batch", embedder.width]
     length = "of length 1" if embedder.normalize else "of any length"
     return {
         "kind": transform.kind,
@@ -34,65 +32,59 @@ def handover(embedder: Embedder, transform: Transform, *, metric: str) -> dict[s
     }
 
 
-def image_steps(transform: ImageTransform) -> list[dict[str, Any]]:
-    """From an image file to one ``[channel, row, column]`` input, as evaluation does it: nothing is drawn by chance."""
-    grey = transform.channels == 1
-    steps = [_decode(grey)]
+def image_steps(transform: ImageTransform) -> list[Step]:
+    """List the steps from an image file to one ``[channel, row, column]`` input, as evaluation does it."""
+    steps = [_decode(gray=transform.channels == 1)]
     if transform.resize is not None:
         steps.append(_resize(transform.resize, squash=transform.fit == "squash", filter=transform.interpolation))
     if transform.canvas is not None:
         steps.append(_crop(transform.canvas))
     if transform.pad:
-        steps.append(_pad(transform.pad, transform.fill))
+        words = f"Add {transform.pad} pixels of value {transform.fill} (of 255) on each of the four sides."
+        steps.append(_step("pad", words, pixels=transform.pad, value=transform.fill))
     if transform.prepared_side != transform.size:
         steps.append(_crop(transform.size))
     if transform.order == "BGR":
-        steps.append({"step": "reorder", "order": "BGR", "words": "Swap the channels: blue first, red last."})
-    steps.append(_normalise(transform))
-    steps.append(
-        {
-            "step": "layout",
-            "layout": "channel, row, column",
-            "words": "Put the channels first: all of the first channel row by row, then the next channel.",
-        }
+        steps.append(_step("reorder", "Swap the channels: blue first, red last.", order="BGR"))
+    words = "For each channel, in the order it has now: value = (pixel * scale / 255 - mean) / std, as float32."
+    mean, std = (
+        [float(value) for value in (values if len(values) > 1 else values * transform.channels)]
+        for values in (transform.mean, transform.std)
     )
-    return steps
+    steps.append(_step("normalise", words, scale=transform.scale, mean=mean, std=std))
+    words = "Put the channels first: all of the first channel row by row, then the next channel."
+    return [*steps, _step("layout", words, layout="channel, row, column")]
 
 
-def feature_steps(transform: FeatureTransform, embedder: Embedder) -> list[dict[str, Any]]:
-    """From a feature vector, of the kind the run was trained on, to one input."""
-    steps: list[dict[str, Any]] = [
-        {
-            "step": "vector",
-            "width": embedder.width,
-            "words": "Take a feature vector made by the same network as those the run was trained on, as float32.",
-        }
-    ]
+def feature_steps(transform: FeatureTransform, embedder: Embedder) -> list[Step]:
+    """List the steps from a feature vector, of the kind the run was trained on, to one input."""
+    words = "Take a feature vector made by the same network as those the run was trained on, as float32."
+    steps = [_step("vector", words, width=embedder.width)]
     if transform.normalize:
-        steps.append(
-            {
-                "step": "unit_length",
-                "words": "Divide the vector by its Euclidean length; leave a vector of zeros as it is.",
-            }
-        )
+        words = "Divide the vector by its Euclidean length; leave a vector of zeros as it is."
+        steps.append(_step("unit_length", words))
     return steps
 
 
-def _decode(grey: bool) -> dict[str, Any]:
+def _step(name: str, words: str, **numbers: Any) -> Step:
+    return {"step": name, **numbers, "words": words}
+
+
+def _decode(*, gray: bool) -> Step:
     words = (
         "Decode the image to RGB, 8 bits a channel, first row at the top, turned upright by its EXIF orientation. Drop "
         "an alpha channel without blending. Bring 16-bit pixels to 8 bits by whole division by 256. "
     )
     words += (
-        "Make it grey: (299 R + 587 G + 114 B) / 1000, rounded to a whole number (ITU-R 601-2); a grey file stays as "
+        "Make it gray: (299 R + 587 G + 114 B) / 1000, rounded to a whole number (ITU-R 601-2); a gray file stays as "
         "it is."
-        if grey
-        else "A grey file gets three equal channels."
+        if gray
+        else "A gray file gets three equal channels."
     )
-    return {"step": "decode", "channels": "grey" if grey else "RGB", "words": words}
+    return _step("decode", words, channels="grey" if gray else "RGB")
 
 
-def _resize(length: int, *, squash: bool, filter: str) -> dict[str, Any]:
+def _resize(length: int, *, squash: bool, filter: str) -> Step:
     words = (
         f"Resize to {length} x {length} pixels, whatever the aspect was. "
         if squash
@@ -104,34 +96,12 @@ def _resize(length: int, *, squash: bool, filter: str) -> dict[str, Any]:
         f"(Pillow's {filter.upper()}, torchvision's antialias=True; OpenCV's differs). Round to 8 bits."
     )
     fit = {"width": length, "height": length} if squash else {"shorter_side": length}
-    return {"step": "resize", **fit, "filter": filter, "antialias": True, "words": words}
+    return _step("resize", words, **fit, filter=filter, antialias=True)
 
 
-def _crop(side: int) -> dict[str, Any]:
-    return {
-        "step": "crop",
-        "width": side,
-        "height": side,
-        "place": "centre",
-        "words": f"Keep a square of {side} pixels from the middle: left = floor((width - {side}) / 2), top = "
-        f"floor((height - {side}) / 2). Refuse an image that is smaller.",
-    }
-
-
-def _pad(pixels: int, value: int) -> dict[str, Any]:
-    words = f"Add {pixels} pixels of value {value} (of 255) on each of the four sides."
-    return {"step": "pad", "pixels": pixels, "value": value, "words": words}
-
-
-def _normalise(transform: ImageTransform) -> dict[str, Any]:
-    mean, std = (
-        [float(value) for value in (values if len(values) > 1 else values * transform.channels)]
-        for values in (transform.mean, transform.std)
+def _crop(side: int) -> Step:
+    words = (
+        f"Keep a square of {side} pixels from the middle: left = floor((width - {side}) / 2), top = "
+        f"floor((height - {side}) / 2). Reject an image that is smaller."
     )
-    return {
-        "step": "normalise",
-        "scale": transform.scale,
-        "mean": mean,
-        "std": std,
-        "words": "For each channel, in the order it has now: value = (pixel * scale / 255 - mean) / std, as float32.",
-    }
+    return _step("crop", words, width=side, height=side, place="centre")

@@ -43,7 +43,7 @@ class LossForPML(nn.Module):
     def __init__(self, loss: Loss) -> None:
         super().__init__()
         if not isinstance(loss, Loss):
-            raise ConfigError(f"LossForPML takes a loss of vicinal.losses, but a {type(loss).__name__} came.")
+            raise ConfigError(f"LossForPML takes a loss of vicinal.losses, got a {type(loss).__name__}.")
         self.loss = loss
 
     def forward(
@@ -61,7 +61,7 @@ class LossForPML(nn.Module):
         if indices_tuple is not None and len(indices_tuple) == 3:
             return self._on_triplets(embeddings, Triplets(*indices_tuple), labels, ref_emb)
         if labels is None:
-            raise DataError("a loss needs `labels` or triplets, but neither came. Give labels, or three columns.")
+            raise DataError("a loss needs `labels` or triplets, got neither. Give labels, or three columns.")
         if indices_tuple is None:
             return self.loss(embeddings, labels, ref_emb, ref_labels)  # type: ignore[no-any-return]
         return self._on_pairs(embeddings, labels, tuple(indices_tuple), ref_emb, ref_labels)
@@ -84,7 +84,7 @@ class LossForPML(nn.Module):
         reference_labels: Tensor | None,
     ) -> Tensor:
         if len(indices) != 4:
-            raise DataError(f"mined tuples have three columns (triplets) or four (pairs), but {len(indices)} came.")
+            raise DataError(f"mined tuples have three columns (triplets) or four (pairs), got {len(indices)}.")
         shape = len(embeddings), len(embeddings if reference is None else reference)
         positive, negative = (_mask(shape, *indices[side : side + 2]) for side in (0, 2))
         allowed = same_class(labels, reference_labels), other_class(labels, reference_labels)

@@ -5,18 +5,7 @@ from vicinal.linear.lanml import LANML
 from vicinal.linear.mahalanobis import MahalanobisTransformer
 from vicinal.linear.pnca import PNCA
 from vicinal.linear.rvml import RVML
-from vicinal.linear.scoring import neighbour_accuracies
-from vicinal.linear.search import PAPER_GRIDS, Search, Trial, search
+from vicinal.linear.search import PAPER_GRIDS, Search, Trial, neighbor_accuracies, search
 
-__all__ = [
-    "GMML",
-    "LANML",
-    "PAPER_GRIDS",
-    "PNCA",
-    "RVML",
-    "MahalanobisTransformer",
-    "Search",
-    "Trial",
-    "neighbour_accuracies",
-    "search",
-]
+__all__ = ["GMML", "LANML", "PNCA", "RVML", "MahalanobisTransformer"]
+__all__ += ["PAPER_GRIDS", "Search", "Trial", "neighbor_accuracies", "search"]

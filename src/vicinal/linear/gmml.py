@@ -1,10 +1,13 @@
 """GMML, geometric mean metric learning (Zadeh, Hosseini & Sra, ICML 2016): a closed form."""
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.linear.mahalanobis import MahalanobisTransformer, as_map, require, span
-from vicinal.linear.neighbourhoods import Array, Neighbourhoods
+from vicinal.linear.mahalanobis import MahalanobisTransformer, require
+from vicinal.linear.objective import Array, Neighborhoods
+from vicinal.linear.solvers import project
 
 
 class GMML(MahalanobisTransformer):
@@ -13,7 +16,7 @@ class GMML(MahalanobisTransformer):
         M = S⁻¹ ♯_t D = S^{-1/2} (S^{1/2} D S^{1/2})^t S^{-1/2}
 
     with S and D the mean of (x_i - x_j)(x_i - x_j)ᵀ over similar and over dissimilar pairs: the point at share t of the
-    geodesic from S⁻¹ to D on the cone of positive definite matrices. At t = 1/2 it minimises tr(M S) + tr(M⁻¹ D).
+    geodesic from S⁻¹ to D on the cone of positive definite matrices. At t = 1/2 it minimizes tr(M S) + tr(M⁻¹ D).
 
     Differs: all pairs take part, in closed form, where the authors draw some 40 c (c - 1) of them at random; means in
     the place of sums change M by a factor only.
@@ -29,35 +32,29 @@ class GMML(MahalanobisTransformer):
     def __init__(self, t: float = 0.5, ridge: float = 1e-4) -> None:
         self.t, self.ridge = t, ridge
 
-    def fit(self, X: npt.ArrayLike, y: npt.ArrayLike) -> "GMML":
-        """Learn the metric from samples and their classes."""
-        samples, labels = self._checked(X, y)
+    def _check_settings(self, features: int) -> None:
         require("t", self.t, least=0, most=1)
         require("ridge", self.ridge, least=0)
-        directions = span(samples)
-        sets = Neighbourhoods.among(samples @ directions, labels, None)
-        similar, dissimilar = self._ridged(*_scatters(sets))
+
+    def _fit(self, samples: Array, labels: npt.NDArray[Any], directions: Array) -> None:
+        similar, dissimilar = _scatters(Neighborhoods.among(samples @ directions, labels, None))
+        ridge = self.ridge * np.trace(dissimilar) / len(dissimilar) * np.eye(len(dissimilar))
+        similar, dissimilar = similar + ridge, dissimilar + ridge
         root, inverse = _power(similar, 0.5), _power(similar, -0.5)
         metric = inverse @ _power(root @ dissimilar @ root, self.t) @ inverse
-        self.components_ = as_map(metric, directions)
-        return self
-
-    def _ridged(self, similar: Array, dissimilar: Array) -> tuple[Array, Array]:
-        share = self.ridge * np.trace(dissimilar) / len(dissimilar) * np.eye(len(dissimilar))
-        return similar + share, dissimilar + share
+        self.components_ = project(metric)[1] @ directions.T
 
 
-def _scatters(sets: Neighbourhoods) -> tuple[Array, Array]:
-    """Means of outer products over all similar and over all dissimilar pairs, from sums over single samples."""
+def _scatters(sets: Neighborhoods) -> tuple[Array, Array]:
+    """Compute means of outer products over all similar and all dissimilar pairs, from sums over single samples."""
     samples, count = sets.samples, len(sets.samples)
-    everything = 2 * count * samples.T @ samples  # over all ordered pairs; the samples are centred
+    everything = 2 * count * samples.T @ samples  # over all ordered pairs; the samples are centered
     similar, pairs = np.zeros_like(everything), 0
-    for group in sets.groups:
-        own = samples[group.start : group.stop] - samples[group.start : group.stop].mean(axis=0)
+    for start, stop, _ in sets.groups:
+        own = samples[start:stop] - samples[start:stop].mean(axis=0)
         similar += 2 * len(own) * own.T @ own
         pairs += len(own) * (len(own) - 1)
-    singles = count - sets.queries
-    apart = count**2 - sum((group.stop - group.start) ** 2 for group in sets.groups) - singles
+    apart = count * (count - 1) - pairs
     return similar / pairs, (everything - similar) / apart
 
 

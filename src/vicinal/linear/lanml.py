@@ -1,23 +1,45 @@
 """LANML, the linear form of Adaptive Neighborhood Metric Learning (Song, Han, Cheng, Lu & Nie)."""
 
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from vicinal.errors import ConfigError, unknown
-from vicinal.linear.mahalanobis import MahalanobisTransformer, require, require_components, span, threads
-from vicinal.linear.neighbourhoods import Array, Neighbourhoods
-from vicinal.linear.objective import Objective
-from vicinal.linear.outer import Hinge
-from vicinal.linear.solvers import Problem, Solution, convex_minimum, lbfgs
+from vicinal.linear.mahalanobis import MahalanobisTransformer, require, require_iterations, threads
+from vicinal.linear.objective import Array, Neighborhoods, Objective
+from vicinal.linear.solvers import Problem, Solution, convex_minimum, leveled_lbfgs, paper_start
 
 _AUTO = 10  # nearest same-class samples in S_i for γ1 < 0: the paper's, Section 7.1.2
 _SMALL = 1500  # samples from which a convex problem is first solved on a third of them
 _LEAST = 2.0**-20  # scale below which a metric is taken for 0
 _LIFT = 1e-2  # of a metric's mean weight, given to all directions before it starts a larger problem
+
+
+@dataclass(frozen=True)
+class Hinge:
+    """[t + m]_+, rounded at its kink.
+
+        ℓ(t) = max_{0 ≤ a ≤ 1} a (t + m) - a² w / 2 = 0 | u² / 2w | u - w / 2   for u = t + m below 0, below w, above
+
+    It lies between [u]_+ - w/2 and [u]_+, is convex and does not fall, with a slope that a gradient method can follow.
+
+    Attributes:
+        margin: m.
+        width: w; 0 is the hinge itself.
+    """
+
+    margin: float
+    width: float
+
+    def __call__(self, excess: Array) -> tuple[Array, Array]:
+        above = excess + self.margin
+        if self.width == 0:
+            return np.maximum(above, 0), (above > 0).astype(float)
+        slope = np.clip(above / self.width, 0, 1)
+        return slope * above - slope**2 * (self.width / 2), slope
 
 
 class LANML(MahalanobisTransformer):
@@ -42,12 +64,12 @@ class LANML(MahalanobisTransformer):
     number of samples; with the paper's sum its grid of λ is a gentle one, and that is the default.
 
     Args:
-        gamma1: γ1, the dial of the similar radius; 0 is the mean.
-        gamma2: γ2 > 0, the dial of the dissimilar radius.
+        gamma1: γ1 of the similar radius; 0 is the mean.
+        gamma2: γ2 > 0 of the dissimilar radius.
         regularization: λ ≥ 0.
         n_similar: how many nearest same-class samples are similar; ``"auto"`` is the paper's choice, 10 for γ1 ≤ 0 and
             all for γ1 > 0; None is all.
-        n_components: rows of L at most. A bound on the rank is not convex, so the factor is optimised then.
+        n_components: rows of L at most. A bound on the rank is not convex, so the factor is optimized then.
         margin: m > 0.
         smoothing: width of the rounded kink, in margins.
         reduction: ``"sum"`` or ``"mean"`` over queries.
@@ -85,11 +107,19 @@ class LANML(MahalanobisTransformer):
         self.margin, self.smoothing, self.reduction = margin, smoothing, reduction
         self.tol, self.max_iter, self.n_jobs = tol, max_iter, n_jobs
 
-    def fit(self, X: npt.ArrayLike, y: npt.ArrayLike) -> "LANML":
-        """Learn the metric from samples and their classes."""
-        samples, labels = self._checked(X, y)
-        self._check_settings(samples.shape[1])
-        directions = span(samples)
+    def _check_settings(self, features: int) -> None:
+        require("gamma1", self.gamma1)
+        require("gamma2", self.gamma2, least=0, open=True)
+        require("regularization", self.regularization, least=0)
+        require("margin", self.margin, least=0, open=True)
+        require("smoothing", self.smoothing, least=0)
+        if self.n_similar not in ("auto", None):
+            require("n_similar", self.n_similar, least=1, whole=True)
+        if self.reduction not in ("sum", "mean"):
+            raise ConfigError(unknown("reduction", str(self.reduction), ("sum", "mean")))
+        require_iterations(self, features)
+
+    def _fit(self, samples: Array, labels: npt.NDArray[Any], directions: Array) -> None:
         with threads(self.n_jobs) as count:
             found = self._solved(samples @ directions, labels, count)
         solution = replace(found, factor=found.factor * np.sqrt(self.margin), value=found.value * self.margin)
@@ -98,24 +128,20 @@ class LANML(MahalanobisTransformer):
             warnings.warn(
                 f"the optimum is M = 0: with regularization = {self.regularization:g} pulling similar samples together "
                 f"costs less than keeping dissimilar ones away. Lower regularization, or gamma1.",
-                stacklevel=2,
+                stacklevel=3,
             )
-        return self
 
     def _solved(self, samples: Array, labels: npt.NDArray[Any], count: int) -> Solution:
-        """The optimum M / m of the problem in margins: ``tol`` then means the same for all of them."""
+        """Find the optimum M / m of the problem in margins: ``tol`` then means the same for all of them."""
         if self.gamma1 <= 0 and self.n_components is None:
             return self._convex(samples, labels, count)
-        size, width = samples.shape
-        start = np.eye(min(self.n_components or width, width), width) / size**0.25  # principal directions first
-        start /= np.sqrt(self.margin)
-        problem, to, back = self._problem(samples, labels, count).levelled()
-        found = lbfgs(problem, start @ back, tol=self.tol, max_iter=self.max_iter)
-        return replace(found, factor=found.factor @ to.T)
+        start = paper_start(samples, self.n_components) / np.sqrt(self.margin)
+        problem = self._problem(samples, labels, count)
+        return leveled_lbfgs(problem, start, tol=self.tol, max_iter=self.max_iter)
 
     def _problem(self, samples: Array, labels: npt.NDArray[Any], count: int) -> Problem:
         nearest = (_AUTO if self.gamma1 <= 0 else None) if self.n_similar == "auto" else self.n_similar
-        sets = Neighbourhoods.among(samples, labels, nearest)
+        sets = Neighborhoods.among(samples, labels, nearest)
         # (γ1, γ2, m, M) costs m times what (m γ1, m γ2, 1, M / m) costs.
         gammas = self.margin * self.gamma1, self.margin * self.gamma2
         objective = Objective(sets, *gammas, Hinge(1.0, self.smoothing), threads=count)
@@ -123,12 +149,12 @@ class LANML(MahalanobisTransformer):
         return Problem(objective, share * sets.similar_scatter())
 
     def _convex(self, samples: Array, labels: npt.NDArray[Any], count: int) -> Solution:
-        """The optimum for γ1 ≤ 0, wherever one starts: large problems start from the solution of a smaller one."""
+        """Find the optimum for γ1 ≤ 0, wherever one starts: large problems start from the solution of a smaller one."""
         part, metric = _third(labels), None
         if len(labels) > _SMALL and 2 * len(part) < len(labels):
             rough = self._convex(samples[part], labels[part], count).factor
             metric = rough.T @ rough
-        problem, to, back = self._problem(samples, labels, count).levelled()
+        problem, to, back = self._problem(samples, labels, count).leveled()
         if metric is None:
             # In these coordinates similar samples lie tr M apart in the mean: a part of the margin, for a good metric.
             start = _scaled(problem, np.eye(len(to)) * np.sqrt(1 / (4 * len(to))))
@@ -139,29 +165,15 @@ class LANML(MahalanobisTransformer):
         found = convex_minimum(problem, start, tol=self.tol, max_iter=self.max_iter)
         return replace(found, factor=found.factor @ to.T)
 
-    def _check_settings(self, features: int) -> None:
-        require("gamma2", self.gamma2, least=0, open=True)
-        require("regularization", self.regularization, least=0)
-        require("margin", self.margin, least=0, open=True)
-        require("smoothing", self.smoothing, least=0)
-        require("tol", self.tol, least=0, open=True)
-        require("max_iter", self.max_iter, least=1, whole=True)
-        require("gamma1", self.gamma1)
-        if self.n_similar not in ("auto", None):
-            require("n_similar", self.n_similar, least=1, whole=True)
-        require_components(self.n_components, features)
-        if self.reduction not in ("sum", "mean"):
-            raise ConfigError(unknown("reduction", str(self.reduction), ("sum", "mean")))
-
 
 def _third(labels: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
-    """Positions of every third sample of each class, all of a class below 6."""
+    """Return the positions of every third sample of each class, all of a class below 6."""
     members = [np.flatnonzero(labels == name) for name in np.unique(labels)]
     return np.concatenate([own[::3] if len(own) >= 6 else own for own in members])
 
 
 def _scaled(problem: Problem, factor: Array) -> Array:
-    """The factor times the power of 2 at which the objective is least, since its scale is all that is unknown."""
+    """Return the factor times the power of 2 at which the objective is least, since only its scale is unknown."""
     value, doubled = (problem.at(scale * factor, gradient=False)[0] for scale in (1.0, 2.0))
     ratio = 2.0 if doubled < value else 0.5
     value, scale = min((value, 1.0), (doubled, 2.0))

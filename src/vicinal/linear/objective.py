@@ -1,4 +1,4 @@
-"""What LANML and PNCA minimise: an outer function of similar radius minus dissimilar radius, summed over queries.
+"""The objective of LANML and PNCA: an outer function of similar radius minus dissimilar radius, summed over queries.
 
     t_i(M) = - 1/γ1 log(1/|S_i| Σ_{j ∈ S_i} exp(-γ1 d_M(x_i, x_j)))
              + 1/γ2 log(1/|D_i| Σ_{l ∈ D_i} exp(-γ2 d_M(x_i, x_l)))
@@ -12,19 +12,243 @@ where diag(W1) is missing because the weights of S_i and of D_i both sum to ℓ'
 for a block of queries at a time: two matrix products per block, and no N x N matrix.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
 
-from vicinal.linear.graph import Graph
-from vicinal.linear.neighbourhoods import Array, Group, Neighbourhoods, Piece
-from vicinal.linear.radii import Radii, radii
+from vicinal.errors import DataError
 
-Outer = Callable[[Array], tuple[Array, Array]]
-"""ℓ and ℓ' of the excess t of each query."""
+Array = npt.NDArray[np.float64]
+Positions = npt.NDArray[np.intp]
+Outer = Callable[[Array], tuple[Array, Array]]  # ℓ and ℓ' of the excess t of each query
+
+_BLOCK = 2**19  # distances held at once: 4 MiB of float64, well inside a last-level cache
+_SPARSE = 0.08  # share of entries that matter, below which picking them out is faster than taking all
+_MANY = 2**15  # entries below which a sparse matrix costs more to set up than it saves
+_GENTLE = 2.0**-9  # |γ| below which the quick form, whose rounding errors are divided by γ, loses some 3 of 16 digits
+_NONE = np.s_[:, :0]  # an index that selects no entry
+
+
+# -- neighborhoods --------------------------------------------------------------------------------
+
+
+class Group(NamedTuple):
+    """The samples of one class, ``start`` to ``stop``.
+
+    ``similar`` holds the positions of each sample's similar ones, one row per sample; None is the whole class but
+    itself.
+    """
+
+    start: int
+    stop: int
+    similar: Positions | None
+
+    @property
+    def similar_count(self) -> int:
+        """|S_i|, the same for all samples of a class."""
+        return self.stop - self.start - 1 if self.similar is None else self.similar.shape[1]
+
+
+class Piece(NamedTuple):
+    """Queries ``start`` to ``stop`` of one class."""
+
+    group: Group
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Neighborhoods:
+    """The similar set S_i and the dissimilar set D_i of every sample (Song et al., Section 3.1).
+
+    Samples are sorted by class, so that a class is a slice and D_i is everything outside it. A sample alone in its
+    class has no similar one: it is a dissimilar sample for the others, but no query itself.
+
+    Attributes:
+        samples: rows sorted by class, about their mean (no distance depends on it, and rounding is least there).
+        groups: the classes with at least two samples.
+        queries: number of samples in these.
+    """
+
+    samples: Array
+    groups: tuple[Group, ...]
+    queries: int
+
+    @classmethod
+    def among(cls, samples: Array, labels: npt.NDArray[Any], nearest: int | None) -> "Neighborhoods":
+        """Form the sets by label.
+
+        Args:
+            samples: rows, one per sample.
+            labels: class of each sample.
+            nearest: how many same-class samples, nearest in the samples' own Euclidean metric, are similar; None for
+                all. A class with fewer gives all it has.
+        """
+        names, counts = np.unique(labels, return_counts=True)
+        require_classes(names)
+        if counts.max() < 2:
+            raise DataError(
+                f"similar samples are two of one class, but each of the {len(names)} classes in y has 1 sample only. "
+                f"If y holds a quantity instead of classes, bin it first."
+            )
+        ordered = samples[np.argsort(labels, kind="stable")]
+        ordered = ordered - ordered.mean(axis=0)
+        groups = tuple(
+            Group(stop - count, stop, _nearest(ordered[stop - count : stop], nearest, stop - count))
+            for stop, count in zip(np.cumsum(counts).tolist(), counts.tolist(), strict=True)
+            if count > 1
+        )
+        return cls(ordered, groups, sum(group.stop - group.start for group in groups))
+
+    def blocks(self) -> Iterator[tuple[int, list[Piece]]]:
+        """Yield runs of samples with few enough distances to hold at once: each run's start and queries by class."""
+        step = max(1, _BLOCK // len(self.samples))
+        for start in range(0, len(self.samples), step):
+            pieces = [
+                Piece(group, max(start, group.start), min(start + step, group.stop))
+                for group in self.groups
+                if group.start < start + step and start < group.stop
+            ]
+            if pieces:
+                yield start, pieces
+
+    def similar_scatter(self) -> Array:
+        """C with Ω(M) = tr(M C): the mean over queries of the mean of (x_i - x_j)(x_i - x_j)ᵀ over S_i.
+
+        Ω(M) = 1/(N |S_i|) Σ_i Σ_{j ∈ S_i} d_M(x_i, x_j)                      Song et al., Section 7.1.1
+        """
+        scatter = np.zeros((self.samples.shape[1], self.samples.shape[1]))
+        for start, stop, similar in self.groups:
+            own = self.samples[start:stop]
+            if similar is None:
+                centered = own - own.mean(axis=0)
+                scatter += 2 * len(own) / (len(own) - 1) * (centered.T @ centered)  # each unordered pair counts twice
+                continue
+            for column in similar.T:
+                offsets = own - self.samples[column]
+                scatter += offsets.T @ offsets / similar.shape[1]
+        return scatter / self.queries
+
+
+def require_classes(names: npt.NDArray[Any]) -> None:
+    """Raise a DataError if labels name one class only."""
+    if len(names) < 2:
+        raise DataError(
+            f"a metric that separates classes needs samples of at least 2 classes, but y holds only 1 class: "
+            f"{names.tolist()}. Add samples of another class."
+        )
+
+
+def _nearest(own: Array, nearest: int | None, start: int) -> Positions | None:
+    if nearest is None or nearest >= len(own) - 1:
+        return None
+    from sklearn.neighbors import NearestNeighbors
+
+    found = NearestNeighbors(n_neighbors=nearest).fit(own).kneighbors(return_distance=False)  # leaves out itself
+    return np.asarray(found, dtype=np.intp) + start
+
+
+# -- radii ----------------------------------------------------------------------------------------
+
+
+class Radii(NamedTuple):
+    """Log-exp means and their derivatives.
+
+    Attributes:
+        values: b(γ) of each row.
+        terms: exp(-γ a) of each entry up to one factor per row; 0 where it is below rounding.
+        sums: their sums, so that ∂b/∂a = terms / sums.
+        columns: the samples that the entries of ``terms`` stand for: a slice for all rows, or one for each entry.
+    """
+
+    values: Array
+    terms: "Array | csr_array"
+    sums: Array
+    columns: slice | Positions = slice(None)
+
+
+def radii(distances: Array, gamma: float, count: int, dropped: Any = _NONE) -> Radii:
+    """Compute the log-exp mean of each row of ``distances``, which it overwrites, and its derivative.
+
+        b(γ) = -1/γ · log(1/n · Σ_j exp(-γ a_j)),   ∂b/∂a_j = exp(-γ a_j) / Σ_k exp(-γ a_k)   Song et al., Eq. (12)
+
+    ``vicinal.geometry.means`` is the definition. This form exists because a solver asks millions of rows for
+    value and derivative together, of which most entries do not matter: where γ is large, only the few terms within
+    rounding of the leading one are exponentiated at all.
+
+    Args:
+        distances: one row per query.
+        gamma: γ; 0 is the arithmetic mean, and near 0 no digits are lost.
+        count: n, the entries of a row that count.
+        dropped: index of the entries that do not count.
+    """
+    if abs(gamma) < _GENTLE:
+        return _near_the_mean(distances, gamma, count, dropped)
+    logits = np.multiply(distances, -gamma, out=distances)
+    logits[dropped] = -np.inf
+    leading = logits.max(axis=1)
+    # Terms left out stay together below one rounding of the sum, which is at least the leading term, 1.
+    matters = logits > (leading + np.log(np.finfo(float).eps / count))[:, None]
+    if logits.size > _MANY and np.count_nonzero(matters) < _SPARSE * logits.size:
+        picked = np.flatnonzero(matters)
+        stops = np.searchsorted(picked, np.arange(1, len(logits) + 1) * logits.shape[1])
+        lengths = np.diff(stops, prepend=0)
+        terms = np.exp(logits.ravel()[picked] - np.repeat(leading, lengths))
+        sums = np.add.reduceat(terms, stops - lengths)
+        terms = csr_array((terms, picked % logits.shape[1], np.append(0, stops)), shape=logits.shape)
+    else:
+        terms = np.exp(np.subtract(logits, leading[:, None], out=logits), out=logits)
+        sums = terms.sum(axis=1)
+    return Radii(-(np.log(sums / count) + leading) / gamma, terms, sums)
+
+
+def _near_the_mean(distances: Array, gamma: float, count: int, dropped: Any) -> Radii:
+    """Compute log-exp means for a γ near 0: the logarithm of a mean near 1 is taken from what it lacks.
+
+    b(γ) = e - 1/γ log(1 + 1/n Σ_j (exp(x_j) - 1)),   x_j = -γ (a_j - e) ≤ 0, with e the least a for γ > 0, or the most
+    """
+    kept = np.ones_like(distances)
+    kept[dropped] = 0
+    side = -1.0 if gamma < 0 else 1.0
+    edge = side * np.where(kept, side * distances, np.inf).min(axis=1)
+    beyond = (distances - edge[:, None]) * kept
+    if gamma == 0:
+        return Radii(edge + beyond.sum(axis=1) / count, kept, np.full(len(distances), float(count)))
+    below = np.expm1(-gamma * beyond)  # all of one sign, so that their sum has as many digits as they
+    terms = (1 + below) * kept
+    return Radii(edge - np.log1p(below.sum(axis=1) / count) / gamma, terms, terms.sum(axis=1))
+
+
+# -- objective ------------------------------------------------------------------------------------
+
+
+class _Graph:
+    """Collects Σ w_ij (x_i - x_j)(x_i - x_j)ᵀ of a graph whose rows sum to 0, some rows at a time."""
+
+    def __init__(self, samples: Array) -> None:
+        self.samples = samples
+        self.cross = np.zeros((samples.shape[1], samples.shape[1]))  # Xᵀ W X
+        self.inward = np.zeros(len(samples))  # Wᵀ 1
+
+    def connect(self, start: int, active: Positions, slopes: Array, found: Radii) -> None:
+        """Add the edges of queries ``start + active``: each query's slope, shared out by its radius's derivative."""
+        if not len(active):
+            return
+        terms = found.terms if len(active) == len(found.sums) else found.terms[active]
+        share = slopes / found.sums[active]
+        columns = found.columns
+        if not isinstance(columns, slice):
+            starts = np.arange(len(active) + 1) * terms.shape[1]
+            shape = (len(active), len(self.samples))
+            dense = terms.toarray() if isinstance(terms, csr_array) else terms
+            terms, columns = csr_array((dense.ravel(), columns[active].ravel(), starts), shape=shape), slice(None)
+        self.cross += (self.samples[start + active] * share[:, None]).T @ (terms @ self.samples[columns])
+        self.inward[columns] += terms.T @ share
 
 
 class Evaluation(NamedTuple):
@@ -43,18 +267,18 @@ class Evaluation(NamedTuple):
 
 @dataclass(frozen=True)
 class Objective:
-    """F(M) over given neighbourhoods.
+    """F(M) over given neighborhoods.
 
     Attributes:
         sets: samples and who is similar to whom.
-        gamma1: γ1, the dial of the similar radius.
-        gamma2: γ2 > 0, the dial of the dissimilar radius.
+        gamma1: γ1 of the similar radius.
+        gamma2: γ2 > 0 of the dissimilar radius.
         outer: ℓ.
         sums: whether radii are log-exp sums, without 1/|S_i| and 1/|D_i| (NCA's form, Eq. 21), not means.
         threads: how many blocks of queries are computed at a time.
     """
 
-    sets: Neighbourhoods
+    sets: Neighborhoods
     gamma1: float
     gamma2: float
     outer: Outer
@@ -62,70 +286,58 @@ class Objective:
     threads: int = 1
 
     def at(self, factor: Array, *, gradient: bool = True) -> Evaluation:
-        """Value, and gradient if asked for, at M = factorᵀ factor."""
-        samples = self.sets.samples
+        """Compute the value, and the gradient if asked for, at M = factorᵀ factor."""
+        samples, queries = self.sets.samples, self.sets.queries
         mapped = samples @ factor.T
         squares = np.einsum("ij,ij->i", mapped, mapped)[:, None]
         ones = np.ones_like(squares)
         # d_ij = |z_i|² + |z_j|² - 2 z_i·z_j as one product of longer rows.
         left, right = np.hstack([-2 * mapped, squares, ones]), np.hstack([mapped, ones, squares])
 
-        def part(block: tuple[int, list[Piece]]) -> tuple[Array, Array, Graph]:
+        def part(block: tuple[int, list[Piece]]) -> tuple[list[Array], list[Array], _Graph]:
             start, pieces = block
             distances = left[start : pieces[-1].stop] @ right.T
             np.maximum(distances, 0, out=distances)  # rounding may take rows that meet below 0
-            graph = Graph(samples)
-            found = [
-                self._piece(piece, distances[piece.start - start : piece.stop - start], graph, gradient)
-                for piece in pieces
-            ]
-            losses, excesses = zip(*found, strict=True)
-            return np.concatenate(losses), np.concatenate(excesses), graph
+            graph, losses, excesses = _Graph(samples), [], []
+            for piece in pieces:
+                rows = distances[piece.start - start : piece.stop - start]
+                loss, excess = self._piece(piece, rows, graph if gradient else None)
+                losses.append(loss)
+                excesses.append(excess)
+            return losses, excesses, graph
 
-        losses, excesses, graph = [], [], Graph(samples)
-        for loss, excess, edges in _mapped(part, self.sets.blocks(), self.threads):
-            losses.append(loss)
-            excesses.append(excess)
-            graph.add(edges)
-        queries = self.sets.queries
-        return Evaluation(np.concatenate(losses).sum() / queries, graph.gradient() / queries, np.concatenate(excesses))
+        losses, excesses, graph = list[Array](), list[Array](), _Graph(samples)
+        with ThreadPoolExecutor(self.threads) as pool:
+            # In the order of the blocks, so that sums do not depend on the number of threads.
+            for loss, excess, edges in (map if self.threads == 1 else pool.map)(part, self.sets.blocks()):
+                losses += loss
+                excesses += excess
+                graph.cross += edges.cross
+                graph.inward += edges.inward
+        total = (samples.T * graph.inward) @ samples - graph.cross - graph.cross.T
+        return Evaluation(np.concatenate(losses).sum() / queries, total / queries, np.concatenate(excesses))
 
-    def _piece(self, piece: Piece, distances: Array, graph: Graph, gradient: bool) -> tuple[Array, Array]:
-        """Loss and excess of some queries of one class; their edges go into the graph."""
+    def _piece(self, piece: Piece, distances: Array, graph: _Graph | None) -> tuple[Array, Array]:
+        """Compute loss and excess of some queries of one class; their edges go into the graph."""
         group, start, stop = piece
+        others = distances.shape[1] - (group.stop - group.start)
         similar = self._similar(distances, group, start, stop)
-        dissimilar = radii(distances, self.gamma2, dropped=slice(group.start, group.stop))
+        dissimilar = radii(distances, self.gamma2, others, np.s_[:, group.start : group.stop])
         excess = similar.values - dissimilar.values
         if self.sums:
-            others = distances.shape[1] - (group.stop - group.start)
             excess += np.log(others) / self.gamma2 - np.log(group.similar_count) / self.gamma1
         loss, slope = self.outer(excess)
-        if gradient:
+        if graph is not None:
             active = np.flatnonzero(slope)
             graph.connect(start, active, slope[active], similar)
             graph.connect(start, active, -slope[active], dissimilar)
         return loss, excess
 
     def _similar(self, distances: Array, group: Group, start: int, stop: int) -> Radii:
-        """Radii over S_i, before the block of distances is used up; their terms lie in columns of all samples."""
-        rows = np.arange(stop - start)
+        """Compute radii over S_i, before the block of distances is overwritten."""
+        rows, places = np.arange(stop - start), slice(group.start, group.stop)
         if group.similar is None:
-            found = radii(
-                distances[:, group.start : group.stop].copy(), self.gamma1, dropped=rows + start - group.start
-            )
-            return found._replace(columns=slice(group.start, group.stop))
+            own, itself = distances[:, places].copy(), (rows, rows + start - group.start)
+            return radii(own, self.gamma1, group.similar_count, itself)._replace(columns=places)
         chosen = group.similar[start - group.start : stop - group.start]
-        return radii(distances[rows[:, None], chosen], self.gamma1)._replace(columns=chosen)
-
-
-def _mapped(
-    part: Callable[[tuple[int, list[Piece]]], tuple[Array, Array, Graph]],
-    blocks: Iterable[tuple[int, list[Piece]]],
-    threads: int,
-) -> Iterator[tuple[Array, Array, Graph]]:
-    """Results in the order of the blocks, so that sums do not depend on the number of threads."""
-    if threads == 1:
-        yield from map(part, blocks)
-        return
-    with ThreadPoolExecutor(threads) as pool:
-        yield from pool.map(part, blocks)
+        return radii(distances[rows[:, None], chosen], self.gamma1, group.similar_count)._replace(columns=chosen)

@@ -1,35 +1,34 @@
-"""PNCA, parameterised neighbourhood components analysis (Song et al., "Adaptive Neighborhood Metric Learning")."""
+"""PNCA, parameterized neighborhood components analysis (Song et al., "Adaptive Neighborhood Metric Learning")."""
 
 import warnings
-from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import expit
 
-from vicinal.linear.mahalanobis import MahalanobisTransformer, require, require_components, span, threads
-from vicinal.linear.neighbourhoods import Array, Neighbourhoods
-from vicinal.linear.objective import Objective
-from vicinal.linear.outer import sigmoid
-from vicinal.linear.solvers import Problem, lbfgs
+from vicinal.linear.mahalanobis import MahalanobisTransformer, require, require_iterations, threads
+from vicinal.linear.objective import Array, Neighborhoods, Objective
+from vicinal.linear.solvers import Problem, leveled_lbfgs, paper_start
 
 _FLAT = 1e-6  # mean of p (1 - p) at the start, below which there is nothing to climb
 
 
 class PNCA(MahalanobisTransformer):
-    """Raise the probability that a sample's random neighbour is of its class, with a dial on the similar ones.
+    """Raise the probability that a sample's random neighbor is of its class, with an exponent on the similar ones.
 
         max_{M ⪰ 0}  1/N Σ_i p_i,   p_i = s_i / (s_i + Σ_{l ∈ D_i} exp(-d_M(x_i, x_l))),
         s_i = (Σ_{j ∈ S_i} exp(-α d_M(x_i, x_j)))^{1/α}                                                     Eq. (21)
 
     with squared distances, S_i all other samples of the class and D_i all samples of other classes. α = 1 is NCA
     (Goldberger et al. 2004); as α grows only the nearest similar sample counts. The problem is not convex; the factor
-    L of M = Lᵀ L is optimised by L-BFGS from M = I/√N, the paper's start.
+    L of M = Lᵀ L is optimized by L-BFGS from M = I/√N, the paper's start.
 
     Differs: the sum over queries is divided by N. The middle line of the paper's Eqs. (20)-(21) is upside down; this is
     its last line.
 
     Args:
-        alpha: α > 0. A small α makes s_i so large that p_i = 1 everywhere and nothing is learnt (|S_i|^{1/α}).
+        alpha: α > 0. A small α makes s_i so large that p_i = 1 everywhere and nothing is learned (|S_i|^{1/α}).
         n_components: rows of L at most.
         normalize: whether to put means in the place of both sums, which cures small α; NCA is then no special case.
         tol: decrease of the mean of 1 - p_i per step, below which the fit has converged.
@@ -59,25 +58,18 @@ class PNCA(MahalanobisTransformer):
         self.alpha, self.n_components, self.normalize = alpha, n_components, normalize
         self.tol, self.max_iter, self.n_jobs = tol, max_iter, n_jobs
 
-    def fit(self, X: npt.ArrayLike, y: npt.ArrayLike) -> "PNCA":
-        """Learn the metric from samples and their classes."""
-        samples, labels = self._checked(X, y)
+    def _check_settings(self, features: int) -> None:
         require("alpha", self.alpha, least=0, open=True)
-        require("tol", self.tol, least=0, open=True)
-        require("max_iter", self.max_iter, least=1, whole=True)
-        require_components(self.n_components, samples.shape[1])
-        directions = span(samples)
-        sets = Neighbourhoods.among(samples @ directions, labels, None)
-        width = directions.shape[1]
-        rank = min(self.n_components or width, width)
-        start = np.eye(rank, width) / len(samples) ** 0.25  # M = I/√N, principal directions first
+        require_iterations(self, features)
+
+    def _fit(self, samples: Array, labels: npt.NDArray[Any], directions: Array) -> None:
+        sets = Neighborhoods.among(samples @ directions, labels, None)
+        start, no_pull = paper_start(sets.samples, self.n_components), np.zeros((directions.shape[1],) * 2)
         with threads(self.n_jobs) as count:
             objective = Objective(sets, self.alpha, 1.0, sigmoid, sums=not self.normalize, threads=count)
             self._warn_if_flat(objective.at(start, gradient=False).excess)
-            problem, to, back = Problem(objective, np.zeros((width, width))).levelled()
-            found = lbfgs(problem, start @ back, tol=self.tol, max_iter=self.max_iter)
-        self._keep(replace(found, factor=found.factor @ to.T), directions, self.max_iter)
-        return self
+            found = leveled_lbfgs(Problem(objective, no_pull), start, tol=self.tol, max_iter=self.max_iter)
+        self._keep(found, directions, self.max_iter)
 
     def _warn_if_flat(self, excess: Array) -> None:
         wrong, slope = sigmoid(excess)
@@ -90,7 +82,13 @@ class PNCA(MahalanobisTransformer):
             )
         else:
             cause = (
-                "0 or 1, because samples lie so far apart that each sees its nearest neighbour alone. Scale features, "
+                "0 or 1, because samples lie so far apart that each sees its nearest neighbor alone. Scale features, "
                 "for example with scikit-learn's StandardScaler."
             )
-        warnings.warn(f"nothing can be learnt: at the start every p_i is {cause}", stacklevel=3)
+        warnings.warn(f"nothing can be learned: at the start every p_i is {cause}", stacklevel=4)
+
+
+def sigmoid(excess: Array) -> tuple[Array, Array]:
+    """Return 1 - p of NCA and its slope: σ(t) with p = 1 - σ(t), the probability of a right neighbor."""
+    wrong = expit(excess)
+    return wrong, wrong * (1 - wrong)

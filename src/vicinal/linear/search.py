@@ -1,25 +1,26 @@
-"""Hyper-parameters by cross-validation in one call: the paper's grids, and budgeted ways through them."""
+"""Hyperparameters by cross-validation in one call: the paper's grids, and budgeted ways through them."""
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, clone
+from sklearn.utils import _safe_indexing, check_consistent_length, column_or_1d
 
 from vicinal.errors import ConfigError, DataError, unknown
-from vicinal.linear.neighbourhoods import Array
-from vicinal.linear.scoring import neighbour_accuracies
+from vicinal.linear.objective import Array, Positions
 
 Grid = Mapping[str, Sequence[Any]]
-Strategy = Literal["random", "racing", "halving", "grid"]
-Parts = list[tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]]
+Strategy = Literal["random", "racing", "grid"]
+Fold = tuple[Positions, Positions]  # training and test part
 
+MOST_NEIGHBORS = 40  # the paper's K ∈ {1, ..., 40}, Section 7.1.2
 _HALF_STEPS = [2.0 ** (step / 2) for step in range(-10, 11)]  # 2^-5, 2^-4.5, ..., 2^5
 _LAMBDAS = [round(0.1 + 0.2 * step, 1) for step in range(8)]  # 0.1, 0.3, ..., 1.5
-_KEPT = 3  # one in so many survives a round; one of halving has so many times the samples of the one before
+_KEPT = 3  # one in so many survives a round of a race
 
 PAPER_GRIDS: dict[str, Grid] = {
     "lanml-": {"regularization": _LAMBDAS, "gamma1": [-step for step in _HALF_STEPS], "gamma2": _HALF_STEPS},
@@ -32,7 +33,7 @@ PAPER_GRIDS: dict[str, Grid] = {
 
 @dataclass(frozen=True)
 class Trial:
-    """One configuration and its mean accuracy over the folds, for k = 1, 2, ... neighbours."""
+    """One configuration and its mean accuracy over the folds, for k = 1, 2, ... neighbors."""
 
     parameters: dict[str, Any]
     accuracies: Array
@@ -45,19 +46,19 @@ class Trial:
 
 @dataclass(frozen=True)
 class Search:
-    """What a search found.
+    """The result of a search.
 
     Attributes:
         estimator: of the best configuration, fitted on all samples unless the search was told not to.
         parameters: that configuration.
-        neighbours: the best k for a k-nearest-neighbour classifier behind it.
-        accuracy: its cross-validated accuracy. It is the best of many, so a little flattering.
-        trials: all that were tried on all samples and folds, best first.
+        neighbors: the best k for a k-nearest-neighbor classifier behind it.
+        accuracy: its cross-validated accuracy. It is the best of many, so a little optimistic.
+        trials: all that were tried on all folds, best first.
     """
 
     estimator: BaseEstimator
     parameters: dict[str, Any]
-    neighbours: int
+    neighbors: int
     accuracy: float
     trials: tuple[Trial, ...]
 
@@ -77,7 +78,7 @@ def search(
     n_jobs: int | None = -1,
     progress: bool = True,
 ) -> Search:
-    """Choose hyper-parameters, and k, by the accuracy of k nearest neighbours under stratified cross-validation.
+    """Choose hyperparameters, and k, by the accuracy of k nearest neighbors under stratified cross-validation.
 
     Args:
         estimator: a transformer with ``fit(X, y)``, or a pipeline of some.
@@ -85,11 +86,9 @@ def search(
         y: their classes.
         grid: values to choose from, by parameter: ``PAPER_GRIDS["lanml-"]``, or your own.
         budget: how many configurations are drawn; ``"grid"`` tries all and needs none.
-        strategy: ``"random"`` tries every drawn configuration on all samples and folds. ``"racing"`` tries all on one
-            fold, the best third on three, and the best third of those on all: 58 fits for 30 configurations and 5 folds
-            instead of 150. ``"halving"`` tries all on a ninth of the samples, the best third on a third, and the best
-            third of those on all. With 3 folds there is nothing to race for, with 3 configurations nothing to halve:
-            both are ``"random"`` then. ``"grid"`` is the whole grid.
+        strategy: ``"random"`` tries every drawn configuration on all folds. ``"racing"`` tries all on one fold, the
+            best third on three, and the best third of those on all: 58 fits for 30 configurations and 5 folds instead
+            of 150. With 3 folds or fewer it is ``"random"``. ``"grid"`` is the whole grid.
         folds: parts of the cross-validation; a class with fewer samples is not in every part.
         seed: draws configurations, folds and subsamples.
         samples: search on a stratified subsample of this size where X is larger, of each class at least one sample a
@@ -98,43 +97,60 @@ def search(
         n_jobs: processes; -1 is one per core.
         progress: whether a bar is shown, on a terminal.
     """
-    if strategy not in ("random", "racing", "halving", "grid"):
-        raise ConfigError(unknown("strategy", str(strategy), ("random", "racing", "halving", "grid")))
-    if budget < 1:
-        raise ConfigError(f"a search tries at least 1 configuration, but budget = {budget} was given.")
-    if samples is not None and samples < 1:
-        raise ConfigError(f"a subsample holds at least 1 sample, but samples = {samples} was given; None is all.")
+    if strategy not in get_args(Strategy):
+        raise ConfigError(unknown("strategy", str(strategy), get_args(Strategy)))
+    if budget < 1 or (samples is not None and samples < 1):
+        raise ConfigError(f"budget and samples must be at least 1, got budget = {budget} and samples = {samples}.")
     if not hasattr(estimator, "transform"):
         raise ConfigError(
-            f"a search looks for neighbours among transformed samples, but {estimator} has no `transform`. Leave out "
+            f"a search looks for neighbors among transformed samples, but {estimator} has no `transform`. Leave out "
             f"the classifier at its end; the search finds its k, too."
         )
     labels = _labels(X, y, folds)
     configurations = _configurations(grid, budget, strategy, seed)
-    clone(estimator).set_params(**configurations[0])  # a name that it does not know is refused before processes start
-    within = _subsample(labels, len(labels) if samples is None else samples, folds, seed)
-    shares = (_KEPT**2, _KEPT, 1) if strategy == "halving" and len(configurations) > _KEPT else (1,)
-    for share in shares:
-        part = within[_subsample(labels[within], len(within) // share, folds, seed)]
-        parts = _folds(labels[part], folds, seed)
-        rounds = [parts[:1], parts[1:3], parts[3:]] if strategy == "racing" and folds > 3 else [parts]
-        trials = _tried(estimator, _rows(X, part), labels[part], configurations, rounds, n_jobs, progress)
-        configurations = [trial.parameters for trial in trials[: -(-len(trials) // _KEPT)]]
+    clone(estimator).set_params(**configurations[0])  # raises for an unknown name before processes start
+    part = _subsample(labels, len(labels) if samples is None else samples, folds, seed)
+    splits = _folds(labels[part], folds, seed)
+    rounds = [splits[:1], splits[1:3], splits[3:]] if strategy == "racing" and folds > 3 else [splits]
+    trials = _race(estimator, _safe_indexing(X, part), labels[part], configurations, rounds, n_jobs, progress)
     best = trials[0]
     chosen = clone(estimator).set_params(**best.parameters)
     fitted = chosen.fit(X, y) if refit else chosen
     return Search(fitted, best.parameters, int(best.accuracies.argmax()) + 1, best.best, tuple(trials))
 
 
-def _labels(X: npt.ArrayLike, y: npt.ArrayLike, folds: int) -> npt.NDArray[Any]:
-    from sklearn.utils import check_consistent_length, column_or_1d
+def neighbor_accuracies(
+    train: Array,
+    train_labels: npt.NDArray[Any],
+    test: Array,
+    test_labels: npt.NDArray[Any],
+    most: int = MOST_NEIGHBORS,
+) -> Array:
+    """Compute the accuracy of the majority among the k nearest, for k = 1 .. ``most``.
 
+    A tie goes to the class first in order. A training set of fewer samples answers for larger k as for all of them.
+    """
+    from sklearn.neighbors import NearestNeighbors
+
+    names, codes = np.unique(np.concatenate([train_labels, test_labels]), return_inverse=True)
+    reach = min(most, len(train))
+    found = NearestNeighbors(n_neighbors=reach).fit(train).kneighbors(test, return_distance=False)
+    votes = np.zeros((len(test), len(names)), dtype=np.int32)
+    rows, right, accuracies = np.arange(len(test)), codes[len(train) :], np.empty(most)
+    for k in range(reach):
+        votes[rows, codes[found[:, k]]] += 1
+        accuracies[k] = np.mean(votes.argmax(axis=1) == right)
+    accuracies[reach:] = accuracies[reach - 1]
+    return accuracies
+
+
+def _labels(X: npt.ArrayLike, y: npt.ArrayLike, folds: int) -> npt.NDArray[Any]:
     check_consistent_length(X, y)
     labels: npt.NDArray[Any] = column_or_1d(y, warn=True)
-    names, counts = np.unique(labels, return_counts=True)
+    counts = np.unique(labels, return_counts=True)[1]
     if counts.max() < folds:
         raise DataError(
-            f"{folds} folds need a class with a sample for each, but the largest of the {len(names)} classes in y has "
+            f"{folds} folds need a class with a sample for each, but the largest of the {len(counts)} classes in y has "
             f"{counts.max()}. Lower folds."
         )
     return labels
@@ -145,7 +161,7 @@ def _configurations(grid: Grid, budget: int, strategy: Strategy, seed: int) -> l
 
     if not isinstance(grid, Mapping):
         raise ConfigError(
-            f"a grid names the values of each parameter, but {grid!r} was given. Use one of PAPER_GRIDS, or "
+            f"a grid names the values of each parameter, got {grid!r}. Use one of PAPER_GRIDS, or "
             f'{{"gamma1": [-8.0, -1.0]}} for example.'
         )
     whole = ParameterGrid(dict(grid))
@@ -154,14 +170,8 @@ def _configurations(grid: Grid, budget: int, strategy: Strategy, seed: int) -> l
     return list(ParameterSampler(dict(grid), budget, random_state=seed))
 
 
-def _rows(X: npt.ArrayLike, positions: npt.NDArray[np.intp]) -> Any:
-    from sklearn.utils import _safe_indexing
-
-    return _safe_indexing(X, positions)
-
-
-def _subsample(labels: npt.NDArray[Any], size: int, least: int, seed: int) -> npt.NDArray[np.intp]:
-    """Positions of a subsample with each class in proportion, and at least so many of each that has them."""
+def _subsample(labels: npt.NDArray[Any], size: int, least: int, seed: int) -> Positions:
+    """Draw a subsample with each class in proportion, and at least ``least`` of each that has them."""
     if size >= len(labels):
         return np.arange(len(labels))
     rng = np.random.default_rng(seed)
@@ -170,7 +180,7 @@ def _subsample(labels: npt.NDArray[Any], size: int, least: int, seed: int) -> np
     return np.sort(np.concatenate(shares))
 
 
-def _folds(labels: npt.NDArray[Any], folds: int, seed: int) -> Parts:
+def _folds(labels: npt.NDArray[Any], folds: int, seed: int) -> list[Fold]:
     from sklearn.model_selection import StratifiedKFold
 
     with warnings.catch_warnings():
@@ -178,31 +188,31 @@ def _folds(labels: npt.NDArray[Any], folds: int, seed: int) -> Parts:
         return list(StratifiedKFold(folds, shuffle=True, random_state=seed).split(labels, labels))
 
 
-def _tried(
+def _race(
     estimator: BaseEstimator,
     X: npt.ArrayLike,
     y: npt.NDArray[Any],
     configurations: list[dict[str, Any]],
-    rounds: list[Parts],
+    rounds: list[list[Fold]],
     n_jobs: int | None,
     progress: bool,
 ) -> list[Trial]:
-    """Configurations on the folds of one round after the other, of which each keeps the best third for the next.
+    """Try configurations on the folds of one round after the other, of which each keeps the best third for the next.
 
     Those of the last round are returned, best first; of equals the one that led before, or was drawn first.
     """
     from joblib import Parallel, delayed  # type: ignore[import-untyped]
 
     curves: dict[int, list[Array]] = {number: [] for number in range(len(configurations))}
-    for last, parts in enumerate(rounds, start=1 - len(rounds)):
-        tasks = [(number, part) for number in curves for part in parts]
+    for left, splits in zip(reversed(range(len(rounds))), rounds, strict=True):
+        tasks = [(number, fold) for number in curves for fold in splits]
         results: Iterable[Array] = Parallel(n_jobs=n_jobs, return_as="generator")(
-            delayed(_accuracies)(estimator, configurations[number], X, y, *part) for number, part in tasks
+            delayed(_accuracies)(estimator, configurations[number], X, y, *fold) for number, fold in tasks
         )
-        for (number, _), curve in zip(tasks, _followed(results, len(tasks), progress), strict=True):
+        for (number, _), curve in zip(tasks, _with_bar(results, len(tasks)) if progress else results, strict=True):
             curves[number].append(curve)
         ranked = sorted(curves, key=lambda number: -np.mean(curves[number], axis=0).max())
-        curves = {number: curves[number] for number in (ranked[: -(-len(ranked) // _KEPT)] if last else ranked)}
+        curves = {number: curves[number] for number in (ranked[: -(-len(ranked) // _KEPT)] if left else ranked)}
     return [Trial(configurations[number], np.mean(found, axis=0)) for number, found in curves.items()]
 
 
@@ -211,18 +221,17 @@ def _accuracies(
     parameters: dict[str, Any],
     X: npt.ArrayLike,
     y: npt.NDArray[Any],
-    train: npt.NDArray[np.intp],
-    test: npt.NDArray[np.intp],
+    train: Positions,
+    test: Positions,
 ) -> Array:
+    rows, others = _safe_indexing(X, train), _safe_indexing(X, test)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a configuration that does not converge is judged by what it reached
-        fitted = clone(estimator).set_params(**parameters).fit(_rows(X, train), y[train])
-    return neighbour_accuracies(fitted.transform(_rows(X, train)), y[train], fitted.transform(_rows(X, test)), y[test])
+        fitted = clone(estimator).set_params(**parameters).fit(rows, y[train])
+    return neighbor_accuracies(fitted.transform(rows), y[train], fitted.transform(others), y[test])
 
 
-def _followed(results: Iterable[Array], total: int, progress: bool) -> Iterable[Array]:
-    if not progress:
-        return results
+def _with_bar(results: Iterable[Array], total: int) -> Iterable[Array]:
     from rich.console import Console
     from rich.progress import track
 

@@ -1,11 +1,11 @@
-"""Minimisers of F(M) + <P, M> over M ⪰ 0: accelerated projected gradient, and L-BFGS on a factor of M."""
+"""Minimizers of F(M) + <P, M> over M ⪰ 0: accelerated projected gradient, and L-BFGS on a factor of M."""
 
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.optimize import OptimizeResult, minimize
 
-from vicinal.linear.neighbourhoods import Array
-from vicinal.linear.objective import Objective
+from vicinal.linear.objective import Array, Objective
 
 _GROWTH = 1.1  # of an accepted step: one never grown stays short, one grown faster is halved again at a cost each time
 _PATIENCE = 3  # iterations in a row that must bring almost nothing before a minimum is believed
@@ -15,7 +15,7 @@ _RIDGE = 1e-3  # of the mean scatter, added where coordinates are divided by it
 
 @dataclass(frozen=True)
 class Problem:
-    """F(M) + <P, M>, with the pull P = λ C of the regulariser Ω(M) = tr(M C).
+    """F(M) + <P, M>, with the pull P = λ C of the regularizer Ω(M) = tr(M C).
 
     Attributes:
         objective: F.
@@ -26,21 +26,21 @@ class Problem:
     pull: Array
 
     def at(self, factor: Array, *, gradient: bool = True) -> tuple[float, Array]:
-        """Value and gradient in M at M = factorᵀ factor."""
+        """Compute value and gradient in M at M = factorᵀ factor."""
         found = self.objective.at(factor, gradient=gradient)
         return found.value + float(np.vdot(factor @ self.pull, factor)), found.gradient + self.pull
 
-    def levelled(self) -> tuple["Problem", Array, Array]:
-        """The same problem in coordinates x · to, in which similar samples scatter alike in all directions.
+    def leveled(self) -> tuple["Problem", Array, Array]:
+        """Return the same problem in coordinates x · to, in which similar samples scatter alike in all directions.
 
-        There curvature is alike in all directions, too, and a solver needs tens of steps instead of hundreds. Returned
-        with ``to`` and its inverse ``back``: a factor L of M becomes L · back there, one found there L · toᵀ here.
+        There curvature is alike in all directions, too, and a solver needs tens of steps instead of hundreds. ``to``
+        and its inverse ``back`` come with it: a factor L of M becomes L · back there, one found there L · toᵀ here.
         """
         scatter = self.objective.sets.similar_scatter()
         mean = np.trace(scatter) / len(scatter)
         values, vectors = np.linalg.eigh(scatter + _RIDGE * (mean or 1.0) * np.eye(len(scatter)))
         to, back = vectors / np.sqrt(values), vectors * np.sqrt(values)
-        sets = self.objective.sets.seen_through(to)
+        sets = replace(self.objective.sets, samples=self.objective.sets.samples @ to)
         return Problem(replace(self.objective, sets=sets), to.T @ self.pull @ to), to, back
 
 
@@ -53,7 +53,6 @@ class Solution:
         value: the objective there.
         iterations: steps taken.
         converged: whether the steps had stopped paying, rather than run out.
-        reason: why it stopped, in words.
         step: length of a gradient step in M that suits the place; None where nothing is known.
     """
 
@@ -61,12 +60,11 @@ class Solution:
     value: float
     iterations: int
     converged: bool
-    reason: str
     step: float | None = None
 
 
 def project(matrix: Array) -> tuple[Array, Array]:
-    """The nearest positive semidefinite matrix, and a factor L of it: Lᵀ L, rows of L by falling length."""
+    """Return the nearest positive semidefinite matrix, and a factor L of it: Lᵀ L, rows of L by falling length."""
     values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
     kept = values > max(values[-1], 0) * np.finfo(float).eps
     if not kept.any():
@@ -76,14 +74,14 @@ def project(matrix: Array) -> tuple[Array, Array]:
 
 
 def convex_minimum(problem: Problem, start: Array, *, tol: float, max_iter: int) -> Solution:
-    """The optimum of a convex F: L-BFGS on a full factor runs ahead, projected gradient steps end it.
+    """Find the optimum of a convex F: L-BFGS on a full factor runs ahead, projected gradient steps end it.
 
-    On a square factor every local minimum is a global one, and curvature learnt on the way saves most of the steps.
+    On a square factor every local minimum is a global one, and curvature learned on the way saves most of the steps.
     What a factor alone does badly, to let go of directions and to see that none is missing, is what a projected
     gradient step does well: where it still gains, it goes on.
 
     Args:
-        problem: what to minimise.
+        problem: what to minimize.
         start: L to begin with, square. A singular one is allowed, since projected gradient steps leave its span.
         tol: decrease of the objective per iteration that counts as nothing, as a share of max(1, its value).
         max_iter: how many steps to take at most.
@@ -105,7 +103,7 @@ def projected_gradient(
     step: float | None = None,
     patience: int = _PATIENCE,
 ) -> Solution:
-    """Accelerated projected gradient with backtracking: for a convex F the optimum, from any start.
+    """Run accelerated projected gradient with backtracking: for a convex F the optimum, from any start.
 
         M_{k+1} = P(Y_k - s ∇F(Y_k)),   Y_{k+1} = M_{k+1} + (θ_k - 1)/θ_{k+1} (M_{k+1} - M_k)     Beck & Teboulle 2009
 
@@ -114,7 +112,7 @@ def projected_gradient(
     back: F never rises.
 
     Args:
-        problem: what to minimise.
+        problem: what to minimize.
         start: M to begin with.
         tol: decrease of the objective per iteration that counts as nothing, as a share of max(1, its value).
         max_iter: how many steps to take at most.
@@ -148,24 +146,36 @@ def projected_gradient(
         current, factor, value = reached, reached_factor, there
         idle = idle + 1 if gain <= tol * max(abs(value), 1) else 0
         if idle == patience:
-            return Solution(factor, value, iteration, True, f"{patience} steps gained less than {tol:g}", step)
+            return Solution(factor, value, iteration, True, step)
         ahead, ahead_factor = project(leap)
         base, gradient = problem.at(ahead_factor)
-    return Solution(factor, value, max_iter, False, f"{max_iter} steps were taken", step)
+    return Solution(factor, value, max_iter, False, step)
+
+
+def leveled_lbfgs(problem: Problem, start: Array, *, tol: float, max_iter: int) -> Solution:
+    """Run L-BFGS in leveled coordinates; ``start`` and the factor found are in the problem's own."""
+    leveled, to, back = problem.leveled()
+    found = lbfgs(leveled, start @ back, tol=tol, max_iter=max_iter)
+    return replace(found, factor=found.factor @ to.T)
+
+
+def paper_start(samples: Array, n_components: int | None) -> Array:
+    """Return a factor of M = I/√N, the paper's start, with at most so many rows: principal directions first."""
+    size, width = samples.shape
+    start: Array = np.eye(min(n_components or width, width), width) / size**0.25
+    return start
 
 
 def lbfgs(problem: Problem, start: Array, *, tol: float, max_iter: int) -> Solution:
-    """L-BFGS on the factor L of M = Lᵀ L, with ∂/∂L = 2 L ∂F/∂M; ``start`` is the first L and fixes the rank.
+    """Run L-BFGS on the factor L of M = Lᵀ L, with ∂/∂L = 2 L ∂F/∂M; ``start`` is the first L and fixes the rank.
 
     Args:
-        problem: what to minimise.
+        problem: what to minimize.
         start: L to begin with. Rows of zeros stay zero: there the gradient in L vanishes.
         tol: decrease of the objective per iteration, in the mean of three, that counts as nothing, as a share of
             max(1, its value).
         max_iter: how many steps to take at most.
     """
-    from scipy.optimize import OptimizeResult, minimize
-
     seen: list[tuple[Array, Array]] = []  # the last two factors, with the gradients in M there
     best, values = (np.inf, start), [np.inf]
 
@@ -190,14 +200,14 @@ def lbfgs(problem: Problem, start: Array, *, tol: float, max_iter: int) -> Solut
     try:
         found = minimize(at, start.ravel(), jac=True, method="L-BFGS-B", options=options, callback=follow)
     except _FlatError:  # the objective hardly changes however far one goes
-        return Solution(best[1], best[0], len(values) - 1, True, "the objective is flat")
+        return Solution(best[1], best[0], len(values) - 1, True)
     # A line search that finds nothing better says that rounding, or the kink of a bare hinge, is all that is left.
     settled = found.nit < max_iter and found.nfev < options["maxfun"]
-    return Solution(best[1], best[0], int(found.nit), settled, str(found.message), _secant_step(seen))
+    return Solution(best[1], best[0], int(found.nit), settled, _secant_step(seen))
 
 
 def _secant_step(seen: list[tuple[Array, Array]]) -> float | None:
-    """The step that maps the last change of the gradient in M to the change of M (Barzilai & Borwein 1988)."""
+    """Return the step that maps the last change of the gradient in M to the change of M (Barzilai & Borwein 1988)."""
     if len(seen) < 2:
         return None
     (before, slope_before), (after, slope_after) = seen

@@ -134,7 +134,7 @@ class ProxyLoss(Loss):
             return torch.where(strange, self.classes, places)  # out of range: ends the process rather than go wrong
         if bool(strange.any()):
             raise DataError(
-                f"proxies stand for {self.classes} classes, got label {int(labels[strange][0])}, which is none of them. "
+                f"proxies stand for {self.classes} classes, got label {int(labels[strange][0])}, none of them. "
                 f"Name every training class in `known`."
             )
         return places

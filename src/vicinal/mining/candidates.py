@@ -56,9 +56,7 @@ def nothing(labels: Integer[Tensor, "n"]) -> Triplets:
     return Triplets(*labels.new_empty(3, 0, dtype=torch.long))
 
 
-def check_shapes(
-    embeddings: Tensor, labels: Tensor, reference: Tensor | None, reference_labels: Tensor | None
-) -> None:
+def check_shapes(embeddings: Tensor, labels: Tensor, reference: Tensor | None, reference_labels: Tensor | None) -> None:
     """One clear sentence here instead of a broadcasting error deep inside."""
     if embeddings.ndim != 2 or labels.shape != embeddings.shape[:1]:
         raise DataError(

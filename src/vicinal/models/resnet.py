@@ -1,23 +1,23 @@
-"""Residual networks (He et al., CVPR 2016) in torchvision's layout."""
+"""Residual networks (He et al., CVPR 2016): those of ImageNet in torchvision's layout, and a small one."""
+
+from itertools import pairwise
+from typing import cast
 
 from torch import Tensor, nn
 from torch.nn import functional
 
 from vicinal.errors import ConfigError
 from vicinal.models.attention import Attention, attend
-from vicinal.models.backbone import Backbone
-from vicinal.models.folding import convolve
-from vicinal.models.preprocessing import IMAGENET
+from vicinal.models.backbone import IMAGENET, Backbone, convolve, initialize
 
-# Depth: blocks per stage, and whether they are bottlenecks.                              He et al. 2016, Table 1
+# Depth: blocks per stage, whether they are bottlenecks, hash in the file's name.          He et al. 2016, Table 1
 _DEPTHS = {
-    18: ((2, 2, 2, 2), False),
-    34: ((3, 4, 6, 3), False),
-    50: ((3, 4, 6, 3), True),
-    101: ((3, 4, 23, 3), True),
-    152: ((3, 8, 36, 3), True),
+    18: ((2, 2, 2, 2), False, "f37072fd"),
+    34: ((3, 4, 6, 3), False, "b627a593"),
+    50: ((3, 4, 6, 3), True, "0676ba61"),
+    101: ((3, 4, 23, 3), True, "63fe2227"),
+    152: ((3, 8, 36, 3), True, "394f9c45"),
 }
-_FILES = {18: "f37072fd", 34: "b627a593", 50: "0676ba61", 101: "63fe2227", 152: "394f9c45"}  # hashes in their names
 _WIDTHS = (64, 128, 256, 512)
 
 
@@ -42,21 +42,18 @@ class ResNet(Backbone):
         if depth not in _DEPTHS:
             raise ConfigError(f"ResNet has a depth of {', '.join(map(str, _DEPTHS))}, got depth={depth}.")
         self.depth, self.attention = depth, attention
-        self.public_file = f"resnet{depth}-{_FILES[depth]}.pth"
+        counts, bottleneck, digest = _DEPTHS[depth]
+        self.public_file = f"resnet{depth}-{digest}.pth"
         self.conv1 = nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)
         self.bn1 = nn.BatchNorm2d(64)
-        repeats, bottleneck = _DEPTHS[depth]
-        block, expansion = (_Bottleneck, 4) if bottleneck else (BasicBlock, 1)
-        before = 64
-        for stage, (count, width) in enumerate(zip(repeats, _WIDTHS, strict=True), start=1):
-            blocks: list[nn.Module] = []
-            for place in range(count):
-                stride = 2 if stage > 1 and place == 0 else 1  # the pooling before stage 1 has halved already
-                blocks.append(block(before, width, stride=stride))
-                before = width * expansion
+        self.width = 64
+        for stage, (count, width) in enumerate(zip(counts, _WIDTHS, strict=True), start=1):
+            stride = 1 if stage == 1 else 2  # the pooling before stage 1 has halved already
+            blocks = _stage(self.width, width, count, stride=stride, bottleneck=bottleneck)
             self.add_module(f"layer{stage}", nn.Sequential(*blocks))
-        self.width = before
-        self._initialise()
+            self.width = blocks[-1].width
+        initialize(self)
+        self._freeze()
         attend(self, attention)
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -67,57 +64,88 @@ class ResNet(Backbone):
         return maps
 
 
-class BasicBlock(nn.Module):
-    """y = ReLU(x + f(x)) with two 3x3 convolutions in f, and attention to what f gives where there is any."""
+class SmallResNet(nn.Module):
+    """A 3x3 convolution, then stages of residual blocks, each but the first at half the side of the one before.
 
-    def __init__(self, before: int, width: int, *, stride: int) -> None:
+    The shape of He et al. 2016, Section 4.2, for pictures of 32 pixels, with widths and blocks to choose.
+
+    Args:
+        channels: 1 for gray, 3 for color pictures.
+        widths: channels of each stage.
+        blocks: residual blocks in each stage.
+        stride: of the first convolution; 2 takes a quarter of the time.
+        attention: what stands in every residual block, before its input is added: nothing, or ``"fcam"``.
+    """
+
+    def __init__(
+        self,
+        channels: int = 1,
+        widths: tuple[int, ...] = (32, 64, 128),
+        *,
+        blocks: int = 1,
+        stride: int = 1,
+        attention: Attention = "none",
+    ) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(before, width, 3, stride=stride, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(width)
-        self.width, self.attention = width, nn.Identity()
-        self.downsample = _shortcut(before, width, stride)
+        if not widths or blocks < 1:
+            raise ConfigError(f"SmallResNet needs at least one stage and block, got widths={widths}, blocks={blocks}.")
+        self.channels, self.widths, self.blocks, self.stride = channels, tuple(widths), blocks, stride
+        self.attention, self.width = attention, widths[-1]
+        self.conv1 = nn.Conv2d(channels, widths[0], 3, stride=stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(widths[0])
+        stages = _stage(widths[0], widths[0], blocks, stride=1)
+        for before, width in pairwise(widths):
+            stages += _stage(before, width, blocks, stride=2)
+        self.stages = nn.Sequential(*stages)
+        initialize(self)
+        attend(self, attention)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        maps = functional.relu(convolve(inputs, self.conv1, self.bn1), inplace=True)
-        maps = self.attention(convolve(maps, self.conv2, self.bn2))
-        return functional.relu(maps + self.downsample(inputs), inplace=True)
+        maps: Tensor = self.stages(functional.relu(convolve(inputs, self.conv1, self.bn1), inplace=True))
+        return maps
 
 
-class _Bottleneck(nn.Module):
-    """y = ReLU(x + f(x)); f narrows with 1x1, filters with 3x3 and widens fourfold with 1x1."""
+class _Block(nn.Module):
+    """y = ReLU(x + f(x)), with attention to what f gives where there is any.
 
-    def __init__(self, before: int, width: int, *, stride: int) -> None:
+    f has two 3x3 convolutions; in a bottleneck it narrows with 1x1, filters with 3x3 and widens fourfold with 1x1.
+    """
+
+    def __init__(self, before: int, width: int, *, stride: int, bottleneck: bool) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(before, width, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, width, 3, stride=stride, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(width)
-        self.conv3 = nn.Conv2d(width, 4 * width, 1, bias=False)
-        self.bn3 = nn.BatchNorm2d(4 * width)
-        self.width, self.attention = 4 * width, nn.Identity()
-        self.downsample = _shortcut(before, 4 * width, stride)
+        basic = [(3, stride, width), (3, 1, width)]
+        layers = [(1, 1, width), (3, stride, width), (1, 1, 4 * width)] if bottleneck else basic
+        channels, self.layers, self.width = before, len(layers), layers[-1][2]
+        for place, (kernel, step, after) in enumerate(layers, start=1):
+            convolution = nn.Conv2d(channels, after, kernel, stride=step, padding=kernel // 2, bias=False)
+            self.add_module(f"conv{place}", convolution)
+            self.add_module(f"bn{place}", nn.BatchNorm2d(after))
+            channels = after
+        self.attention = nn.Identity()
+        self.downsample: nn.Module = nn.Identity()
+        if stride != 1 or before != self.width:  # option B of the paper
+            projection = nn.Conv2d(before, self.width, 1, stride=stride, bias=False)
+            self.downsample = _Projection(projection, nn.BatchNorm2d(self.width))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        maps = functional.relu(convolve(inputs, self.conv1, self.bn1), inplace=True)
-        maps = functional.relu(convolve(maps, self.conv2, self.bn2), inplace=True)
-        maps = self.attention(convolve(maps, self.conv3, self.bn3))
-        return functional.relu(maps + self.downsample(inputs), inplace=True)
+        maps = inputs
+        for place in range(1, self.layers + 1):
+            maps = convolve(maps, getattr(self, f"conv{place}"), getattr(self, f"bn{place}"))
+            if place < self.layers:
+                maps = functional.relu(maps, inplace=True)
+        return functional.relu(self.attention(maps) + self.downsample(inputs), inplace=True)
 
 
-def _shortcut(before: int, after: int, stride: int) -> nn.Module:
-    """The identity, or a projection where size or width change (option B of the paper)."""
-    if stride == 1 and before == after:
-        return nn.Identity()
-    return _Projection(nn.Conv2d(before, after, 1, stride=stride, bias=False), nn.BatchNorm2d(after))
-
-
-class _Projection(nn.Module):
-    def __init__(self, convolution: nn.Conv2d, norm: nn.BatchNorm2d) -> None:
-        super().__init__()
-        for name, module in zip("01", (convolution, norm), strict=True):  # the public files' names for them
-            self.add_module(name, module)
+class _Projection(nn.Sequential):
+    """Convolution and norm under the names of the public files: 0 and 1."""
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return convolve(inputs, getattr(self, "0"), getattr(self, "1"))
+        return convolve(inputs, cast(nn.Conv2d, self[0]), cast(nn.BatchNorm2d, self[1]))
+
+
+def _stage(before: int, width: int, count: int, *, stride: int, bottleneck: bool = False) -> list[_Block]:
+    """Build a stage of ``count`` blocks, of which the first has the stride."""
+    blocks = [_Block(before, width, stride=stride, bottleneck=bottleneck)]
+    for _ in range(count - 1):
+        blocks.append(_Block(blocks[0].width, width, stride=1, bottleneck=bottleneck))
+    return blocks

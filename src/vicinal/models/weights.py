@@ -1,10 +1,9 @@
 """Load weight files into networks; errors name the tensors that do not fit."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError
@@ -12,32 +11,17 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from vicinal.errors import ConfigError, DataError
-from vicinal.models.backbone import Backbone
+from vicinal.models.backbone import Backbone, first_line
 
 _NAMED = 3  # how many tensors a message names before it counts the rest
 _SAMPLED = 8  # how many names of a network are sought in a file to find a prefix
 
 
-@dataclass(frozen=True)
-class LoadReport:
-    """What became of the tensors of a weight file and of a network, by name.
+class LoadReport(NamedTuple):
+    """The names of tensors that filled the network, and of those in the file that it leaves out, such as a head's."""
 
-    Attributes:
-        missing: of the network, but not in the file; they kept their values.
-        unexpected: in the file, but neither of the network nor of a head that was left out on purpose.
-        ignored: in the file, of heads that the network leaves out.
-        loaded: filled from the file.
-    """
-
-    missing: tuple[str, ...]
-    unexpected: tuple[str, ...]
-    ignored: tuple[str, ...]
     loaded: tuple[str, ...]
-
-    def __str__(self) -> str:
-        kinds = {"missing": self.missing, "unexpected": self.unexpected, "ignored": self.ignored}
-        rest = [f"{len(names)} {kind} ({_listed(names)})" for kind, names in kinds.items() if names]
-        return "; ".join([f"{len(self.loaded)} tensors loaded", *rest])
+    ignored: tuple[str, ...]
 
 
 def load_pretrained(backbone: nn.Module, source: str | Path) -> LoadReport:
@@ -66,13 +50,13 @@ def load_weights(
     *,
     ignore: Sequence[str] = (),
     optional: Sequence[str] = (),
-    adapt: Callable[[dict[str, Tensor]], dict[str, Tensor]] | None = None,
-    strict: bool = True,
+    adapt: Callable[[dict[str, Tensor]], dict[str, Tensor]] = dict,
 ) -> LoadReport:
     """Load tensors into the parameters and buffers of the same names.
 
     A prefix that all names of the network have in the file (``module.``, ``model.``, ``backbone.``) is dropped, and
-    what lies beside it in the file is ignored. A tensor of another shape raises an error before anything has changed.
+    what lies beside it in the file is ignored. A tensor of another shape, one that is missing and one that is
+    unexpected raise an error before anything has changed.
 
     Args:
         module: the network to fill.
@@ -80,34 +64,27 @@ def load_weights(
         ignore: beginnings of names in the file that are left out on purpose.
         optional: parts of names of the network that the file may lack.
         adapt: changes the tensors of the file before they are compared with those of the network.
-        strict: whether something missing or unexpected is an error; else both are only reported.
     """
-    if isinstance(source, Mapping):
-        where, given = "the given weights", dict(source)
-    else:
-        where, given = str(source), read_weights(Path(source))
+    where = "the given weights" if isinstance(source, Mapping) else str(source)
+    given = dict(source) if isinstance(source, Mapping) else read_weights(Path(source))
     wanted = module.state_dict()
     prefix = _prefix(given, list(wanted))
     beside = tuple(name for name in given if not name.startswith(prefix))
-    given = {name.removeprefix(prefix): value for name, value in given.items() if name.startswith(prefix)}
-    given = given if adapt is None else adapt(given)
-    ignored = {name for name in given if name not in wanted and name.startswith(tuple(ignore))}
+    given = adapt({name.removeprefix(prefix): value for name, value in given.items() if name.startswith(prefix)})
     fitting = {name: _fitted(name, given[name], wanted[name].shape, where) for name in wanted if name in given}
+    extra = [name for name in given if name not in wanted]
+    unexpected = [name for name in extra if not name.startswith(tuple(ignore))]
     # Counters are absent from files older than torch 0.4.1, and count only where momentum is None.
     spared = (".num_batches_tracked", *optional)
-    report = LoadReport(
-        missing=tuple(n for n in wanted if n not in given and not any(part in n for part in spared)),
-        unexpected=tuple(n for n in given if n not in wanted and n not in ignored),
-        ignored=(*(n for n in given if n in ignored), *beside),
-        loaded=tuple(fitting),
-    )
-    if not fitting or (strict and (report.missing or report.unexpected)):
+    missing = [name for name in wanted if name not in given and not any(part in name for part in spared)]
+    if not fitting or missing or unexpected:
         raise ConfigError(
-            f"{where} does not hold the weights of {type(module).__name__}: {report}. Set model.name and its arguments "
-            f"to the network that the file was saved from, or set model.weights=none."
+            f"{where} does not hold the weights of {type(module).__name__}: {len(fitting)} tensors fit, "
+            f"{_listed(missing)} missing, {_listed(unexpected)} unexpected. Set model.name and its arguments to the "
+            f"network that the file was saved from, or set model.weights=none."
         )
     module.load_state_dict(fitting, strict=False)
-    return report
+    return LoadReport(tuple(fitting), (*extra, *beside))
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
@@ -118,16 +95,12 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise ConfigError(f"weights file {path} does not exist. Check the path in model.weights.")
     try:
-        content: Any
-        if path.suffix == ".safetensors":
-            content = load_file(path)
-        else:
-            content = torch.load(path, map_location="cpu", weights_only=True)
+        safe = path.suffix == ".safetensors"
+        content: Any = load_file(path) if safe else torch.load(path, map_location="cpu", weights_only=True)
     except (UnpicklingError, SafetensorError, RuntimeError, EOFError, ValueError) as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")  # torch explains at length
         raise DataError(
-            f"{path} cannot be read as weights: {reason}. Only tensors by name are read, from .safetensors or .pth; "
-            f"save a state_dict() alone."
+            f"{path} cannot be read as weights: {first_line(error)}. Only tensors by name are read, from .safetensors "
+            f"or .pth; save a state_dict() alone."
         ) from error
     for key in ("state_dict", "model"):
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
@@ -156,5 +129,6 @@ def _fitted(name: str, value: Tensor, shape: torch.Size, where: str) -> Tensor:
 
 
 def _listed(names: Sequence[str]) -> str:
-    rest = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+    if not names:
+        return "0"
+    return f"{len(names)} ({', '.join(names[:_NAMED])}{', ...' if len(names) > _NAMED else ''})"

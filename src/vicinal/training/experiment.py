@@ -15,7 +15,8 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from vicinal import parallel
-from vicinal.config import Config, parameters
+from vicinal.arguments import parameters
+from vicinal.config import Config
 from vicinal.data.loader import load
 from vicinal.data.records import Batch, Records, Split
 from vicinal.data.residency import Residency, resident_if_it_fits
@@ -29,7 +30,7 @@ from vicinal.methods.method import Method, Parts, ReadsRecords, Sampler
 from vicinal.models import TwoStreamEmbedder
 from vicinal.models.chunking import check_chunks
 from vicinal.models.embedder import Embedder
-from vicinal.models.principal import start_as_discriminants, start_as_principal_components, start_by_glorot
+from vicinal.models.starts import start_as_discriminants, start_as_principal_components, start_by_glorot
 from vicinal.run_directory import RunDirectory
 from vicinal.sampling import SAMPLERS
 from vicinal.training.console import Console

@@ -24,7 +24,7 @@ from vicinal.training.averaging import WeightAverage
 from vicinal.training.checkpoint import latest_checkpoint, random_state, save_checkpoint, set_random_state
 from vicinal.training.console import Console, Follower
 from vicinal.training.cuda_graph import CUDAGraphStep
-from vicinal.training.experiment import Experiment, pick_precision, check_equal_parts
+from vicinal.training.experiment import Experiment, check_equal_parts, pick_precision
 from vicinal.training.finish import write_results
 from vicinal.training.interruption import Interrupted, Interruption
 from vicinal.training.loop import Step, train

@@ -287,7 +287,7 @@ class ALA(Method):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        backward = "an operator of the network or the loss has no forward mode: meta-gradients were found by double backward."
+        backward = "an operator of the network or the loss has no forward mode: meta-gradients use double backward."
         weights = self.analysis.note if self.weigh.learns else None
         return tuple(
             note for note in (*super().notes, backward if self.found_by != self.route else None, weights) if note

@@ -44,7 +44,7 @@ class Generator(nn.Module):
 
     def forward(self, embeddings: Float[Tensor, "n d"]) -> Float[Tensor, "n y"]:
         with torch.autocast(embeddings.device.type, enabled=False):
-            features: Tensor = self.layers(embeddings.to(self.layers[0].weight.dtype))
+            features: Tensor = self.layers(embeddings.to(next(self.layers.parameters()).dtype))
         return features
 
 

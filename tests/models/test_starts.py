@@ -1,11 +1,11 @@
-"""A head that starts as principal components or discriminants: what it keeps, and what it refuses."""
+"""A head that starts as principal components or discriminants: what it keeps, and what raises."""
 
 import pytest
 import torch
 
 from vicinal.errors import ConfigError
 from vicinal.models import Embedder, Identity, TwoStreamEmbedder
-from vicinal.models.principal import start_as_discriminants, start_as_principal_components, start_by_glorot
+from vicinal.models.starts import start_as_discriminants, start_as_principal_components, start_by_glorot
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_signs_do_not_depend_on_the_solver(features):
     assert torch.allclose(*heads, atol=1e-5)
 
 
-def test_more_components_than_a_feature_has_numbers_are_refused():
+def test_more_components_than_a_feature_has_numbers_raise():
     with pytest.raises(ConfigError, match=r"9 principal.*features of 8 numbers"):
         start_as_principal_components(Embedder(Identity(8), 9), torch.randn(40, 8))
 
@@ -66,15 +66,15 @@ def test_fewer_pictures_than_dimensions_are_completed_by_directions_at_right_ang
     assert torch.isfinite(embedder(torch.randn(5, 8, generator=rng))).all()
 
 
-def test_a_network_without_a_head_is_refused():
+def test_a_network_without_a_head_raises():
     with pytest.raises(ConfigError, match=r"got Identity\. Set model\.head=linear, model\.dim"):
         start_as_principal_components(Embedder(Identity(8)), torch.randn(40, 8))
 
 
 def test_discriminants_even_out_what_differs_within_classes(rng):
     labels = torch.arange(10).repeat_interleave(20)
-    centres, noise = torch.randn(10, 6, generator=rng), torch.randn(200, 6, generator=rng)
-    features = centres[labels] + noise * torch.tensor([4.0, 1, 1, 1, 1, 1])
+    centers, noise = torch.randn(10, 6, generator=rng), torch.randn(200, 6, generator=rng)
+    features = centers[labels] + noise * torch.tensor([4.0, 1, 1, 1, 1, 1])
 
     def unevenness(start):
         embedder = Embedder(Identity(6), 6, normalize=False)
@@ -89,9 +89,9 @@ def test_discriminants_even_out_what_differs_within_classes(rng):
 
 def test_where_classes_scatter_alike_discriminants_are_the_components(features):
     """The scatter within classes is then a multiple of the identity, and evening it out changes lengths alone."""
-    centres = torch.randn(7, 8, generator=torch.Generator().manual_seed(3)) * 4
+    centers = torch.randn(7, 8, generator=torch.Generator().manual_seed(3)) * 4
     steps = torch.cat([torch.eye(8), -torch.eye(8)])
-    rows, labels = (centres[:, None] + steps).flatten(0, 1), torch.arange(7).repeat_interleave(16)
+    rows, labels = (centers[:, None] + steps).flatten(0, 1), torch.arange(7).repeat_interleave(16)
     heads = []
     for start in (
         lambda embedder: start_as_principal_components(embedder, rows),

@@ -1,4 +1,4 @@
-"""A small convolutional network for small pictures and CPU work."""
+"""Networks without public weights: a small convolutional one, and none at all for feature vectors."""
 
 from torch import Tensor, nn
 
@@ -12,7 +12,7 @@ class SmallConvNet(nn.Module):
     (Vinyals et al. 2016), with widths that grow.
 
     Args:
-        channels: 1 for grey, 3 for colour pictures.
+        channels: 1 for gray, 3 for color pictures.
         widths: output channels of each block.
     """
 
@@ -23,14 +23,21 @@ class SmallConvNet(nn.Module):
         self.channels, self.widths, self.width = channels, tuple(widths), widths[-1]
         blocks: list[nn.Module] = []
         for before, after in zip((channels, *widths), widths, strict=False):
-            blocks += [
-                nn.Conv2d(before, after, 3, padding=1, bias=False),  # the batch norm's shift is the bias
-                nn.BatchNorm2d(after),
-                nn.ReLU(inplace=True),
-                nn.MaxPool2d(2),
-            ]
+            convolution = nn.Conv2d(before, after, 3, padding=1, bias=False)  # the batch norm's shift is the bias
+            blocks += [convolution, nn.BatchNorm2d(after), nn.ReLU(inplace=True), nn.MaxPool2d(2)]
         self.blocks = nn.Sequential(*blocks)
 
     def forward(self, inputs: Tensor) -> Tensor:
         maps: Tensor = self.blocks(inputs)
         return maps
+
+
+class Identity(nn.Module):
+    """f(x) = x for feature vectors of a known width."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs

@@ -1,0 +1,262 @@
+"""Networks of timm and torchvision by their names; the libraries are imported only when one is built."""
+
+import importlib
+import sys
+from abc import abstractmethod
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from vicinal.errors import ConfigError, unknown
+from vicinal.models.backbone import IMAGENET, Backbone, Preprocessing, first_line, probe
+
+# Pooling, classifier and auxiliary classifiers, as torchvision names them.
+_LEFT_OUT = ("avgpool", "flatten", "dropout", "fc", "classifier", "head", "heads", "aux1", "aux2", "AuxLogits")
+
+
+class LibraryBackbone(Backbone):
+    """A network of a library without its classifier, built for one size of images.
+
+    Args:
+        name: of the network, as the library has it.
+        freeze_norm: keep batch norm as it is while training, see ``Backbone``.
+        size: side of the input images; None is the library's own.
+    """
+
+    library: ClassVar[str]
+
+    def __init__(self, name: str, *, freeze_norm: bool, size: int | None) -> None:
+        super().__init__(freeze_norm=freeze_norm)
+        self.name, self.size = name, size
+        self.preprocessing = self.preprocessing_for(name=name)
+        self._side = size or self.preprocessing.size or 224
+        try:
+            self.network = self._build()
+            self._shape = tuple(probe(self, (3, self._side, self._side)).shape)
+        except (AssertionError, RuntimeError, ValueError) as error:
+            if isinstance(error, ConfigError):
+                raise
+            own = self.preprocessing.size
+            hint = "Choose another network" if self._side == own else f"Set transform.size={own}"
+            raise ConfigError(
+                f"{self.library}:{name} cannot take images of {self._side} pixels: {first_line(error)}. {hint}, or "
+                f"leave out model.pooling if it is set."
+            ) from error
+        self.width = self._shape[2] if len(self._shape) == 3 else self._shape[1]
+        self._freeze()  # the library has initialized the rest in its own way
+
+    @abstractmethod
+    def _build(self) -> nn.Module:
+        """Build the network without its classifier."""
+
+    @abstractmethod
+    def _download(self) -> Mapping[str, Tensor]:
+        """Return the library's own weights, downloaded where its cache lacks them."""
+
+    @property
+    def trunk(self) -> nn.Module:
+        return self.network
+
+    def find_weights(self, name: str) -> Mapping[str, Tensor]:
+        try:
+            return self._download()
+        except Exception as error:  # whatever the libraries raise without a connection
+            raise ConfigError(
+                f"weights {name!r} of {self.library}:{self.name} are neither in the cache of {self.library} nor could "
+                f"they be downloaded: {first_line(error):.200}. Download them on a machine with a connection, set "
+                f"model.weights to the path of a file, or set model.weights=none."
+            ) from error
+
+
+class TimmBackbone(LibraryBackbone):
+    """A timm network without its classifier: vectors ``[n c]``, or maps ``[n c h w]`` or tokens ``[n t c]``.
+
+    Args:
+        name: as ``timm.create_model`` takes it, for example ``"resnet50.a1_in1k"``.
+        freeze_norm: keep batch norm as it is while training, see ``Backbone``.
+        size: side of the input images; None is the one that timm states. Position embeddings get this size, and those
+            of a weight file are resampled to it.
+        drop_path: probability with which residual branches are dropped while training, largest at the last block.
+        pooled: whether timm's own pooling, and what follows it, make a vector of maps or tokens.
+    """
+
+    library = "timm"
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        freeze_norm: bool = False,
+        size: int | None = None,
+        drop_path: float = 0.0,
+        pooled: bool = True,
+    ) -> None:
+        self.drop_path, self.pooled = drop_path, pooled  # first, since the base's constructor builds with them
+        super().__init__(name, freeze_norm=freeze_norm, size=size)
+        if not pooled and len(self._shape) == 2:
+            raise self._unpoolable()
+        if len(self._shape) == 3:
+            tokens = getattr(self.network, "num_prefix_tokens", None)
+            self.prefix_tokens = int(hasattr(self.network, "cls_token")) if tokens is None else int(tokens)
+
+    @classmethod
+    def preprocessing_for(cls, name: str = "", **arguments: Any) -> Preprocessing:
+        """Return what timm's data config says about the input of a network, without building it."""
+        timm = _timm()
+        if not timm.is_model(name):
+            near = get_close_matches(name, timm.list_models(), n=3)
+            hint = f"; did you mean {' or '.join(near)}?" if near else ". `timm.list_models()` names them."
+            raise ConfigError(f"timm has no model {name!r}{hint}")
+        try:
+            settings = timm.get_pretrained_cfg(name)
+        except RuntimeError as error:
+            raise ConfigError(
+                f"timm has no weights called {name!r}: {error} Leave out what follows the dot."
+            ) from error
+        known = {"input_size": (3, 224, 224)} if settings is None else settings.to_dict()
+        data = timm.data.resolve_data_config(pretrained_cfg=known)
+        return Preprocessing(
+            tuple(data["mean"]),
+            tuple(data["std"]),
+            size=int(data["input_size"][-1]),
+            interpolation=data["interpolation"],
+        )
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        features: Tensor = self.network(inputs)
+        channels_last = not self.pooled and getattr(self.network, "output_fmt", "") == "NHWC"
+        return features.permute(0, 3, 1, 2) if channels_last else features
+
+    def adapt(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Rename and resample tensors as timm does when it loads weights of its own."""
+        convert = getattr(sys.modules[type(self.network).__module__], "checkpoint_filter_fn", None)
+        return tensors if convert is None else dict(convert(tensors, self.network))
+
+    def _build(self) -> nn.Module:
+        network = self._create(pretrained=False)
+        names = set(network.state_dict())
+        if not self.pooled:
+            try:
+                network.reset_classifier(0, "")
+            except (TypeError, AssertionError, AttributeError) as error:
+                raise self._unpoolable() from error
+        heads = getattr(network, "pretrained_cfg", {}).get("classifier") or ()
+        heads = (heads,) if isinstance(heads, str) else heads
+        self.classifiers = (*(f"{head}." for head in heads), *sorted(names - set(network.state_dict())))
+        built: nn.Module = network
+        return built
+
+    def _create(self, *, pretrained: bool) -> Any:
+        """Build the network, for another input size than timm's own where its architecture asks for the size."""
+        options = {"drop_path_rate": self.drop_path} if self.drop_path else {}
+        # A network without `img_size` takes images of any size; probing it tells.
+        tries = [{"img_size": self._side}, {}] if self._side != self.preprocessing.size else [{}]
+        for sized in tries:
+            try:
+                return _timm().create_model(self.name, pretrained=pretrained, num_classes=0, **options, **sized)
+            except TypeError as error:
+                problem = error
+        raise ConfigError(f"timm:{self.name} cannot be built with drop_path={self.drop_path}: {problem}") from problem
+
+    def _download(self) -> Mapping[str, Tensor]:
+        weights: Mapping[str, Tensor] = self._create(pretrained=True).state_dict()
+        return weights
+
+    def _unpoolable(self) -> ConfigError:
+        return ConfigError(f"timm:{self.name} cannot be used without its own pooling. Leave out model.pooling.")
+
+
+class TorchvisionBackbone(LibraryBackbone):
+    """A torchvision network without pooling and classifier: maps ``[n c h w]``, or tokens ``[n t c]`` of a ViT.
+
+    Args:
+        name: as ``torchvision.models.get_model`` takes it, for example ``"convnext_tiny"``.
+        freeze_norm: keep batch norm as it is while training, see ``Backbone``.
+        size: side of the input images; None is that of the default weights. Position embeddings get this size, and
+            those of a weight file are resampled to it.
+    """
+
+    library = "torchvision"
+    classifiers = tuple(f"{name}." for name in _LEFT_OUT)
+
+    def __init__(self, name: str, *, freeze_norm: bool = False, size: int | None = None) -> None:
+        super().__init__(name, freeze_norm=freeze_norm, size=size)
+
+    @classmethod
+    def preprocessing_for(cls, name: str = "", **arguments: Any) -> Preprocessing:
+        """Return what the transforms of the default weights say about the input, without building the network."""
+        models = _torchvision()
+        if name not in (known := models.list_models(module=models)):
+            raise ConfigError(unknown("model of torchvision", name, known))
+        weights = getattr(models.get_model_weights(name), "DEFAULT", None)
+        if weights is None:
+            return IMAGENET
+        transform = weights.transforms()
+        return Preprocessing(
+            tuple(transform.mean),
+            tuple(transform.std),
+            size=int(transform.crop_size[0]),
+            interpolation=transform.interpolation.value,
+        )
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        network: Any = self.network
+        maps: Tensor = network._transform_input(inputs) if hasattr(network, "_transform_input") else inputs
+        if self.prefix_tokens:
+            patches = network._process_input(maps)
+            tokens: Tensor = network.encoder(torch.cat([network.class_token.expand(len(patches), -1, -1), patches], 1))
+            return tokens
+        for part in network.children():
+            for layer in part if isinstance(part, nn.ModuleList) else (part,):
+                maps = layer(maps)
+        return maps.relu() if type(network).__name__ == "DenseNet" else maps  # where torchvision's forward has it
+
+    def adapt(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Resample the position embedding of a ViT."""
+        if "encoder.pos_embedding" not in tensors:
+            return tensors
+        module = importlib.import_module("torchvision.models.vision_transformer")
+        patch = int(self.network.patch_size)  # type: ignore[arg-type]
+        return dict(module.interpolate_embeddings(self._side, patch, dict(tensors)))
+
+    def _build(self) -> nn.Module:
+        network: nn.Module = _torchvision().get_model(self.name, weights=None, **self._options())
+        for part in [part for part, _ in network.named_children() if part in _LEFT_OUT]:
+            delattr(network, part)
+        self.prefix_tokens = int(hasattr(network, "class_token"))
+        return network
+
+    def _options(self) -> dict[str, Any]:
+        if self.name.startswith("vit_"):
+            return {"image_size": self._side}
+        if self.name.startswith("maxvit"):
+            return {"input_size": (self._side, self._side)}
+        if self.name in ("googlenet", "inception_v3"):  # their weights were ported from TensorFlow, hence -1..1 inside
+            return {"init_weights": False, "transform_input": True}
+        return {}
+
+    def _download(self) -> Mapping[str, Tensor]:
+        weights = _torchvision().get_model_weights(self.name).DEFAULT
+        tensors: Mapping[str, Tensor] = weights.get_state_dict(progress=False, check_hash=True)
+        return tensors
+
+
+def _timm() -> Any:
+    return _imported("timm", "Run `pip install 'vicinal[timm]'`.")
+
+
+def _torchvision() -> Any:
+    return _imported("torchvision.models", f"Install the torchvision that belongs to torch {torch.__version__}.")
+
+
+def _imported(module: str, hint: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except (ImportError, RuntimeError) as error:  # the second where torchvision was built for another torch
+        library = module.partition(".")[0]
+        raise ConfigError(
+            f"{library}'s networks need {library}, which cannot be imported here: {error}. {hint}"
+        ) from error
