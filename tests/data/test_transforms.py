@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from vicinal.data.colour import jitter
+from vicinal.data.augmentation import jitter
 from vicinal.data.draws import uniform
 from vicinal.data.transforms import TRANSFORMS, FeatureTransform, ImageTransform
 from vicinal.description import build, describe
@@ -135,8 +135,8 @@ def test_colours_change_after_the_crop_and_before_the_normalisation():
 
 def test_a_factor_is_never_below_zero():
     crops = plain(size=6, contrast=3.0).crops(np.full(99, 9), np.full(99, 9), uniform(0, 0, np.arange(99), 6))
-    assert 0 <= crops.colour[:, 1].min() < 0.2 and 3.8 < crops.colour[:, 1].max() <= 4
-    assert (crops.colour[:, [0, 2]] == 1).all()
+    assert 0 <= crops.color[:, 1].min() < 0.2 and 3.8 < crops.color[:, 1].max() <= 4
+    assert (crops.color[:, [0, 2]] == 1).all()
 
 
 def test_switching_one_option_on_changes_nothing_about_the_others():
@@ -145,13 +145,13 @@ def test_switching_one_option_on_changes_nothing_about_the_others():
     several = plain(size=8, **settings)
     sizes, rows = np.full(50, 12), np.arange(50)
     together = several.crops(sizes, sizes, uniform(1, 2, rows, several.draws))
-    for name, parts in (("crop", ("top", "left")), ("mirror", ("mirrored",)), ("contrast", ("colour",))):
+    for name, parts in (("crop", ("top", "left")), ("mirror", ("mirrored",)), ("contrast", ("color",))):
         alone = plain(size=8, **{name: settings[name]})
         crops = alone.crops(sizes, sizes, uniform(1, 2, rows, alone.draws))
         assert all(getattr(crops, part).equal(getattr(together, part)) for part in parts)
     boxed = plain(size=8, **(settings | {"crop": "resized"}))
     crops = boxed.crops(sizes, sizes, uniform(1, 2, rows, boxed.draws))
-    assert crops.mirrored.equal(together.mirrored) and crops.colour.equal(together.colour)
+    assert crops.mirrored.equal(together.mirrored) and crops.color.equal(together.color)
 
 
 @pytest.mark.parametrize("crop", ["random", "resized"])
@@ -201,21 +201,21 @@ def test_an_image_smaller_than_the_crop_is_refused_with_both_sizes():
         ({"size": 0}, "size = 0"),
         ({"size": 8, "fit": "square"}, "unknown value of `fit` 'square'"),
         ({"size": 8, "crop": "center"}, "did you mean 'centre'"),
-        ({"size": 8, "channels": 4}, "channels = 4"),
-        ({"size": 8, "resize": 7}, "cannot be cut"),
-        ({"size": 8, "mean": (0.5, 0.5)}, "`mean` has 1 number"),
+        ({"size": 8, "channels": 4}, "got 4"),
+        ({"size": 8, "resize": 7}, "cannot be larger than the padded image"),
+        ({"size": 8, "mean": (0.5, 0.5)}, "`mean` and `std` need 1 number or 3"),
         ({"size": 8, "std": (0.0,)}, "above 0"),
         ({"size": 8, "fill": 256}, "0 to 255"),
         ({"size": 8, "canvas": 0}, "canvas = 0"),
-        ({"size": 8, "resize": 9, "canvas": 10}, "canvas of 10 pixels cannot be cut from an image resized to 9"),
-        ({"size": 8, "resize": 9, "canvas": 7}, "square of 8 pixels .* of 7 pixels .* Raise `canvas`"),
+        ({"size": 8, "resize": 9, "canvas": 10}, "larger than the resized image, got .* resize = 9, canvas = 10"),
+        ({"size": 8, "resize": 9, "canvas": 7}, "size = 8, .* canvas = 7.* Raise `canvas`"),
         ({"size": 8, "area": (0.2, 1.1)}, "`area`"),
         ({"size": 8, "area": (0.2,)}, "`area`"),
         ({"size": 8, "ratio": (2.0, 1.0)}, "`ratio`"),
-        ({"size": 8, "brightness": -0.1}, "brightness = -0.1"),
+        ({"size": 8, "brightness": -0.1}, "'brightness': -0.1"),
         ({"size": 8, "order": "GBR"}, "unknown value of `order` 'GBR'"),
         ({"size": 8, "scale": 0.0}, "scale = 0.0"),
-        ({"size": 8, "channels": 1, "saturation": 0.5}, "grey images have no saturation"),
+        ({"size": 8, "channels": 1, "saturation": 0.5}, "gray images have no saturation"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(settings, message):
@@ -225,7 +225,7 @@ def test_settings_that_cannot_work_are_refused(settings, message):
 
 def test_features_become_float32_and_may_be_normalised():
     features = np.array([[3, 4], [0, 0]], dtype=np.float16)
-    torch.testing.assert_close(FeatureTransform()(features[0]), torch.tensor([3.0, 4.0]))
+    torch.testing.assert_close(FeatureTransform().batch(features), torch.tensor([[3.0, 4], [0, 0]]))
     torch.testing.assert_close(FeatureTransform(normalize=True).batch(features), torch.tensor([[0.6, 0.8], [0, 0]]))
 
 

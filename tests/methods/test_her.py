@@ -10,8 +10,8 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
+from vicinal.data.augmentation import rotate
 from vicinal.data.records import Batch, ImageArray, Records
-from vicinal.data.rotation import rotate
 from vicinal.data.transforms import ImageTransform
 from vicinal.errors import ConfigError
 from vicinal.exhibits import from_json, to_json

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from vicinal.data.crops import sent
+from vicinal.data.augmentation import rotate, to_device
 from vicinal.data.records import Batch
-from vicinal.data.rotation import rotate
 from vicinal.errors import ConfigError, unknown
 from vicinal.exhibits import Exhibit
 from vicinal.losses.hard_exemplar import HardExemplarLoss, orientation_errors
@@ -200,7 +199,7 @@ class HERTraining:
         self.optimizer.step()
         if self.schedule is not None:
             self.schedule.step()
-        self._hardest.add(sent(batch.indices, by.device), *done.seen)
+        self._hardest.add(to_device(batch.indices, by.device), *done.seen)
         return dict(done.scalars)
 
     def _work(
