@@ -68,15 +68,16 @@ def test_crops_are_cut_by_slices_and_sent_whole():
         np.full(6, 9), np.full(6, 9), uniform(0, 0, np.arange(6), 3)
     )
     part = crops[2:5].to(torch.device("cpu"))
-    assert part.top.equal(crops.top[2:5]) and part.mirrored.equal(crops.mirrored[2:5]) and part.color.shape == (3, 3)
+    assert (
+        part.boxes.equal(crops.boxes[2:5]) and part.mirrored.equal(crops.mirrored[2:5]) and part.color.shape == (3, 3)
+    )
 
 
 IMAGES = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (5, 3, 40, 52), dtype=np.uint8))
 
 
 def crops(boxes, mirrored):
-    top, left, height, width = torch.tensor(boxes).T
-    return Crops(top, left, height, width, torch.tensor(mirrored), torch.ones(len(boxes), 3))
+    return Crops(torch.tensor(boxes), torch.tensor(mirrored), torch.ones(len(boxes), 3))
 
 
 def by_pillow(row, box, mirrored, size, *, passes):

@@ -24,10 +24,6 @@ class Letters(Published):
     counts = HALVES
     paths: tuple[str, ...] = tuple(LETTERS)
 
-    @staticmethod
-    def lies_in(folder):
-        return False
-
     def _listed(self, root):
         labels = np.array(["abcd".index(path[0]) for path in self.paths], dtype=int)
         splits, roles = np.where(labels < 2, "train", "test"), np.where(labels < 2, 0, 1 + np.arange(len(labels)) % 2)
@@ -80,7 +76,7 @@ def test_lists_that_differ_are_an_error_or_told(letters, strict):
 
 @pytest.mark.parametrize("missing", ["raise", "use"])
 def test_a_set_without_any_image_is_always_an_error(missing, tmp_path):
-    with pytest.raises(DataError, match=r"8 images, of which 8 are missing .* Unpack the images there"):
+    with pytest.raises(DataError, match=r"8 images, of which 8 are missing .* Restore them"):
         Letters(str(tmp_path), missing).load()
 
 

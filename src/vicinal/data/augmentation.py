@@ -6,7 +6,7 @@ changes nothing about the others.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -25,25 +25,21 @@ class Crops:
     """One box, one side and one change of color for each image; all tensors on one device.
 
     Attributes:
-        top: first row of the box; ``left``, its first column.
-        height: rows of the box, ``width`` its columns: brought to the size of the output where they differ from it.
+        boxes: top, left, height and width; resized to the output where they differ from it.
         mirrored: whether left and right are swapped.
         color: factors of brightness, contrast and saturation; 1 changes nothing.
     """
 
-    top: Int[Tensor, "n"]
-    left: Int[Tensor, "n"]
-    height: Int[Tensor, "n"]
-    width: Int[Tensor, "n"]
+    boxes: Int[Tensor, "n 4"]
     mirrored: Bool[Tensor, "n"]
     color: Float[Tensor, "n 3"]
 
     def __getitem__(self, rows: slice) -> "Crops":
-        return Crops(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
+        return Crops(self.boxes[rows], self.mirrored[rows], self.color[rows])
 
     def to(self, device: torch.device) -> "Crops":
         """Return the same on a device, without waiting for it."""
-        return Crops(**{field.name: to_device(getattr(self, field.name), device) for field in fields(self)})
+        return Crops(*(to_device(values, device) for values in (self.boxes, self.mirrored, self.color)))
 
 
 def to_device(values: Tensor, device: torch.device) -> Tensor:
@@ -90,11 +86,12 @@ def cut_squares(
 ) -> UInt8[Tensor, "n c size size"]:
     """Cut squares of ``size`` pixels, mirrored where the crops say so; heights and widths are ignored."""
     channels, height, _ = images.shape[1:]
+    top, left, _, _ = crops.boxes[:, :, None].unbind(dim=1)
     steps = torch.arange(size, device=images.device)
     # First whole lines, which are copied eight pixels at a time, then the columns of each line.
     planes = rows[:, None] * channels + torch.arange(channels, device=images.device)
-    lines = planes[:, :, None] * height + (crops.top[:, None] + steps)[:, None]
-    columns = crops.left[:, None] + torch.where(crops.mirrored[:, None], size - 1 - steps, steps)
+    lines = planes[:, :, None] * height + (top + steps)[:, None]
+    columns = left + torch.where(crops.mirrored[:, None], size - 1 - steps, steps)
     return _picked(images.flatten(0, 2), lines).gather(3, columns[:, None, None].expand(-1, channels, size, -1))
 
 
@@ -108,8 +105,9 @@ def cut_resized(
     different sides of a half, or where Pillow 13 takes the columns first. What is outside the box is ignored.
     """
     channels, height, width = images.shape[1:]
-    across = triangle_weights(crops.left, crops.width, size, width, mirrored=crops.mirrored)
-    down = triangle_weights(crops.top, crops.height, size, height)
+    top, left, rows_in, columns_in = crops.boxes.unbind(dim=1)
+    across = triangle_weights(left, columns_in, size, width, mirrored=crops.mirrored)
+    down = triangle_weights(top, rows_in, size, height)
     # Rows before channels: then both filters are batched products, [h c, w] by [w, size] and [size, h] by [h, c size].
     lines = _picked(images, rows).transpose(1, 2).flatten(1, 2)
     with torch.autocast(images.device.type, enabled=False):  # bfloat16 weights would be off by half a gray level

@@ -65,9 +65,8 @@ class CheckReport:
     def lines(self, most: int = 20) -> list[str]:
         """Return the report in words; of each list, at most ``most`` entries."""
         lines = [f"{self.name}: {self.rows} {self.kind} of {self.classes} classes"]
-        lines += [
-            f"  {split}: {found['rows']} rows, {found['classes']} classes" for split, found in self.splits.items()
-        ]
+        for split, counts in self.splits.items():
+            lines.append(f"  {split}: {counts['rows']} rows, {counts['classes']} classes")
         for side, (low, mid, high) in self.sizes.items():
             lines.append(f"  {side}: {low:g} / {mid:g} / {high:g} (least, median, most)")
         small = [f"{name} ({split}: {count})" for name, split, count in self.small_classes]
@@ -111,33 +110,33 @@ def check(
             findings.append(finding)
             if len(findings) % 100 == 0 or len(findings) == len(records):
                 progress(len(findings))
-    names = [records.source.name(row) for row in rows]
+    labels, names = records.labels.tolist(), [records.source.name(row) for row in rows]
     equal = defaultdict(list)
     for row, finding in enumerate(findings):
         equal[finding.digest or row].append(row)
     groups = [group for group in equal.values() if len(group) > 1]
     tested = records.splits == "test"
     leaking = [group for group in groups if 0 < tested[group].sum() < len(group)]
-    counts = Counter(zip(records.labels.tolist(), records.splits.tolist(), strict=True))
+    conflicting = [group for group in groups if len(np.unique(records.labels[group])) > 1]
+    counts = Counter(zip(labels, records.splits.tolist(), strict=True))
     parts = {split: records.labels[records.splits == split].tolist() for split in SPLITS}
-    held = set(records.labels.tolist())
+    whole = not isinstance(records.source, Taken)
+    empty = set(range(len(records.classes))).difference(labels) if whole else set[int]()
     return CheckReport(
         name=records.name,
         kind=records.source.kind,
         rows=len(records),
-        classes=len(held),
+        classes=len(set(labels)),
         splits={split: {"rows": len(own), "classes": len(set(own))} for split, own in parts.items() if own},
         small_classes=tuple(
             (records.classes[label], split, count) for (label, split), count in sorted(counts.items()) if count < 2
         ),
-        empty_classes=()
-        if isinstance(records.source, Taken)
-        else tuple(name for label, name in enumerate(records.classes) if label not in held),
+        empty_classes=tuple(records.classes[label] for label in sorted(empty)),
         overlapping_classes=overlapping_classes(records),
         unreadable=tuple((name, found.problem) for name, found in zip(names, findings, strict=True) if found.problem),
         leaks=_named(names, leaking),
         duplicates=_named(names, [group for group in groups if group not in leaking]),
-        conflicts=_named(names, [group for group in groups if len(set(records.labels[group].tolist())) > 1]),
+        conflicts=_named(names, conflicting),
         sizes=_sizes([finding.size for finding in findings if finding.size]),
         zero_vectors=tuple(name for name, found in zip(names, findings, strict=True) if found.zero),
     )
@@ -178,7 +177,5 @@ def _named(names: Sequence[str], groups: Sequence[Sequence[int]]) -> tuple[tuple
 
 
 def _sizes(found: Sequence[dict[str, int]]) -> dict[str, tuple[float, float, float]]:
-    sides = {side: np.array([size[side] for size in found]) for side in (found[0] if found else ())}
-    return {
-        side: (float(lengths.min()), float(np.median(lengths)), float(lengths.max())) for side, lengths in sides.items()
-    }
+    sides = {side: [size[side] for size in found] for side in (found[0] if found else ())}
+    return {side: (float(min(one)), float(np.median(one)), float(max(one))) for side, one in sides.items()}

@@ -3,6 +3,7 @@
 import csv
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -147,14 +148,10 @@ def _parquet_file(path: Path) -> Any:
 
 def _number(cell: Any) -> int | float | None:
     """Return the number that a cell holds or spells, or None; False and True are 0 and 1."""
-    if isinstance(cell, (int, float)):
-        return cell
     if not isinstance(cell, str):
-        return None
-    try:
+        return cell if isinstance(cell, (int, float)) else None
+    with suppress(ValueError):
         return int(cell)
-    except ValueError:
-        try:
-            return float(cell)
-        except ValueError:
-            return None
+    with suppress(ValueError):
+        return float(cell)
+    return None

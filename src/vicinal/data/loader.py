@@ -153,16 +153,13 @@ class _Reader:
         if isinstance(transform, FeatureTransform):
             inputs = transform.batch(_features(records, rows))
         else:
-            used, prepared = list[int](), list[Any]()
-            for row, image in readable_rows(records, rows.tolist(), records.source.read, self.corrupt, skipped):
-                used.append(row)
-                try:
-                    prepared.append(transform.prepare(image))
-                except DataError as error:  # settings that do not fit the image, not a damaged file: never skipped
-                    raise DataError(f"{records.source.name(row)}: {error}") from error
-            rows = np.array(used, np.int64)
+            prepared: list[tuple[int, Any]] = [
+                (row, transform.prepare(image, records.source.name(row)))
+                for row, image in readable_rows(records, rows.tolist(), records.source.read, self.corrupt, skipped)
+            ]
+            rows = np.array([row for row, _ in prepared], np.int64)
             draws = uniform(self.seed, self.epoch, rows, transform.draws) if transform.draws else None
-            inputs = transform.assemble(prepared, draws)
+            inputs = transform.assemble([image for _, image in prepared], draws)
         labels = torch.from_numpy(records.labels[rows].astype(np.int64))
         return Batch(inputs, labels, torch.from_numpy(rows), tensor_columns(records, rows), tuple(skipped))
 
@@ -194,7 +191,6 @@ def in_processes(make: Callable[[Any], T], items: Iterable[Any], workers: int) -
         _Outcomes(make),
         sampler=items,
         batch_size=None,
-        collate_fn=_unchanged,
         num_workers=workers,
         multiprocessing_context=context,
         generator=torch.Generator(),  # its own: the global generator's state belongs to the training loop
@@ -216,7 +212,3 @@ class _Outcomes(Dataset[Any]):
             return self.make(item)
         except DataError as error:
             return error
-
-
-def _unchanged(outcome: Any) -> Any:
-    return outcome

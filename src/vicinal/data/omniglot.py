@@ -44,6 +44,7 @@ class Omniglot(Published):
             they are held out for validation together.
     """
 
+    marks = tuple(f"{name}.zip" for name in _ARCHIVES.values())
     # 30 alphabets of background and 20 of evaluation, each character by 20 drawers.
     counts = {"train": Counts(19_280, 964), "test": Counts(13_180, 659)}  # noqa: RUF012
     path: str = "$VICINAL_DATA/omniglot"
@@ -53,10 +54,6 @@ class Omniglot(Published):
     def __post_init__(self) -> None:
         if not 8 <= self.size <= _SIDE:
             raise ConfigError(f"`data.size` must be 8 to {_SIDE}, the pixels of a drawing's side, got {self.size}.")
-
-    @staticmethod
-    def lies_in(folder: Path) -> bool:
-        return any((folder / f"{name}.zip").is_file() for name in _ARCHIVES.values())
 
     def load(self, *, strict: bool = True) -> Records:
         """Decode the drawings. With ``strict=False`` they stay in the archives, for a check that reads each of them."""

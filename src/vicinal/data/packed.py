@@ -8,7 +8,6 @@ read in place; nothing needs to be unpacked, though ``unpack`` and ``tar`` can.
 import csv
 import io
 import os
-import re
 import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +25,7 @@ from vicinal.data.folder import ENDINGS
 from vicinal.data.images import upright
 from vicinal.data.location import existing
 from vicinal.data.records import ImageFiles, Records, Source
-from vicinal.data.transforms import ImageTransform
+from vicinal.data.transforms import ImageTransform, as_image
 from vicinal.description import describe
 from vicinal.errors import ConfigError, DataError, unknown
 from vicinal.files import read_arrays, read_json, write_arrays, write_atomically, write_json, write_text
@@ -38,7 +37,6 @@ _KEYS = {"name", "images", "rows", "parts", "classes"}
 _COLUMN = "column "  # prefix in rows.npz: a column may be named as it likes
 _BLOCK, _RECORD = 512, 10_240  # tar pads members to the one and files to the other
 _IMAGES_AT_ONCE = 256  # encoded ahead of the writing
-_MEMBER = re.compile(r"\d{8}\.([^/\0]+)")  # as `pack` names them
 
 Encoded = tuple[bytes, str]  # an image file's bytes, and the ending of such files
 Progress = Callable[[int], None]  # called with the number of images done
@@ -68,11 +66,6 @@ class Packed:
             raise DataError(f"{folder / MANIFEST} is no packed set of format {FORMAT}. Pack the set again.")
         _check_parts(folder, manifest, strict=strict)
         rows = read_arrays(folder / ROWS)
-        if len(rows["labels"]) != manifest["images"]:
-            raise DataError(
-                f"{folder / ROWS} has {len(rows['labels'])} rows, but {MANIFEST} counts {manifest['images']} images. "
-                f"Copy both files again."
-            )
         files = [part["file"] for part in manifest["parts"]]
         return Records(
             name=manifest["name"],
@@ -95,19 +88,19 @@ class PackedImages(Source):
         self.folder, self.files, self.places = folder, list(files), places
 
     def read(self, index: int) -> Image.Image:
-        part, first, length = self.places[index].tolist()
-        path = self.folder / self.files[part]
         try:
-            with path.open("rb") as file:
-                file.seek(first)
-                encoded = io.BytesIO(file.read(length))
-            with Image.open(encoded) as image:
+            with Image.open(io.BytesIO(self.encoded(index))) as image:
                 image.load()
                 return upright(image)
         except Exception as error:  # decoders raise whatever their parsing of a damaged file runs into
-            raise DataError(
-                f"image {self.names[index]} in {path} cannot be read: {error}. Copy the part again."
-            ) from error
+            place = f"{self.names[index]} in {self.folder / self.files[self.places[index, 0]]}"
+            raise DataError(f"image {place} cannot be read: {error}. Copy the part again.") from error
+
+    def encoded(self, index: int) -> bytes:
+        part, first, length = map(int, self.places[index])
+        with (self.folder / self.files[part]).open("rb") as file:
+            file.seek(first)
+            return file.read(length)
 
 
 def _check_parts(folder: Path, manifest: dict[str, Any], *, strict: bool) -> None:
@@ -200,12 +193,8 @@ def _encoded(records: Records, transform: ImageTransform | None, quality: int) -
         if transform is None:
             image.save(file, "PNG")
             return file.getvalue(), "png"
-        try:
-            pixels = transform.prepare(image).permute(1, 2, 0).numpy()
-        except DataError as error:
-            raise DataError(f"{source.name(int(position))}: {error}") from error
+        canvas = as_image(transform.prepare(image, source.name(int(position))))
         # Colors at full resolution, not halved as is usual: resized crops enlarge them.
-        canvas = Image.fromarray(np.ascontiguousarray(pixels if pixels.shape[2] == 3 else pixels[:, :, 0]))
         canvas.save(file, "JPEG", quality=quality, subsampling=0, optimize=True)
         return file.getvalue(), "jpg"
 
@@ -303,30 +292,18 @@ def unpack(
         raise ConfigError(unknown("layout", by, ("name", "class")))
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"cannot unpack into {folder}: it is not empty. Choose another folder.")
-    endings = [ending for file in source.files for ending, _ in _members(source.folder / file)]
-    if len(endings) != len(records):
-        raise DataError(f"{source.folder} counts {len(records)} images, but its parts hold {len(endings)}. Pack again.")
+    endings = list[str]()
+    for file in source.files:
+        with tarfile.open(source.folder / file) as archive:
+            endings += [PurePosixPath(name).suffix.removeprefix(".") for name in archive.getnames()]
     paths = _by_name(source.names, endings) if by == "name" else _by_class(records, endings)
     _check_collisions(paths)
-    contents = (content for file in source.files for _, content in _members(source.folder / file, read=True))
-    for row, (path, content) in enumerate(zip(paths, contents, strict=True)):
-        target = folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(content)
+    for row, path in enumerate(paths):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(source.encoded(row))
         progress(row + 1)
     write_text(folder / TABLE, _table(records, paths))
     return folder / TABLE
-
-
-def _members(path: Path, *, read: bool = False) -> Iterator[tuple[str, bytes]]:
-    """Yield the ending of each image of a part, and its bytes if they are to be read, in the order of the rows."""
-    with tarfile.open(path) as archive:
-        for member in archive:
-            match = _MEMBER.fullmatch(member.name)
-            file = archive.extractfile(member) if member.isfile() else None  # a link would lead elsewhere
-            if match is None or file is None:
-                raise DataError(f"{path} holds {member.name!r}, which `pack` did not write. Pack the set again.")
-            yield match[1], file.read() if read else b""
 
 
 def _by_name(names: Sequence[str], endings: Sequence[str]) -> list[PurePosixPath]:

@@ -34,14 +34,15 @@ class Counts(NamedTuple):
 class Published(ABC):
     """A set whose parts have published counts: by split, or by role where ``counts`` has query and gallery."""
 
+    marks: ClassVar[tuple[str, ...]]  # files by which the set is recognized
     counts: ClassVar[Mapping[str, Counts]]
     path: str
     missing: Missing = "raise"
 
-    @staticmethod
-    @abstractmethod
-    def lies_in(folder: Path) -> bool:
-        """Whether a folder holds this set, by its lists."""
+    @classmethod
+    def lies_in(cls, folder: Path) -> bool:
+        """Whether a folder holds this set: one of its lists or archives is there."""
+        return any((folder / name).is_file() for name in cls.marks)
 
     @abstractmethod
     def _listed(self, root: Path) -> Records:
@@ -58,9 +59,14 @@ class Published(ABC):
                 f"{records.name} in {root} is not the published set: {'; '.join(found)}. "
                 f"Restore it, or set `data.missing=use` to go on with what is there."
             )
-        if strict and isinstance(records.source, ImageFiles) and (absent := _absent(records.source)):
+        source = records.source
+        if strict and isinstance(source, ImageFiles) and (absent := _absent(source)):
             if self.missing != "use" or len(absent) == len(records):
-                raise DataError(_absence(records.name, records.source, absent))
+                named = "; ".join(source.paths[row] for row in absent[:3]) + ("; ..." if len(absent) > 3 else "")
+                raise DataError(
+                    f"{records.name} lists {len(records):,} images, of which {len(absent):,} are missing in "
+                    f"{source.root}: {named}. Restore them, or set `data.missing=use` to go on with those that exist."
+                )
             records = records.take(np.setdiff1d(np.arange(len(records)), absent))
         if not len(records):
             raise DataError(f"nothing of {records.name} is in {root}. Restore it.")
@@ -74,9 +80,8 @@ class Published(ABC):
         found = []
         for name, published in self.counts.items():
             labels = records.labels[parts == name]
-            for noun, count, expected in zip(
-                ("images", "classes"), (len(labels), len(np.unique(labels))), published, strict=True
-            ):
+            counted = Counts(len(labels), len(np.unique(labels)))
+            for noun, count, expected in zip(Counts._fields, counted, published, strict=True):
                 if count != expected:
                     found.append(f"{count:,} {name} {noun}, not {expected:,}")
         return found
@@ -94,12 +99,9 @@ class CUB(Published):
         missing: whether a set that lacks images is an error or used; its name then says what it lacks.
     """
 
+    marks = ("image_class_labels.txt",)
     counts = {"train": Counts(5_864, 100), "test": Counts(5_924, 100)}  # noqa: RUF012  (Song et al., CVPR 2016)
     path: str = "$VICINAL_DATA/CUB_200_2011"
-
-    @staticmethod
-    def lies_in(folder: Path) -> bool:
-        return all((folder / name).is_file() for name in ("images.txt", "image_class_labels.txt"))
 
     def _listed(self, root: Path) -> Records:
         classes = read_list(root / "classes.txt", ("class", "name")).texts("name")
@@ -127,12 +129,9 @@ class Cars196(Published):
         missing: whether a set that lacks images is an error or used; its name then says what it lacks.
     """
 
+    marks = ("cars_annos.mat",)
     counts = {"train": Counts(8_054, 98), "test": Counts(8_131, 98)}  # noqa: RUF012  (Song et al., CVPR 2016)
     path: str = "$VICINAL_DATA/cars196"
-
-    @staticmethod
-    def lies_in(folder: Path) -> bool:
-        return (folder / "cars_annos.mat").is_file()
 
     def _listed(self, root: Path) -> Records:
         from scipy.io import loadmat  # here, for only this set needs it
@@ -167,12 +166,9 @@ class StanfordOnlineProducts(Published):
         missing: whether a set that lacks images is an error or used; its name then says what it lacks.
     """
 
+    marks = ("Ebay_train.txt", "Ebay_test.txt")
     counts = {"train": Counts(59_551, 11_318), "test": Counts(60_502, 11_316)}  # noqa: RUF012
     path: str = "$VICINAL_DATA/Stanford_Online_Products"
-
-    @staticmethod
-    def lies_in(folder: Path) -> bool:
-        return any((folder / f"Ebay_{split}.txt").is_file() for split in ("train", "test"))
 
     def _listed(self, root: Path) -> Records:
         fields = ("image_id", "class_id", "super_class_id", "path")
@@ -214,8 +210,8 @@ class InShop(Published):
     }
     path: str = "$VICINAL_DATA/inshop"
 
-    @staticmethod
-    def lies_in(folder: Path) -> bool:
+    @classmethod
+    def lies_in(cls, folder: Path) -> bool:
         path = _partition(folder)
         if not path.is_file():
             return False
@@ -306,13 +302,3 @@ def _absent(source: ImageFiles) -> list[int]:
         if name not in listed[folder]:
             absent.append(row)
     return absent
-
-
-def _absence(name: str, source: ImageFiles, absent: Sequence[int]) -> str:
-    named = "; ".join(source.paths[row] for row in absent[:3]) + ("; ..." if len(absent) > 3 else "")
-    advice = "Unpack the images there."
-    if len(absent) < len(source):
-        advice = "Restore them, or set `data.missing=use` to go without them."
-    return (
-        f"{name} lists {len(source):,} images, of which {len(absent):,} are missing in {source.root}: {named}. {advice}"
-    )

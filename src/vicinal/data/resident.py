@@ -267,11 +267,8 @@ class _Preparation:
                 if not self.skip:
                     raise
                 errors[position] = str(error)
-                continue
-            try:
-                prepared[row] = self.transform.prepare(image)
-            except DataError as error:  # settings that do not fit the image, not a damaged file: never skipped
-                raise DataError(f"{self.source.name(position)}: {error}") from error
+            else:  # an image that the settings do not fit is no damaged file, and never skipped
+                prepared[row] = self.transform.prepare(image, self.source.name(position))
         return prepared, errors
 
 

@@ -83,41 +83,33 @@ class ImageTransform:
             if getattr(self, name) not in choices:
                 raise ConfigError(unknown(f"value of `{name}`", getattr(self, name), choices))
         lengths = f"size = {self.size}, resize = {self.resize}, canvas = {self.canvas}, pad = {self.pad}"
-        side = self.resize if self.canvas is None else self.canvas
-        changes = {name: getattr(self, name) for name in ("brightness", "contrast", "saturation")}
-        for wrong, message in (
-            (self.channels not in (1, 3), f"`channels` must be 1 (gray) or 3 (RGB), got {self.channels}."),
+        given = [length for length in (self.size, self.resize, self.canvas) if length is not None]
+        source, side = ("resize", self.resize) if self.canvas is None else ("canvas", self.canvas)
+        colors = self.brightness, self.contrast, self.saturation
+        for fine, message in (
+            (self.channels in (1, 3), f"`channels` must be 1 (gray) or 3 (RGB), got {self.channels}."),
+            (min(given) >= 1 and self.pad >= 0, f"lengths must be at least 1 pixel, and `pad` 0, got {lengths}."),
             (
-                self.pad < 0 or any(one is not None and one < 1 for one in (self.size, self.resize, self.canvas)),
-                f"lengths must be at least 1 pixel, and `pad` 0, got {lengths}.",
-            ),
-            (
-                self.canvas is not None and self.resize is not None and self.resize < self.canvas,
+                self.canvas is None or self.resize is None or self.canvas <= self.resize,
                 f"a canvas cannot be larger than the resized image, got {lengths}. Raise `resize` or lower `canvas`.",
             ),
             (
-                side is not None and side + 2 * self.pad < self.size,
-                f"the crop cannot be larger than the padded image, got {lengths}. "
-                f"Raise `{'resize' if self.canvas is None else 'canvas'}` or lower `size`.",
+                side is None or self.size <= side + 2 * self.pad,
+                f"the crop cannot be larger than the padded image, got {lengths}. Raise `{source}` or lower `size`.",
             ),
-            (not 0 <= self.fill <= 255, f"`fill` must be a gray level from 0 to 255, got {self.fill}."),
-            (not _is_range(self.area, 1.0), f"`area` must be two rising shares above 0, up to 1, got {self.area}."),
-            (not _is_range(self.ratio, float("inf")), f"`ratio` must be two rising numbers above 0, got {self.ratio}."),
-            (min(changes.values()) < 0, f"changes of color must be 0 or more, got {changes}."),
+            (0 <= self.fill <= 255, f"`fill` must be a gray level from 0 to 255, got {self.fill}."),
+            (_is_range(self.area, 1.0), f"`area` must be two rising shares above 0, up to 1, got {self.area}."),
+            (_is_range(self.ratio, np.inf), f"`ratio` must be two rising numbers above 0, got {self.ratio}."),
+            (min(colors) >= 0, f"brightness, contrast and saturation must change by 0 or more, got {colors}."),
+            (len(self.mean) in (1, self.channels), f"`mean` needs 1 or {self.channels} numbers, got {self.mean}."),
+            (len(self.std) in (1, self.channels), f"`std` needs 1 or {self.channels} numbers, got {self.std}."),
+            (min((*self.std, self.scale)) > 0, f"`std` and `scale` must be above 0, got {self.std} and {self.scale}."),
             (
-                not {len(self.mean), len(self.std)} <= {1, self.channels},
-                f"`mean` and `std` need 1 number or {self.channels}, one per channel, got {self.mean}, {self.std}.",
-            ),
-            (
-                min(self.std, default=1) <= 0 or self.scale <= 0,
-                f"`std` and `scale` must be above 0, got std = {self.std}, scale = {self.scale}.",
-            ),
-            (
-                self.channels == 1 and (self.saturation > 0 or self.order != "RGB"),
+                self.channels == 3 or (self.saturation == 0 and self.order == "RGB"),
                 "gray images have no saturation and no order of channels. Set `channels` to 3.",
             ),
         ):
-            if wrong:
+            if not fine:
                 raise ConfigError(message)
 
     @property
@@ -168,32 +160,31 @@ class ImageTransform:
 
     def cut(self, prepared: Sequence[UInt8[Tensor, "c _ _"]], crops: Crops) -> UInt8[Tensor, "n c size size"]:
         """Cut boxes of prepared images on the host, resized by Pillow where they must be, and mirrored."""
-        boxes = torch.stack([crops.top, crops.left, crops.height, crops.width], dim=1).tolist()
         cut = torch.zeros(len(prepared), self.channels, self.size, self.size, dtype=torch.uint8)
-        for row, (pixels, (top, left, height, width)) in enumerate(zip(prepared, boxes, strict=True)):
+        for row, (pixels, (top, left, height, width)) in enumerate(zip(prepared, crops.boxes.tolist(), strict=True)):
             box = pixels[:, top : top + height, left : left + width]
             if (height, width) != (self.size, self.size):
                 box = _resized(box, self.size)
             cut[row] = box.flip(-1) if crops.mirrored[row] else box
         return cut
 
-    def prepare(self, image: Image.Image) -> UInt8[Tensor, "c h w"]:
-        """Do the deterministic part: channels, size, canvas and padding."""
-        mode = "L" if self.channels == 1 else "RGB"
-        image = image if image.mode == mode else image.convert(mode)
+    def prepare(self, image: Image.Image, name: str = "") -> UInt8[Tensor, "c h w"]:
+        """Do the deterministic part: channels, size, canvas and padding; an error tells the image's ``name``."""
+        image = _with_channels(image, self.channels)
         if self.resize is not None:
-            image = image.resize(self._length(*image.size), Image.Resampling[self.interpolation.upper()])
+            image = self._resized(image, self.resize)
         side = self.size - 2 * self.pad if self.canvas is None else self.canvas
         if min(image.size) < side:
-            advice = f"Set `resize`, or lower `{'size' if self.canvas is None else 'canvas'}`."
-            found = f"{image.width} x {image.height}"
-            raise DataError(f"a square of {side} pixels cannot be cut from an image of {found}. {advice}")
+            raise DataError(
+                f"{name and name + ': '}a square of {side} pixels cannot be cut from an image of {image.width} x "
+                f"{image.height}. Set `resize`, or lower `{'size' if self.canvas is None else 'canvas'}`."
+            )
         if self.canvas is not None:
             left, top = ((length - side) // 2 for length in image.size)
             image = image.crop((left, top, left + side, top + side))
         if self.pad:
-            image = ImageOps.expand(image, self.pad, fill=self.fill if mode == "L" else (self.fill,) * 3)
-        return _as_pixels(image)
+            image = ImageOps.expand(image, self.pad, fill=self.fill if self.channels == 1 else (self.fill,) * 3)
+        return as_pixels(image)
 
     def crops(
         self, heights: Int[np.ndarray, "n"], widths: Int[np.ndarray, "n"], draws: Float[np.ndarray, "n k"] | None
@@ -208,7 +199,7 @@ class ImageTransform:
         mirrored, color = np.zeros(len(whole), dtype=bool), np.ones((len(whole), 3), dtype=np.float32)
         if draws is not None and self.crop == "random":
             boxes[:, :2] = (draws[:, PLACE] * (whole - self.size + 1)).astype(np.int64)
-        if draws is not None and self.crop == "resized":
+        elif draws is not None and self.crop == "resized":
             boxes = resized_boxes(whole[:, 0], whole[:, 1], draws, self.area, self.ratio)
         if draws is not None and self.mirror:
             mirrored = draws[:, MIRROR] < 0.5
@@ -216,8 +207,7 @@ class ImageTransform:
             spread = np.array([self.brightness, self.contrast, self.saturation])
             least = np.maximum(1 - spread, 0)
             color = (least + draws[:, COLOR] * (1 + spread - least)).astype(np.float32)
-        top, left, height, width = torch.from_numpy(boxes).unbind(dim=1)
-        return Crops(top, left, height, width, torch.from_numpy(mirrored), torch.from_numpy(color))
+        return Crops(*map(torch.from_numpy, (boxes, mirrored, color)))
 
     def finish(
         self,
@@ -237,29 +227,36 @@ class ImageTransform:
         factors = np.stack([self.scale / (255 * std), -mean / std]).astype(np.float32)
         return to_device(torch.from_numpy(factors), device)[:, :, None, None]
 
-    def _length(self, width: int, height: int) -> tuple[int, int]:
-        length = self.resize or self.size
-        if self.fit == "squash":
-            return length, length
-        shorter = min(width, height)
-        return round(width * length / shorter), round(height * length / shorter)
+    def _resized(self, image: Image.Image, length: int) -> Image.Image:
+        width, height = (length, length)
+        if self.fit == "shorter":
+            width, height = (round(side * length / min(image.size)) for side in image.size)
+        return image.resize((width, height), Image.Resampling[self.interpolation.upper()])
 
 
 def _is_range(values: Sequence[float], most: float) -> bool:
     return len(values) == 2 and 0 < values[0] <= values[1] <= most
 
 
-def _as_pixels(image: Image.Image) -> UInt8[Tensor, "c h w"]:
+def _with_channels(image: Image.Image, channels: int) -> Image.Image:
+    mode = "L" if channels == 1 else "RGB"
+    return image if image.mode == mode else image.convert(mode)
+
+
+def as_pixels(image: Image.Image) -> UInt8[Tensor, "c h w"]:
     pixels = np.array(image)  # a copy: torch wants to own writable memory
     return torch.from_numpy(pixels if pixels.ndim == 3 else pixels[:, :, None]).permute(2, 0, 1)
 
 
+def as_image(pixels: UInt8[Tensor, "c h w"]) -> Image.Image:
+    array = pixels.permute(1, 2, 0).numpy()
+    return Image.fromarray(np.ascontiguousarray(array if array.shape[2] == 3 else array[:, :, 0]))
+
+
 def _resized(pixels: UInt8[Tensor, "c h w"], size: int) -> UInt8[Tensor, "c size size"]:
     """Bring both sides to ``size``, the width first: in one call, Pillow 13 takes the side first that saves more."""
-    array = pixels.permute(1, 2, 0).numpy()
-    image = Image.fromarray(np.ascontiguousarray(array if array.shape[2] == 3 else array[:, :, 0]))
-    narrow = image.resize((size, image.height), Image.Resampling.BILINEAR)
-    return _as_pixels(narrow.resize((size, size), Image.Resampling.BILINEAR))
+    narrow = as_image(pixels).resize((size, pixels.shape[1]), Image.Resampling.BILINEAR)
+    return as_pixels(narrow.resize((size, size), Image.Resampling.BILINEAR))
 
 
 @dataclass(frozen=True)
@@ -309,9 +306,8 @@ class OwnTransform:
     def evaluation(self) -> ImageTransform:
         return self.base.evaluation()
 
-    def prepare(self, image: Image.Image) -> Image.Image:
-        mode = "L" if self.channels == 1 else "RGB"
-        return image if image.mode == mode else image.convert(mode)
+    def prepare(self, image: Image.Image, name: str = "") -> Image.Image:
+        return _with_channels(image, self.channels)
 
     def assemble(
         self, prepared: Sequence[Image.Image], draws: Float[np.ndarray, "n k"] | None = None
