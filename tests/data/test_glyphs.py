@@ -1,7 +1,5 @@
 """The embedded set: its characters and classes, its distortions, that a seed fixes it, and its cache."""
 
-import os
-
 import numpy as np
 import pytest
 from PIL import ImageFont
@@ -87,17 +85,6 @@ def test_the_split_is_no_part_of_the_cache(counted):
     assert len(counted) == 1
 
 
-@pytest.mark.parametrize("damage", [b"", b"PK\x03\x04 not really", None])
-def test_a_damaged_cache_is_rendered_anew(damage, counted, tmp_path):
-    Glyphs().load()
-    (file,) = (tmp_path / "vicinal").iterdir()
-    file.write_bytes(file.read_bytes()[:-40] if damage is None else damage)
-    Glyphs().load()
-    assert len(counted) == 2
-    Glyphs().load()
-    assert len(counted) == 2  # and was mended
-
-
 def test_a_cache_of_another_shape_is_rendered_anew(counted, tmp_path):
     Glyphs().load()
     (file,) = (tmp_path / "vicinal").iterdir()
@@ -106,18 +93,6 @@ def test_a_cache_of_another_shape_is_rendered_anew(counted, tmp_path):
     np.savez(file, pixels=np.zeros((3, 8, 8), np.uint8))
     Glyphs().load()
     assert len(counted) == 3
-
-
-def test_an_unwritable_cache_costs_time_and_nothing_else(counted, tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("a file where a folder should be")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert len(Glyphs().load()) == len(Glyphs().load()) == 48
-    assert len(counted) == 2
-
-
-def test_nothing_is_left_beside_the_cache(counted, tmp_path):
-    Glyphs().load()
-    assert [name for name in os.listdir(tmp_path / "vicinal") if not name.startswith("glyphs-")] == []
 
 
 @pytest.mark.parametrize("settings", [{"per_class": 1}, {"size": 4}])
@@ -139,41 +114,23 @@ def class_of(character, classes):
     return next(members for members in classes if character in members)
 
 
-@pytest.mark.parametrize(
-    "alike",
-    [
-        "AΑА",  # Latin, Greek, Cyrillic
-        "BΒВ",
-        "EΕЕ",
-        "KΚК",
-        "MΜМ",
-        "OΟО",
-        "PΡР",
-        "TΤТ",
-        "XΧХ",
-        "aа",
-        "pр",
-        "hһհ",  # Armenian
-        "oOοО",  # alike up to scale
-        "cCсС",
-        "sSѕЅ",
-        "vV",
-        "wW",
-        "xX",
-        "zZ",
-        "mт",  # alike in italics
-        "lI|"[:2],  # alike in Sans
-    ],
+ALIKE = (
+    "AΑА BΒВ EΕЕ KΚК MΜМ OΟО PΡР TΤТ XΧХ aа pр "  # Latin, Greek, Cyrillic
+    "hһհ "  # Armenian
+    "oOοО cCсС sSѕЅ vV wW xX zZ "  # alike up to scale
+    "mт "  # alike in italics
+    "lI"  # alike in Sans
 )
-def test_characters_that_render_alike_are_one_class(alike, classes):
-    assert set(alike) <= class_of(alike[0], classes)
 
 
-@pytest.mark.parametrize(
-    "pair", ["OQ", "ec", "bd", "pq", "un", "68", "69", "EF", "PR", "VU", "Aa", "gq", "ij", "ДЛ", "ΩО"]
-)
-def test_characters_that_a_reader_tells_apart_are_not(pair, classes):
-    assert class_of(pair[0], classes) is not class_of(pair[1], classes)
+def test_characters_that_render_alike_are_one_class(classes):
+    for alike in ALIKE.split():
+        assert set(alike) <= class_of(alike[0], classes), alike
+
+
+def test_characters_that_a_reader_tells_apart_are_not(classes):
+    for pair in ["OQ", "ec", "bd", "pq", "un", "68", "69", "EF", "PR", "VU", "Aa", "gq", "ij", "ДЛ", "ΩО"]:
+        assert class_of(pair[0], classes) is not class_of(pair[1], classes), pair
 
 
 def test_there_are_several_hundred_classes_and_each_character_has_one(codes, classes):

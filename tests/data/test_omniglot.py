@@ -306,7 +306,7 @@ def test_the_kin_of_a_character_is_its_alphabet(pairs_root):
 
 @pytest.mark.data
 def test_the_published_archives(data_root):
-    records = OmniglotPairs(str(data_root / "omniglot")).load()
+    records = OmniglotPairs(str(data_root / "omniglot")).load(strict=False)
     assert len(records.part("train")) == 19_280
     held = hold_out(records, 0.2, 0)
     alphabets = {split: set(held.part(split).columns["alphabet"].tolist()) for split in ("train", "validation", "test")}

@@ -214,10 +214,7 @@ class ArchivedDrawings(Source):
         """Decode all drawings, reduced as ``ImageTransform`` reduces."""
         pixels = np.empty((len(self), size, size), dtype=np.uint8)
         for row in range(len(self)):
-            image = self.read(row)
-            if image.size != (size, size):
-                image = image.resize((size, size), Image.Resampling.BILINEAR)
-            pixels[row] = np.asarray(image)
+            pixels[row] = np.asarray(self.read(row).resize((size, size), Image.Resampling.BILINEAR))
         return pixels
 
 
