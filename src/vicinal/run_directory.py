@@ -95,16 +95,16 @@ class RunDirectory:
 
     @property
     def info(self) -> dict[str, Any]:
-        return _object(read_json(self.info_path), self.info_path)
+        return _object(self.info_path)
 
     @property
     def status(self) -> dict[str, Any]:
-        return _object(read_json(self.status_path), self.status_path) if self.status_path.is_file() else {}
+        return _object(self.status_path) if self.status_path.is_file() else {}
 
     @property
     def results(self) -> dict[str, Any] | None:
         """The table of the finished run, or None while there is none."""
-        return _object(read_json(self.results_path), self.results_path) if self.results_path.is_file() else None
+        return _object(self.results_path) if self.results_path.is_file() else None
 
     def metrics(self) -> Iterator[dict[str, Any]]:
         """Yield the lines of ``metrics.jsonl`` in order; a last line cut off by a crash is left out."""
@@ -121,7 +121,7 @@ class RunDirectory:
     def document(self, name: str) -> dict[str, Any] | None:
         """The content of ``artefacts/NAME.json``, or None where the run did not write it."""
         path = self.artefacts_path / f"{name}.json"
-        return _object(read_json(path), path) if path.is_file() else None
+        return _object(path) if path.is_file() else None
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -183,7 +183,8 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
                 raise RunError(f"{path}, line {number}: not JSON ({error}).") from error
 
 
-def _object(value: Any, path: Path) -> dict[str, Any]:
+def _object(path: Path) -> dict[str, Any]:
+    value = read_json(path)
     if not isinstance(value, dict):
         raise RunError(f"{path} must hold a JSON object, got a {type(value).__name__}.")
     return value

@@ -202,7 +202,7 @@ def test_an_empty_angle_of_a_parquet_file_is_named_with_its_row(root):
 
 def test_a_query_has_one_gallery_image(root):
     rows = ["ground/a.png,air/a.png", "ground/b.png,air/b.png"]
-    with pytest.raises(DataError, match=r"line 4: ground/a\.png is already in line 2\. List every query once"):
+    with pytest.raises(DataError, match=r"line 4: ground/a\.png is already in line 2\. List it once"):
         CrossView(write_table(root, [*rows, rows[0]], name="x.csv")).load()
 
 

@@ -150,8 +150,8 @@ class Cars196(Published):
                 f"{path} is not readable as MATLAB annotations with `relative_im_path`, `class` and `class_names`: "
                 f"{type(error).__name__}: {error}. Restore it."
             ) from error
-        place = lambda row: f"{path}, image {paths[row]}"  # noqa: E731
-        return _zero_shot("Cars196", ImageFiles(root, paths), numbers, classes, self.counts, place)
+        source = ImageFiles(root, paths)
+        return _zero_shot("Cars196", source, numbers, classes, self.counts, lambda row: f"{path}, image {paths[row]}")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Tables of image paths, CSV or Parquet: with a label each, or in pairs of views."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,40 @@ VIEWS = ("query_path", "gallery_path")
 
 
 @dataclass(frozen=True)
-class Table(SplitByClass):
+class _ImageTable(SplitByClass):
+    """A table of image paths; relative ones start from ``images``, or from the table's own folder."""
+
+    images: str | None = None
+
+    def _paths(self, columns: Columns, names: Sequence[str], *, strict: bool) -> tuple[Path, list[list[str]]]:
+        """Return the folder of the images and the named columns; a path may stand in the first of them once."""
+        root = expanded(self.images) if self.images is not None else columns.path.parent
+        paths = {name: columns.texts(name) for name in names}
+        if not len(columns):
+            raise DataError(f"{columns.path} has a header but no rows.")
+        lines: dict[str, int] = {}
+        for row, path in enumerate(paths[names[0]]):
+            if path in lines:
+                before = f"{columns.unit} {lines[path]}"
+                raise DataError(f"{columns.place(row)}: {path} is already in {before}. List it once.")
+            lines[path] = columns.lines[row]
+        missing = [
+            f"{columns.unit} {columns.lines[row]}, `{name}`: {root / path}"
+            for name in names
+            for row, path in enumerate(paths[name])
+            if strict and not (root / path).is_file()
+        ]
+        if missing:
+            raise DataError(
+                f"{columns.path} names images that do not exist, {len(missing)} in its {len(columns)} rows: "
+                f"{'; '.join(missing[:3])}{'; ...' if len(missing) > 3 else ''}. Relative paths start from "
+                f"{root.resolve()}; `data.images` names another folder."
+            )
+        return root, list(paths.values())
+
+
+@dataclass(frozen=True)
+class Table(_ImageTable):
     """Images named by the columns ``path``, ``label`` and, where the set brings its own, ``split``.
 
     Splits are ``train``, ``validation`` (or ``val``) and ``test``. Further columns of numbers become columns of the
@@ -31,26 +65,20 @@ class Table(SplitByClass):
         images: folder from which relative image paths start; None for the table's own.
     """
 
-    images: str | None = None
-
     def load(self, *, strict: bool = True) -> Records:
         """Read the table. With ``strict=False`` missing images stay in it, for a check that names each of them."""
         path = existing(self.path)
         columns = read_columns(path)
         if "path" not in columns.cells:
             raise DataError(_without_paths(columns))
-        paths, names = columns.texts("path"), columns.texts("label")
-        _check_unique(columns, "image", paths)
-        root = expanded(self.images) if self.images is not None else path.parent
-        if strict:
-            _check_files(columns, root, {"path": paths})
+        root, (paths,) = self._paths(columns, ("path",), strict=strict)
         given = columns.texts("split") if "split" in columns.cells else None
         numbers = columns.numbers(without=("path", "label", "split"))
-        return self._records(path.stem, ImageFiles(root, paths), names, given, columns.place, numbers)
+        return self._records(path.stem, ImageFiles(root, paths), columns.texts("label"), given, columns.place, numbers)
 
 
 @dataclass(frozen=True)
-class CrossView(SplitByClass):
+class CrossView(_ImageTable):
     """Images named in pairs by the columns ``query_path`` and ``gallery_path``.
 
     A gallery image is a class: several queries may name the same one, but a query has one. Further columns, where there
@@ -69,8 +97,6 @@ class CrossView(SplitByClass):
         images: folder from which relative image paths start; None for the table's own.
     """
 
-    images: str | None = None
-
     def load(self, *, strict: bool = True) -> Records:
         """Read the table. With ``strict=False`` missing images stay in it, for a check that names each of them."""
         path = existing(self.path)
@@ -79,12 +105,8 @@ class CrossView(SplitByClass):
             if name not in columns.cells:
                 found = ", ".join(columns.cells)
                 raise DataError(f"{path}: pairs need the columns {' and '.join(VIEWS)}, got {found}. Add `{name}`.")
-        queries, matches = (columns.texts(name) for name in VIEWS)
-        _check_unique(columns, "query", queries)
+        root, (queries, matches) = self._paths(columns, VIEWS, strict=strict)
         angles = _angles(columns)
-        root = expanded(self.images) if self.images is not None else path.parent
-        if strict:
-            _check_files(columns, root, dict(zip(VIEWS, (queries, matches), strict=True)))
         given = columns.texts("split") if "split" in columns.cells else None
         asked = self._records(path.stem, ImageFiles(root, queries), matches, given, columns.place)
         first = np.unique(asked.labels, return_index=True)[1]  # the row in which each class comes first
@@ -133,30 +155,3 @@ def _without_paths(columns: Columns) -> str:
         f"{named}. Pairs of views are in `query_path` and `gallery_path`. Measurements in columns are for "
         f"`vicinal.linear`, or are saved as .npz with `features` and `labels`. docs/data.md shows all three."
     )
-
-
-def _check_unique(columns: Columns, noun: str, paths: list[str]) -> None:
-    if not paths:
-        raise DataError(f"{columns.path} has a header but no rows.")
-    lines: dict[str, int] = {}
-    for row, path in enumerate(paths):
-        if path in lines:
-            raise DataError(
-                f"{columns.place(row)}: {path} is already in {columns.unit} {lines[path]}. List every {noun} once."
-            )
-        lines[path] = columns.lines[row]
-
-
-def _check_files(columns: Columns, root: Path, named: dict[str, list[str]]) -> None:
-    missing = [
-        f"{columns.unit} {columns.lines[row]}, `{name}`: {root / path}"
-        for name, paths in named.items()
-        for row, path in enumerate(paths)
-        if not (root / path).is_file()
-    ]
-    if missing:
-        raise DataError(
-            f"{columns.path} names images that do not exist, {len(missing)} in its {len(columns)} rows: "
-            f"{'; '.join(missing[:3])}{'; ...' if len(missing) > 3 else ''}. Relative paths start from "
-            f"{root.resolve()}; `data.images` names another folder."
-        )
