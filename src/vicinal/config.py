@@ -19,7 +19,7 @@ from torch import nn
 from vicinal.arguments import coerce_arguments, construct, defaults, parameters
 from vicinal.data import DATASETS_BY_NAME, Arrays, CrossView, open_path
 from vicinal.data.records import Dataset, Kind
-from vicinal.data.residency import Residency
+from vicinal.data.resident import Residency
 from vicinal.data.transforms import FeatureTransform, ImageTransform, OwnTransform, TrainingTransform
 from vicinal.errors import ConfigError, unknown
 from vicinal.losses import LOSSES, Mined

@@ -16,7 +16,7 @@ _PLAIN = (str, int, float, bool, type(None))
 
 
 def describe(value: Any) -> Any:
-    """The JSON form of an object that keeps its constructor's arguments as attributes.
+    """Return the JSON form of an object that keeps its constructor's arguments as attributes.
 
     >>> from dataclasses import dataclass
     >>> @dataclass
@@ -44,7 +44,7 @@ def describe(value: Any) -> Any:
 
 
 def build(description: Any, allowed: Mapping[str, type]) -> Any:
-    """The object that a description stands for; a class outside ``allowed`` is refused, never looked up.
+    """Build the object that a description stands for; a class outside ``allowed`` is an error, never looked up.
 
     >>> build({"class": "system", "command": "true"}, {"Crop": int})
     Traceback (most recent call last):
@@ -55,7 +55,7 @@ def build(description: Any, allowed: Mapping[str, type]) -> Any:
     if isinstance(description, list):
         return tuple(build(item, allowed) for item in description)
     if not isinstance(description, dict) or not isinstance(description.get("class"), str):
-        raise ConfigError(f"a description is a JSON object with a 'class', got {description!r:.80}")
+        raise ConfigError(f"a description must be a JSON object with a 'class', got {description!r:.80}")
     name = description["class"]
     if name not in allowed:
         raise ConfigError(unknown("class", name, allowed))

@@ -1,11 +1,11 @@
-"""Errors, whose messages say what was wrong, the value received and what to do."""
+"""Errors: messages say what was wrong, the value received and what to do."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 
 class VicinalError(Exception):
-    """Every refusal of ours. The command line prints it without a traceback."""
+    """Base of all errors that vicinal raises on purpose. The command line prints them without a traceback."""
 
 
 class ConfigError(VicinalError, ValueError):
@@ -13,7 +13,7 @@ class ConfigError(VicinalError, ValueError):
 
 
 class DataError(VicinalError, ValueError):
-    """Data that cannot be used; names the file and, where there is one, the row."""
+    """Data that cannot be used; the message names the file and, where there is one, the row."""
 
 
 class RunError(VicinalError):
@@ -21,11 +21,11 @@ class RunError(VicinalError):
 
 
 class DivergenceError(VicinalError, ArithmeticError):
-    """Training left the numbers that mean something: NaN or infinite loss."""
+    """Training diverged: the loss became NaN or infinite."""
 
 
 def unknown(kind: str, name: str, choices: Iterable[str]) -> str:
-    """The sentence for a name we do not know, with the nearest one we do.
+    """Return the message for an unknown name, with the nearest known one.
 
     >>> unknown("setting", "epoch", ["epochs", "seed"])
     "unknown setting 'epoch'; did you mean 'epochs'? Known: epochs, seed."

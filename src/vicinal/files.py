@@ -1,4 +1,4 @@
-"""Files that are either there whole or not there: written beside, synced, renamed."""
+"""Atomic writing (to a temporary file, synced, renamed) and safe reading of JSON and NumPy files."""
 
 import json
 import os
@@ -61,7 +61,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """An ``.npz`` of plain arrays; an object array (which would need pickle) is refused."""
+    """Write an ``.npz`` of plain arrays; an object array (which would need pickle) is an error."""
     for name, array in arrays.items():
         if array.dtype.hasobject:
             raise DataError(f"array {name!r} for {path} holds Python objects; convert it to numbers or fixed text.")
@@ -76,14 +76,14 @@ def read_json(path: Path) -> Any:
 
 
 def read_array(path: Path, *, mapped: bool = False) -> np.ndarray:
-    """The array of an ``.npy``, never unpickling anything; ``mapped`` leaves it on the disk, read-only."""
+    """Read the array of an ``.npy``, never unpickling; ``mapped`` leaves it on the disk, read-only."""
     with _HEADERS:
         found: np.ndarray = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
     return found
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """All arrays of an ``.npz``, never unpickling anything."""
+    """Read all arrays of an ``.npz``, never unpickling."""
     try:
         # Opened here: numpy would leave the handle of a cut-off archive open.
         with path.open("rb") as file, _HEADERS, np.load(file, allow_pickle=False) as archive:

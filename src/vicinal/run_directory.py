@@ -25,17 +25,27 @@ class RunDirectory:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
+        self.info_path = self.path / "run.json"
+        self.status_path = self.path / "status.json"
+        self.model_path = self.path / "model.json"
+        self.weights_path = self.path / "model.safetensors"
+        self.metrics_path = self.path / "metrics.jsonl"
+        self.timing_path = self.path / "timing.jsonl"
+        self.results_path = self.path / "results.json"
+        self.report_path = self.path / "report.html"
+        self.figures_path = self.path / "figures"
+        self.checkpoints_path = self.path / "checkpoints"
+        self.artefacts_path = self.path / "artefacts"
+        self.thumbnails_path = self.artefacts_path / "thumbnails.png"
+        self.exhibit_thumbnails_path = self.artefacts_path / "exhibits.png"
 
     @classmethod
     def create(cls, path: Path | str, *, need_bytes: int = 0) -> "RunDirectory":
-        """Make a new, empty run directory, refusing now what would fail later: no right to write, no room."""
+        """Create an empty run directory; an error if it cannot be written or lacks room, before any work is done."""
         run = cls(path)
         if run.path.exists() and any(run.path.iterdir() if run.path.is_dir() else [run.path]):
-            advice = f", or go on with `{run.resume_command()}`" if run.info_path.is_file() else ""
-            raise RunError(
-                f"the run was to be written to {run.path}, but that is not an empty folder. "
-                f"Name another with --run{advice}."
-            )
+            advice = f", or resume it with `{run.resume_command()}`" if run.info_path.is_file() else ""
+            raise RunError(f"the run folder {run.path} is not an empty folder. Name another with --run{advice}.")
         try:
             run.path.mkdir(parents=True, exist_ok=True)
             probe = run.path / ".probe"
@@ -53,7 +63,7 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: Path | str) -> "RunDirectory":
-        """An existing run of a format we read."""
+        """Open an existing run of a format that this version reads."""
         run = cls(path)
         if not run.info_path.is_file():
             fault = "it has no run.json" if run.path.is_dir() else "there is no such folder"
@@ -67,7 +77,7 @@ class RunDirectory:
         return run
 
     def resume_command(self) -> str:
-        """What goes on with this run, as a shell takes it."""
+        """Return the command that resumes this run, quoted for a shell."""
         return shlex.join(["vicinal", "train", "--resume", str(self.path)])
 
     @property
@@ -81,81 +91,27 @@ class RunDirectory:
         slots = self.config["slots"]
         return {**slots.get("training", {}), **slots.get("evaluation", {})} if "training" in slots else slots
 
-    # -- names ------------------------------------------------------------------------------------
-
-    @property
-    def info_path(self) -> Path:
-        return self.path / "run.json"
-
-    @property
-    def status_path(self) -> Path:
-        return self.path / "status.json"
-
-    @property
-    def model_path(self) -> Path:
-        return self.path / "model.json"
-
-    @property
-    def weights_path(self) -> Path:
-        return self.path / "model.safetensors"
-
-    @property
-    def metrics_path(self) -> Path:
-        return self.path / "metrics.jsonl"
-
-    @property
-    def timing_path(self) -> Path:
-        return self.path / "timing.jsonl"
-
-    @property
-    def results_path(self) -> Path:
-        return self.path / "results.json"
-
-    @property
-    def checkpoints_path(self) -> Path:
-        return self.path / "checkpoints"
-
-    @property
-    def artefacts_path(self) -> Path:
-        return self.path / "artefacts"
-
-    @property
-    def thumbnails_path(self) -> Path:
-        return self.artefacts_path / "thumbnails.png"
-
-    @property
-    def exhibit_thumbnails_path(self) -> Path:
-        return self.artefacts_path / "exhibits.png"
-
-    @property
-    def report_path(self) -> Path:
-        return self.path / "report.html"
-
-    @property
-    def figures_path(self) -> Path:
-        return self.path / "figures"
-
     # -- reading ----------------------------------------------------------------------------------
 
     @property
     def info(self) -> dict[str, Any]:
-        return _object(read_json(self.info_path), self.info_path)
+        return _object(self.info_path)
 
     @property
     def status(self) -> dict[str, Any]:
-        return _object(read_json(self.status_path), self.status_path) if self.status_path.is_file() else {}
+        return _object(self.status_path) if self.status_path.is_file() else {}
 
     @property
     def results(self) -> dict[str, Any] | None:
         """The table of the finished run, or None while there is none."""
-        return _object(read_json(self.results_path), self.results_path) if self.results_path.is_file() else None
+        return _object(self.results_path) if self.results_path.is_file() else None
 
     def metrics(self) -> Iterator[dict[str, Any]]:
-        """The lines of ``metrics.jsonl`` in order; a last line cut off by a crash is left out."""
-        yield from _lines(self.metrics_path)
+        """Yield the lines of ``metrics.jsonl`` in order; a last line cut off by a crash is left out."""
+        return _lines(self.metrics_path)
 
     def timing(self) -> Iterator[dict[str, Any]]:
-        yield from _lines(self.timing_path)
+        return _lines(self.timing_path)
 
     def arrays(self, name: str) -> dict[str, np.ndarray] | None:
         """The arrays of ``artefacts/NAME.npz``, or None where the run did not write them."""
@@ -165,7 +121,7 @@ class RunDirectory:
     def document(self, name: str) -> dict[str, Any] | None:
         """The content of ``artefacts/NAME.json``, or None where the run did not write it."""
         path = self.artefacts_path / f"{name}.json"
-        return _object(read_json(path), path) if path.is_file() else None
+        return _object(path) if path.is_file() else None
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -227,14 +183,15 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
                 raise RunError(f"{path}, line {number}: not JSON ({error}).") from error
 
 
-def _object(value: Any, path: Path) -> dict[str, Any]:
+def _object(path: Path) -> dict[str, Any]:
+    value = read_json(path)
     if not isinstance(value, dict):
-        raise RunError(f"{path} should hold a JSON object, but holds a {type(value).__name__}.")
+        raise RunError(f"{path} must hold a JSON object, got a {type(value).__name__}.")
     return value
 
 
 def _runs_near(path: Path) -> str:
-    """What to name instead of a folder that is no run: the newest runs in it, or beside one that does not exist."""
+    """Suggest what to name instead of a folder that is no run: the newest runs in it or beside it."""
     folder = path if path.is_dir() else path.parent
     found = sorted(folder.glob("*/run.json"), key=lambda file: file.stat().st_mtime, reverse=True)
     if not found:
@@ -243,7 +200,7 @@ def _runs_near(path: Path) -> str:
 
 
 def config_of(info: Mapping[str, Any]) -> dict[str, Any]:
-    """``preset``, ``title`` and ``slots`` in the content of ``run.json``; version 0.1 wrote a recipe in their place."""
+    """Return ``preset``, ``title`` and ``slots`` of ``run.json``; version 0.1 wrote a recipe in their place."""
     recipe = info.get("recipe") or {}
     former = {"preset": recipe.get("name"), "title": recipe.get("title"), "slots": recipe.get("settings") or {}}
     return dict(info.get("config") or former)

@@ -41,7 +41,7 @@ def test_a_packed_set_is_data_for_every_command(pictures, vicinal):
     [
         (["--resize", "8"], (12, 8), "RGB"),
         (["--resize", "8", "--squash"], (8, 8), "RGB"),
-        (["--resize", "10", "--canvas", "8", "--grey"], (8, 8), "L"),
+        (["--resize", "10", "--canvas", "8", "--gray"], (8, 8), "L"),
         (["--canvas", "16", "--quality", "50"], (16, 16), "RGB"),
     ],
 )
@@ -68,10 +68,13 @@ def test_parts_are_as_small_as_asked_for(vicinal, tmp_path):
     ("words", "message"),
     [
         (["pack", "nowhere", "packed"], "nowhere does not exist"),
-        (["pack", "pictures", "packed", "--quality", "50"], "images are packed as they are, but --quality came"),
-        (["pack", "pictures", "packed", "--grey", "--squash"], "but --squash, --grey came"),
-        (["pack", "pictures", "packed", "--canvas", "8", "--squash"], "no --resize came"),
-        (["pack", "pictures", "packed", "--resize", "8", "--canvas", "9"], "canvas of 9 pixels cannot be cut"),
+        (["pack", "pictures", "packed", "--quality", "50"], "need --resize or --canvas"),
+        (["pack", "pictures", "packed", "--gray", "--squash"], "need --resize or --canvas"),
+        (["pack", "pictures", "packed", "--canvas", "8", "--squash"], "--squash needs --resize"),
+        (
+            ["pack", "pictures", "packed", "--resize", "8", "--canvas", "9"],
+            "larger than the resized image",
+        ),
         (["unpack", "pictures", "out"], "no packed.json"),
         (["unpack", "nowhere", "out"], "nowhere does not exist"),
     ],

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vicinal.data import alphabet
+from vicinal.data import glyphs
 
 
 def picture(seed: int, size: tuple[int, int] = (12, 10), ending: str = "png") -> bytes:
@@ -20,13 +20,13 @@ def picture(seed: int, size: tuple[int, int] = (12, 10), ending: str = "png") ->
 
 @pytest.fixture(scope="session")
 def codes():
-    return alphabet.characters()
+    return glyphs.characters()
 
 
 @pytest.fixture(scope="session")
 def drawings(codes):
     """Every character in every font: a second's work, done once."""
-    return alphabet.plain_drawings(codes)
+    return glyphs.plain_drawings(codes)
 
 
 @pytest.fixture

@@ -8,10 +8,9 @@ import pytest
 
 from vicinal.data.arrays import Arrays
 from vicinal.data.check import check
-from vicinal.data.cross_view import CrossView
 from vicinal.data.folder import Folder
 from vicinal.data.records import ImageArray, Records
-from vicinal.data.table import Table
+from vicinal.data.table import CrossView, Table
 from vicinal.errors import DataError
 
 

@@ -7,7 +7,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from vicinal.data.columns import parquet_columns, read_columns, read_vectors
+from vicinal.data.columns import column_names, read_columns, read_vectors
 from vicinal.errors import ConfigError, DataError
 
 
@@ -46,8 +46,8 @@ def test_spreadsheet_habits_are_understood(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "line 1: the header should name each column once"),
-        ("path,path\na,b\n", "line 1: the header should name each column once"),
+        ("", "line 1: the header must name each column once"),
+        ("path,path\na,b\n", "line 1: the header must name each column once"),
         ("path,label\na,b\nc\n", "line 3: the header has 2 columns, this row 1"),
         ("path,label\na,b,c\n", "line 2: the header has 2 columns, this row 3"),
         ('path,label\n"a,b\n', "not readable as CSV"),
@@ -100,7 +100,7 @@ def test_vectors_are_lists_of_any_kind(size, tmp_path):
     path = parquet(tmp_path, features=pyarrow.array(values, pyarrow.list_(pyarrow.float32(), size)), label=[0, 1])
     vectors = read_vectors(path, "features")
     assert vectors.dtype == np.float32 and vectors.tolist() == values
-    assert parquet_columns(path) == ["features", "label"]
+    assert column_names(path) == ["features", "label"]
     assert set(read_columns(path, without="features").cells) == {"label"}
 
 
@@ -110,8 +110,8 @@ def test_vectors_are_lists_of_any_kind(size, tmp_path):
         ([[1.0, 2.0], [1.0]], pyarrow.list_(pyarrow.float32()), "row 1: `features` has 1 numbers, the first row has 2"),
         ([[1.0], None], pyarrow.list_(pyarrow.float32()), "row 1: `features` has 0 numbers"),
         ([None, None], pyarrow.list_(pyarrow.float32()), "row 0: `features` has 0 numbers"),
-        ([["a"], ["b"]], pyarrow.list_(pyarrow.string()), "lists of string"),
-        ([1.0, 2.0], pyarrow.float64(), "should hold lists of numbers, but holds double"),
+        ([["a"], ["b"]], pyarrow.list_(pyarrow.string()), "got list<element: string>"),
+        ([1.0, 2.0], pyarrow.float64(), "must hold lists of numbers, got double"),
     ],
 )
 def test_broken_vectors_are_refused(values, kind, message, tmp_path):
@@ -128,6 +128,6 @@ def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
     path = parquet(tmp_path, label=[1])
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    for read in (read_columns, parquet_columns, lambda path: read_vectors(path, "label")):
+    for read in (read_columns, column_names, lambda path: read_vectors(path, "label")):
         with pytest.raises(ConfigError, match=r"vicinal\[parquet\]"):
             read(path)

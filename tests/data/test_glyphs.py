@@ -1,12 +1,11 @@
-"""The embedded set: what it holds, that a seed fixes it, and its cache."""
-
-import os
+"""The embedded set: its characters and classes, its distortions, that a seed fixes it, and its cache."""
 
 import numpy as np
 import pytest
+from PIL import ImageFont
 
-from vicinal.data import DATASETS, alphabet
-from vicinal.data.glyphs import Glyphs
+from vicinal.data import DATASETS, glyphs
+from vicinal.data.glyphs import Distortion, Glyphs, distorted
 from vicinal.data.splits import overlapping_classes
 from vicinal.description import build, describe
 from vicinal.errors import ConfigError
@@ -15,7 +14,7 @@ from vicinal.errors import ConfigError
 @pytest.fixture(scope="module")
 def records(tmp_path_factory, codes, drawings):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(alphabet, "plain_drawings", lambda wanted: drawings)
+        patch.setattr(glyphs, "plain_drawings", lambda wanted: drawings)
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         rendered, cached = Glyphs().load(), Glyphs().load()
     assert (rendered.source.pixels == cached.source.pixels).all()
@@ -60,7 +59,7 @@ def test_every_rendering_shows_something_and_has_a_name_of_its_own(records):
     assert len(set(names)) == len(names)
     first = records.classes[records.labels[0]].split(" · ")
     assert names[0].startswith("U+") and chr(int(names[0].split()[0][2:], 16)) in first
-    assert {name.split()[1] for name in names[:24]} <= set(alphabet.FONTS)
+    assert {name.split()[1] for name in names[:24]} <= set(glyphs.FONTS)
 
 
 def test_raw_pixels_find_some_of_the_unseen_characters_but_not_most(records):
@@ -86,17 +85,6 @@ def test_the_split_is_no_part_of_the_cache(counted):
     assert len(counted) == 1
 
 
-@pytest.mark.parametrize("damage", [b"", b"PK\x03\x04 not really", None])
-def test_a_damaged_cache_is_rendered_anew(damage, counted, tmp_path):
-    Glyphs().load()
-    (file,) = (tmp_path / "vicinal").iterdir()
-    file.write_bytes(file.read_bytes()[:-40] if damage is None else damage)
-    Glyphs().load()
-    assert len(counted) == 2
-    Glyphs().load()
-    assert len(counted) == 2  # and was mended
-
-
 def test_a_cache_of_another_shape_is_rendered_anew(counted, tmp_path):
     Glyphs().load()
     (file,) = (tmp_path / "vicinal").iterdir()
@@ -107,23 +95,184 @@ def test_a_cache_of_another_shape_is_rendered_anew(counted, tmp_path):
     assert len(counted) == 3
 
 
-def test_an_unwritable_cache_costs_time_and_nothing_else(counted, tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("a file where a folder should be")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert len(Glyphs().load()) == len(Glyphs().load()) == 48
-    assert len(counted) == 2
-
-
-def test_nothing_is_left_beside_the_cache(counted, tmp_path):
-    Glyphs().load()
-    assert [name for name in os.listdir(tmp_path / "vicinal") if not name.startswith("glyphs-")] == []
-
-
 @pytest.mark.parametrize("settings", [{"per_class": 1}, {"size": 4}])
 def test_settings_that_cannot_work_are_refused(settings):
-    with pytest.raises(ConfigError, match="at least 2 renderings"):
+    with pytest.raises(ConfigError, match="of at least 2"):
         Glyphs(**settings)
 
 
 def test_the_set_is_rebuilt_from_its_description():
     assert build(describe(Glyphs(seed=3, size=28)), DATASETS) == Glyphs(seed=3, size=28)
+
+
+@pytest.fixture(scope="module")
+def classes(codes, drawings):
+    return [{chr(codes[member]) for member in members} for members in glyphs.classes_of_shape(drawings)]
+
+
+def class_of(character, classes):
+    return next(members for members in classes if character in members)
+
+
+ALIKE = (
+    "AΑА BΒВ EΕЕ KΚК MΜМ OΟО PΡР TΤТ XΧХ aа pр "  # Latin, Greek, Cyrillic
+    "hһհ "  # Armenian
+    "oOοО cCсС sSѕЅ vV wW xX zZ "  # alike up to scale
+    "mт "  # alike in italics
+    "lI"  # alike in Sans
+)
+
+
+def test_characters_that_render_alike_are_one_class(classes):
+    for alike in ALIKE.split():
+        assert set(alike) <= class_of(alike[0], classes), alike
+
+
+def test_characters_that_a_reader_tells_apart_are_not(classes):
+    for pair in ["OQ", "ec", "bd", "pq", "un", "68", "69", "EF", "PR", "VU", "Aa", "gq", "ij", "ДЛ", "ΩО"]:
+        assert class_of(pair[0], classes) is not class_of(pair[1], classes), pair
+
+
+def test_there_are_several_hundred_classes_and_each_character_has_one(codes, classes):
+    assert 400 <= len(classes) <= 550
+    assert sum(map(len, classes)) == len(set(codes)) == len(codes)
+    assert max(map(len, classes)) < 20  # likeness that is followed through has not swallowed the alphabet
+
+
+def test_only_drawings_of_the_fonts_own_are_used(codes, drawings):
+    """What a font lacks would come out as its ".notdef" box, the same for every such character."""
+    for font, name, covered in zip(drawings, glyphs.FONTS, glyphs.coverage(), strict=True):
+        path = str(glyphs.font_path(name))
+        face = ImageFont.truetype(path, 2 * glyphs.FRAME, layout_engine=ImageFont.Layout.BASIC)
+        box = glyphs._plain_drawing("\U0010fffd", face)  # of the private plane: no font has it
+        drawn = font.any(axis=(1, 2))
+        assert box.any()
+        assert not (font == box).all(axis=(1, 2)).any(), name
+        assert [code in covered for code in codes] == drawn.tolist()
+    assert (drawings.any(axis=(2, 3)).sum(axis=0) >= glyphs.MINIMUM_FONTS).all()
+
+
+def test_drawings_are_of_one_size_and_centred(drawings):
+    ink = drawings.reshape(-1, glyphs.FRAME, glyphs.FRAME)
+    ink = ink[ink.any(axis=(1, 2))] > 0
+    extents = []
+    for lines in (ink.any(axis=1), ink.any(axis=2)):
+        first, last = lines.argmax(axis=1), glyphs.FRAME - lines[:, ::-1].argmax(axis=1)
+        assert np.abs(first + last - glyphs.FRAME).max() <= 2  # both margins are alike
+        extents.append(last - first)
+    longer = np.maximum(*extents)
+    assert longer.max() == glyphs.INK and longer.min() >= glyphs.INK - 1
+
+
+def test_likeness_is_the_hausdorff_distance_by_hand():
+    """Two dots d pixels apart are alike up to the tolerance, and a third one away from both is not."""
+    for apart, alike in ((2, True), (3, False)):
+        drawn = np.zeros((1, 3, 48, 48), dtype=np.uint8)
+        drawn[0, 0, 20, 20] = drawn[0, 1, 20, 20 + apart] = drawn[0, 2, 40, 40] = 255
+        assert glyphs.classes_of_shape(drawn) == ([[0, 1], [2]] if alike else [[0], [1], [2]])
+
+
+def test_likeness_is_followed_through_and_one_font_is_enough():
+    drawn = np.zeros((2, 4, 48, 48), dtype=np.uint8)
+    drawn[0, 0, 20, 20] = drawn[0, 1, 20, 22] = drawn[0, 2, 20, 24] = 255  # 0 - 1 - 2 in the first font
+    drawn[1, 0, 5, 5] = drawn[1, 3, 6, 6] = drawn[1, 2, 30, 30] = 255  # 0 - 3 in the second; the font lacks 1
+    assert glyphs.classes_of_shape(drawn) == [[0, 1, 2, 3]]
+
+
+def test_a_part_is_not_the_whole():
+    """All ink of the bar lies on the cross, but not the other way round."""
+    drawn = np.zeros((1, 2, 48, 48), dtype=np.uint8)
+    drawn[0, :, 24, 10:38] = 255
+    drawn[0, 1, 10:38, 24] = 255
+    assert glyphs.classes_of_shape(drawn) == [[0], [1]]
+
+
+STILL = Distortion(angle=0.0, scale=0.0, shear=0.0, shift=0.0, elastic=0.0, stroke=0.0, noise=0.0)
+COUNT = 200
+
+
+@pytest.fixture(scope="module")
+def bar():
+    """An upright bar, 24 of 48 pixels high and 8 wide."""
+    drawing = np.zeros((1, 48, 48), dtype=np.uint8)
+    drawing[0, 12:36, 20:28] = 255
+    return drawing
+
+
+def render(drawing, seed=0, **amounts):
+    settings = {**vars(STILL), **amounts}
+    return distorted(drawing, np.zeros(COUNT, dtype=np.int64), 32, seed, Distortion(**settings)).astype(float)
+
+
+def moments(images):
+    """Centre (row, column) and spread along both axes of each image."""
+    weight = images / images.sum(axis=(1, 2), keepdims=True)
+    axis = np.arange(32) + 0.5
+    centre = np.stack([(weight.sum(axis=2) * axis).sum(axis=1), (weight.sum(axis=1) * axis).sum(axis=1)], axis=1)
+    rows, columns = axis[:, None] - centre[:, 0, None, None], axis - centre[:, 1, None, None]
+    return (
+        centre,
+        (weight * rows**2).sum((1, 2)),
+        (weight * columns**2).sum((1, 2)),
+        (weight * rows * columns).sum((1, 2)),
+    )
+
+
+def test_without_distortion_the_drawing_is_only_scaled(bar):
+    images = render(bar)
+    centre, down, across, skew = moments(images)
+    np.testing.assert_allclose(centre, 16, atol=0.02)
+    np.testing.assert_allclose(down / across, 3**2, rtol=0.35)  # softening the edges widens the bar
+    np.testing.assert_allclose(skew, 0, atol=0.01)
+
+
+def test_shift_moves_by_up_to_its_share_of_the_side(bar):
+    centre = moments(render(bar, shift=0.1))[0]
+    assert np.abs(centre - 16).max() == pytest.approx(3.2, abs=0.2)
+    assert abs(centre.mean() - 16) < 0.5
+
+
+def test_rotation_and_shear_tilt_to_both_sides(bar):
+    for amounts in ({"angle": 20.0}, {"shear": 0.3}):
+        centre, _, _, skew = moments(render(bar, **amounts))
+        assert skew.min() < -3 and skew.max() > 3, amounts
+        np.testing.assert_allclose(centre, 16, atol=0.3)
+
+
+def test_rotation_turns_by_its_angle(bar):
+    """The main axis of the bar, from the second moments: tan 2θ = 2 skew / (down - across)."""
+    _, down, across, skew = moments(render(bar, angle=20.0))
+    angles = np.rad2deg(np.arctan2(2 * skew, down - across) / 2)
+    assert np.abs(angles).max() == pytest.approx(20, abs=1.5)
+    assert np.abs(angles.mean()) < 3
+
+
+def test_scale_changes_the_extent_by_its_factor(bar):
+    _, down, _, _ = moments(render(bar, scale=0.5))
+    assert np.sqrt(down.max() / down.min()) == pytest.approx(2.0, abs=0.2)  # from 2^-0.5 to 2^0.5
+
+
+def test_stroke_makes_thinner_and_thicker(bar):
+    ink = (render(bar, stroke=0.2) > 100).sum(axis=(1, 2))
+    assert ink.max() > 1.15 * ink.min()
+
+
+def test_elastic_bends_without_a_common_shift(bar):
+    images = render(bar, elastic=0.06)
+    assert images.std(axis=0).max() > 30
+    assert np.abs(moments(images)[0].mean(axis=0) - 16).max() < 0.4
+
+
+def test_noise_has_up_to_the_deviation_asked_for(bar):
+    corner = render(bar, noise=0.1)[:, :8, :8].std(axis=(1, 2)) / 255
+    assert 0.04 < corner.max() < 0.1  # the half of it below black is cut off
+
+
+def test_an_image_depends_on_its_seed_and_place_alone(bar):
+    drawings = np.concatenate([bar, bar.transpose(0, 2, 1)])
+    chosen = np.arange(700) % 2
+    whole = distorted(drawings, chosen, 32, 3, Distortion())
+    np.testing.assert_array_equal(distorted(drawings, chosen[:9], 32, 3, Distortion()), whole[:9])
+    np.testing.assert_array_equal(distorted(drawings, chosen, 32, 3, Distortion()), whole)
+    assert (distorted(drawings, chosen, 32, 4, Distortion()) != whole).any(axis=(1, 2)).all()
+    assert len(np.unique(whole.reshape(700, -1), axis=0)) == 700

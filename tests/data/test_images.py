@@ -9,8 +9,7 @@ from PIL import ExifTags, Image, ImageOps
 
 from vicinal.data.folder import Folder
 from vicinal.data.images import read_image, upright
-from vicinal.data.packed import Packed
-from vicinal.data.packing import pack
+from vicinal.data.packed import Packed, pack
 from vicinal.errors import DataError
 
 

@@ -162,7 +162,7 @@ def test_features_are_not_read_row_by_row(features, monkeypatch):
 def test_images_in_memory_need_no_workers(monkeypatch):
     pixels = np.random.default_rng(0).integers(0, 256, (4, 8, 8), dtype=np.uint8)
     records = Records("m", ImageArray(pixels, list("abcd")), np.arange(4), tuple("wxyz"), np.array(["train"] * 4))
-    monkeypatch.setattr("vicinal.data.loader._ahead", lambda *_: pytest.fail("started processes"))
+    monkeypatch.setattr("vicinal.data.loader.in_processes", lambda *_: pytest.fail("started processes"))
     (batch,) = load(records, [[2, 0]], ImageTransform(size=8, channels=1), seed=0, epoch=0, workers=4)
     assert batch.inputs.shape == (2, 1, 8, 8)
 
@@ -172,9 +172,9 @@ def test_what_does_not_fit_is_refused_at_once(images, features):
         load(images, PLAN, FeatureTransform(), seed=0, epoch=0)
     with pytest.raises(ConfigError, match=r"holds features, which ImageTransform does not take\. Use FeatureT"):
         load_all(features, RANDOM)
-    with pytest.raises(ConfigError, match="-1 came"):
+    with pytest.raises(ConfigError, match="got -1"):
         load(images, PLAN, RANDOM, seed=0, epoch=0, workers=-1)
-    with pytest.raises(ConfigError, match="batch_size = 0"):
+    with pytest.raises(ConfigError, match="`batch_size` must be at least 1, got 0"):
         load_all(images, RANDOM, batch_size=0)
     with pytest.raises(ConfigError, match=r"rows 0 to 12 of .*, which has 12"):
         next(load(images, [[0, 12]], RANDOM, seed=0, epoch=0))

@@ -1,9 +1,11 @@
-"""Where data lies."""
+"""Where data lies, and arrays in the user's cache."""
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from vicinal.data import location
 from vicinal.data.location import cache_folder, data_root, existing, expanded
 from vicinal.errors import DataError
 
@@ -33,7 +35,7 @@ def test_other_paths_stay_as_they_are(monkeypatch, tmp_path):
 
 def test_what_is_not_there_is_refused_with_the_place_that_was_meant(monkeypatch, tmp_path):
     monkeypatch.setenv("VICINAL_DATA", str(tmp_path))
-    with pytest.raises(DataError, match=rf"\$VICINAL_DATA/x, but {tmp_path}/x does not exist. Check the path"):
+    with pytest.raises(DataError, match=rf"\$VICINAL_DATA/x: {tmp_path}/x does not exist. Check the path"):
         existing("$VICINAL_DATA/x")
     monkeypatch.delenv("VICINAL_DATA")
     with pytest.raises(DataError, match="Set VICINAL_DATA to the folder of data sets"):
@@ -55,3 +57,53 @@ def test_a_user_without_a_home_has_no_cache(monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(Path, "home", homeless)
     assert cache_folder() is None
+
+
+@pytest.fixture
+def made(monkeypatch, tmp_path):
+    """A maker that counts how often it is asked, and a cache of its own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    calls = []
+
+    def ask(size=3):
+        def make():
+            calls.append(size)
+            return {"x": np.arange(size)}
+
+        arrays = location.cached("numbers", make, lambda kept: kept["x"].shape == (size,))
+        assert arrays["x"].tolist() == list(range(size))
+        return len(calls)
+
+    return ask
+
+
+def test_what_was_made_once_is_read_again(made):
+    assert [made(), made(), made()] == [1, 1, 1]
+
+
+def test_what_does_not_fit_is_made_anew(made):
+    assert [made(3), made(4), made(4)] == [1, 2, 2]
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "other"])
+def test_a_damaged_file_is_made_anew(damage, made, tmp_path):
+    made()
+    path = tmp_path / "vicinal" / "numbers.npz"
+    whole = path.read_bytes()
+    if damage == "cut":
+        path.write_bytes(whole[: len(whole) // 2])
+    elif damage == "flipped":
+        path.write_bytes(whole[:80] + bytes(255 - byte for byte in whole[80:100]) + whole[100:])
+    else:
+        np.savez(path, y=np.zeros(1))
+    assert [made(), made()] == [2, 2]
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(made, tmp_path, monkeypatch):
+    (tmp_path / "vicinal").write_text("a file where the folder should be")
+    assert [made(), made()] == [1, 2]
+
+
+def test_a_user_without_a_home_has_none(made, monkeypatch):
+    monkeypatch.setattr(location, "cache_folder", lambda: None)
+    assert [made(), made()] == [1, 2]

@@ -69,9 +69,9 @@ def test_a_relative_path_is_known_from_any_folder(tmp_path, monkeypatch):
 def test_what_is_no_data_set_is_refused(tmp_path):
     (tmp_path / "notes.txt").write_text("hm")
     pyarrow.parquet.write_table(pyarrow.table({"x": [1]}), tmp_path / "x.parquet")
-    with pytest.raises(DataError, match=r"notes\.txt is no data set we know"):
+    with pytest.raises(DataError, match=r"notes\.txt is not a known data set"):
         open_path(tmp_path / "notes.txt")
-    with pytest.raises(DataError, match=r"should have a column `path` .* but has x"):
+    with pytest.raises(DataError, match=r"needs a column `path` .* got x"):
         open_path(tmp_path / "x.parquet")
     with pytest.raises(DataError, match="does not exist"):
         open_path(tmp_path / "nowhere")

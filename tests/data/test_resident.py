@@ -6,20 +6,25 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
+from vicinal.data import resident as resident_module
 from vicinal.data.folder import Folder
 from vicinal.data.loader import load, load_all
-from vicinal.data.records import ImageArray, Records
-from vicinal.data.residency import decode
-from vicinal.data.resident import Resident
+from vicinal.data.records import FeatureArray, ImageArray, Records
+from vicinal.data.resident import DECODED, Resident, _shared, free_memory, resident_if_it_fits
 from vicinal.data.transforms import FeatureTransform, ImageTransform
 from vicinal.errors import ConfigError, DataError
 
 CPU = torch.device("cpu")
 RANDOM = ImageTransform(size=8, resize=11, fit="squash", pad=1, crop="random", mirror=True)
 BOXES = ImageTransform(size=9, resize=12, canvas=12, crop="resized", mirror=True, area=(0.2, 1.0))
-COLOURS = {"brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "order": "BGR", "scale": 255.0}
+COLORS = {"brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "order": "BGR", "scale": 255.0}
 PLAN = [[0, 5, 3], [11, 7], [1, 2, 3, 4], []]
+
+
+def decode(*arguments, **options):
+    return resident_if_it_fits(*arguments, resident="on", **options)
 
 
 @pytest.fixture
@@ -64,7 +69,7 @@ def way(request, monkeypatch):
     return request.param
 
 
-@pytest.mark.parametrize("colours", [{}, COLOURS])
+@pytest.mark.parametrize("colours", [{}, COLORS])
 def test_resized_crops_and_colours_are_the_loader_s_to_one_level(images, colours, way):
     transform = ImageTransform(**{**vars(BOXES), "mean": (0.0,), "std": (1.0,), **colours})
     resident = decode(images, transform, CPU)
@@ -163,14 +168,14 @@ def test_what_is_not_there_is_refused_at_once(images):
         assert not resident.serves(part, other)
         with pytest.raises(ConfigError, match="Decode all records that are used"):
             resident.load_all(part, other)
-    with pytest.raises(ConfigError, match="batch_size = 0"):
+    with pytest.raises(ConfigError, match="`batch_size` must be at least 1"):
         resident.load_all(part, RANDOM, batch_size=0)
     with pytest.raises(ConfigError, match=r"rows 0 to 6 of .*, which has 6"):
         next(resident.load(part, [[0, 6]], RANDOM, seed=0, epoch=0))
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("transform", [RANDOM, ImageTransform(**{**vars(BOXES), **COLOURS})])
+@pytest.mark.parametrize("transform", [RANDOM, ImageTransform(**{**vars(BOXES), **COLORS})])
 def test_on_a_gpu_the_host_never_waits_and_pixels_are_the_same(images, transform):
     resident = decode(images, transform, torch.device("cuda"), channels_last=True)
     try:
@@ -185,3 +190,133 @@ def test_on_a_gpu_the_host_never_waits_and_pixels_are_the_same(images, transform
         difference = (ours.inputs.cpu() - theirs.inputs).abs() * 255 / (transform.scale * 2)
         assert ours.labels.cpu().equal(theirs.labels)
         assert not difference.numel() or (difference.max() <= 3 and difference.mean() < 0.1)
+
+
+SQUASHED = ImageTransform(size=8, resize=9, fit="squash")
+
+
+@pytest.fixture
+def folders(class_folders):
+    return Folder(str(class_folders), test=0.0).load()
+
+
+def in_memory():
+    pixels = np.zeros((4, 8, 8), dtype=np.uint8)
+    return Records("m", ImageArray(pixels, list("abcd")), np.arange(4), tuple("wxyz"), np.array(["train"] * 4))
+
+
+def test_auto_decides_by_bytes(folders, monkeypatch):
+    need = 12 * 3 * 9 * 9
+    monkeypatch.setattr(resident_module, "free_memory", lambda device: 4 * need)
+    assert resident_if_it_fits(folders, SQUASHED, CPU) is not None
+    monkeypatch.setattr(resident_module, "free_memory", lambda device: 4 * need - 4)
+    assert resident_if_it_fits(folders, SQUASHED, CPU) is None
+    assert resident_if_it_fits(folders, SQUASHED, CPU, resident="on") is not None
+    assert resident_if_it_fits(folders, SQUASHED, CPU, resident="off") is None
+
+
+def test_auto_leaves_to_the_loader_what_it_need_not_or_cannot_keep(folders):
+    assert resident_if_it_fits(folders, ImageTransform(size=8, resize=9), CPU) is None
+    assert resident_if_it_fits(in_memory(), ImageTransform(size=8, channels=1), CPU) is None
+    features = Records(
+        "f", FeatureArray(np.zeros((2, 3), np.float32), list("ab")), np.arange(2), ("x", "y"), np.array(["train"] * 2)
+    )
+    assert resident_if_it_fits(features, FeatureTransform(), CPU) is None
+    with pytest.raises(ConfigError, match="f holds features"):
+        resident_if_it_fits(features, FeatureTransform(), CPU, resident="on")
+
+
+def test_on_refuses_images_of_different_sizes_and_says_what_to_set(folders):
+    with pytest.raises(ConfigError, match=r"differ under fit = 'shorter' with resize = 9\. Set `transform.canvas`"):
+        resident_if_it_fits(folders, ImageTransform(size=8, resize=9), CPU, resident="on")
+    with pytest.raises(ConfigError, match=r"unknown value of `resident` 'yes'"):
+        resident_if_it_fits(folders, SQUASHED, CPU, resident="yes")
+
+
+def test_an_image_that_the_transform_refuses_is_named_also_where_damaged_ones_are_skipped(folders):
+    with pytest.raises(DataError, match=r"a/0.jpg: a square of 99 pixels"):
+        decode(folders, ImageTransform(size=9, canvas=99), CPU, skip_corrupt=True)
+
+
+def test_decoding_tells_how_far_it_is(folders, monkeypatch):
+    monkeypatch.setattr(resident_module, "IMAGES_AT_ONCE", 5)
+    told = []
+    resident = decode(folders, SQUASHED, CPU, progress=told.append)
+    assert told == [5, 10, 12]
+    expected = torch.stack([SQUASHED.prepare(folders.source.read(row)) for row in range(12)])
+    assert resident.pixels.equal(expected)
+
+
+def test_processes_decode_the_same_and_pass_on_the_refusal(folders):
+    """One test for all, since starting the processes takes seconds."""
+    state = torch.get_rng_state()
+    alone = decode(folders, SQUASHED, CPU)
+    assert decode(folders, SQUASHED, CPU, workers=1).pixels.equal(alone.pixels)
+    assert torch.get_rng_state().equal(state)
+    path = folders.source.root / folders.source.paths[7]
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(DataError, match=r"^image .*c/1\.jpg cannot be read"):
+        decode(folders, SQUASHED, CPU, workers=1)
+
+
+def test_free_memory_is_some_of_it_or_unknown(monkeypatch):
+    assert free_memory(CPU) > 2**20
+
+    def refuse(name):
+        raise ValueError(name)
+
+    monkeypatch.setattr("os.sysconf", refuse)
+    assert free_memory(CPU) == 0
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    rng = np.random.default_rng(0)
+    for label in range(3):
+        (tmp_path / "set" / f"c{label}").mkdir(parents=True)
+        for number in range(4):
+            pixels = rng.integers(0, 255, (20, 24, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "set" / f"c{label}" / f"{number}.png")
+    return Folder(str(tmp_path / "set")).load()
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv(DECODED, str(tmp_path / "decoded"))
+    return tmp_path / "decoded"
+
+
+TRANSFORM = ImageTransform(size=8, resize=12, canvas=12, crop="random")
+
+
+def decoded(records, transform=TRANSFORM, **options):
+    return decode(records, transform, CPU, workers=0, **options).pixels
+
+
+def test_the_second_decodes_nothing_and_has_the_same_pixels(pictures, folder, monkeypatch):
+    monkeypatch.delenv(DECODED)
+    alone = decoded(pictures)
+    monkeypatch.setenv(DECODED, str(folder))
+    first = decoded(pictures)
+    monkeypatch.setattr(resident_module._Preparation, "chunks", lambda *rest: pytest.fail("decoded again"))
+    assert torch.equal(alone, first) and torch.equal(decoded(pictures), alone)
+    assert len(list(folder.glob("*.npy"))) == 1 and not list(folder.glob("*.part"))
+
+
+def test_other_settings_and_other_rows_are_other_images(pictures, folder):
+    decoded(pictures)
+    decoded(pictures, ImageTransform(size=8, resize=16, canvas=12, crop="random"))
+    decoded(pictures.take(np.arange(5)))
+    assert len(list(folder.glob("*.npy"))) == 3
+
+
+def test_where_an_image_cannot_be_read_everybody_sees_for_himself(pictures, folder, tmp_path):
+    (tmp_path / "set" / "c0" / "0.png").write_bytes(b"no image")
+    for _ in range(2):
+        assert len(decode(pictures, TRANSFORM, CPU, workers=0, skip_corrupt=True).unreadable) == 1
+    assert not list(folder.glob("*.npy"))
+
+
+def test_without_the_variable_nothing_is_shared(monkeypatch):
+    monkeypatch.delenv(DECODED, raising=False)
+    assert _shared(lambda: pytest.fail("asked"), lambda _: pytest.fail("filled"), (1, 1, 1, 1)) is None

@@ -35,11 +35,11 @@ def test_the_share_is_of_classes_and_leaves_neither_side_empty_unless_asked(shar
 
 
 def test_settings_that_cannot_work_are_refused():
-    with pytest.raises(ConfigError, match=r"between 0 and 1, but 1.5"):
+    with pytest.raises(ConfigError, match=r"between 0 and 1, got 1.5"):
         by_class(LABELS, CLASSES, 1.5, "sorted", 0)
     with pytest.raises(ConfigError, match="did you mean 'sorted'"):
         by_class(LABELS, CLASSES, 0.5, "sort", 0)
-    with pytest.raises(DataError, match="needs 2 classes, but there is 1"):
+    with pytest.raises(DataError, match="needs 2 classes, got 1"):
         by_class(np.zeros(4, np.int64), ("a",), 0.5, "sorted", 0)
 
 
@@ -85,9 +85,9 @@ def test_each_class_is_validated_in_exactly_one_fold():
 
 
 def test_too_many_folds_are_refused():
-    with pytest.raises(DataError, match="6 folds by class need at least 12 classes, 2 in each fold, but there are 10"):
+    with pytest.raises(DataError, match="6 folds by class need at least 12 classes, got 10"):
         class_folds(LABELS, 6, seed=0)
-    with pytest.raises(ConfigError, match="at least 2, but 1"):
+    with pytest.raises(ConfigError, match="at least 2, got 1"):
         class_folds(LABELS, 1, seed=0)
 
 

@@ -1,12 +1,13 @@
-"""Tables of image paths."""
+"""Tables of image paths, with labels and in pairs of views."""
 
+import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
 
-from vicinal.data import DATASETS
+from vicinal.data import DATASETS, CrossView, Table, hold_out, open_path
+from vicinal.data.records import GALLERY, QUERY
 from vicinal.data.splits import overlapping_classes
-from vicinal.data.table import Table
 from vicinal.description import build, describe
 from vicinal.errors import DataError
 
@@ -62,7 +63,7 @@ def test_parquet_is_a_table_too(table, tmp_path):
     [
         ("path,label\n", "has a header but no rows"),
         ("path;label\n0.png;a\n", "should be several columns. Separate them by commas"),
-        ("file,label\n0.png,a\n", "column `path`.* its columns are file, label"),
+        ("file,label\n0.png,a\n", "column `path`.* got the columns file, label"),
         ("path,label\n0.png,\n", "line 2: `label` is empty"),
         ("path,label\n,a\n", "line 2: `path` is empty"),
         ("path,label,split\n0.png,a,train\n1.png,b,trian\n", "line 3: unknown split 'trian'; did you mean 'train'"),
@@ -78,7 +79,7 @@ def test_bad_tables_are_refused_with_their_line(text, message, table):
 def test_missing_images_are_counted_and_the_first_are_named(table):
     rows = "".join(f"lost/{number}.png,{number % 2}\n" for number in range(5))
     dataset = table(f"path,label\n0.png,a\n{rows}")
-    with pytest.raises(DataError, match=r"6 images, of which 5 do not exist: line 3: .*lost/0.png; .*; \.\.\."):
+    with pytest.raises(DataError, match=r"do not exist, 5 in its 6 rows: line 3, `path`: .*lost/0.png; .*; \.\.\."):
         dataset.load()
     assert len(dataset.load(strict=False)) == 6
 
@@ -96,6 +97,121 @@ def test_a_table_of_measurements_is_told_where_it_belongs(table):
 
 def test_a_table_of_pairs_is_told_its_columns(table):
     with pytest.raises(
-        DataError, match=r"columns are ground, aerial\. Pairs of views are in `query_path` and `gallery_"
+        DataError, match=r"got the columns ground, aerial\. Pairs of views are in `query_path` and `gallery_"
     ):
         table("ground,aerial\na.png,b.png\n").load()
+
+
+NAMES = "abcdef"
+
+
+@pytest.fixture
+def root(write_pictures):
+    """Six places, seen from the ground and from the air; ``a`` twice from the ground."""
+    return write_pictures(*(f"{view}/{name}.png" for view in ("ground", "air") for name in NAMES), "ground/a2.png")
+
+
+def write_table(root, rows, header="query_path,gallery_path", name="pairs.csv"):
+    (root / name).write_text("\n".join([header, *rows]) + "\n")
+    return str(root / name)
+
+
+@pytest.fixture
+def path(root):
+    rows = [f"ground/{name}.png,air/{name}.png" for name in reversed(NAMES)]
+    return write_table(root, [*rows, "ground/a2.png,air/a.png"])
+
+
+def test_queries_come_first_and_a_gallery_image_is_a_class(path):
+    records = CrossView(path).load()
+    assert records.classes == tuple(f"air/{name}.png" for name in NAMES)
+    assert records.columns["role"].tolist() == [QUERY] * 7 + [GALLERY] * 6
+    assert [records.source.name(row) for row in (0, 6, 7, 12)] == [
+        "ground/f.png",
+        "ground/a2.png",
+        "air/a.png",
+        "air/f.png",
+    ]
+    assert records.labels.tolist() == [5, 4, 3, 2, 1, 0, 0, 0, 1, 2, 3, 4, 5]
+    assert records.source.read(12).size == (12, 10) and not records.columns["angle"].any()
+
+
+def test_both_views_of_a_place_are_in_one_part_and_stay_together(path):
+    records = CrossView(path, seed=3).load()
+    assert sorted(np.unique(records.splits).tolist()) == ["test", "train"]
+    held = hold_out(CrossView(path, test=0.0).load(), 0.5, 0)
+    assert sorted(np.unique(held.splits).tolist()) == ["train", "validation"]
+    for part in (records, held):
+        assert all(len(set(part.splits[part.labels == label])) == 1 for label in range(6))
+
+
+def test_an_angle_is_that_of_the_pair(root):
+    rows = ["ground/a.png,air/a.png,30", "ground/a2.png,air/a.png,-90.5", "ground/b.png,air/b.png,0"]
+    records = CrossView(write_table(root, rows, "query_path,gallery_path,angle")).load()
+    angle, labels = records.columns["angle"], records.labels
+    found = [angle[3 + labels[query]] - angle[query] for query in range(3)]
+    assert found == [30.0, -90.5, 0.0]
+
+
+def test_splits_may_be_given(root):
+    rows = ["ground/a.png,air/a.png,train", "ground/b.png,air/b.png,val", "ground/c.png,air/c.png,test"]
+    records = CrossView(write_table(root, rows, "query_path,gallery_path,split")).load()
+    assert records.splits.tolist() == ["train", "validation", "test"] * 2
+
+
+def test_a_path_tells_that_it_is_a_table_of_pairs(root, path):
+    assert open_path(path) == CrossView(path)
+    pairs = {"query_path": ["ground/a.png", "ground/b.png"], "gallery_path": ["air/a.png", "air/b.png"]}
+    pyarrow.parquet.write_table(pyarrow.table(pairs), root / "pairs.parquet")
+    assert open_path(root / "pairs.parquet") == CrossView(str(root / "pairs.parquet"))
+    assert len(CrossView(str(root / "pairs.parquet")).load()) == 4
+    other = write_table(root, ["ground/a.png,x"], "path,query_path_of", "other.csv")
+    assert open_path(other) == Table(other)
+
+
+def test_is_described_and_rebuilt(path):
+    assert build(describe(CrossView(path, test=0.25)), DATASETS) == CrossView(path, test=0.25)
+
+
+def test_one_column_of_the_two_is_enough_to_tell_a_table_of_pairs(root):
+    """So that a misspelt one is named as what it should be, not taken for a table of labels."""
+    for header, lacking in (("query_pth,gallery_path", "query_path"), ("query_path,air", "gallery_path")):
+        table = open_path(write_table(root, ["ground/a.png,air/a.png"], header, "x.csv"))
+        with pytest.raises(DataError, match=rf"x\.csv: .* got {header.replace(',', ', ')}\. Add `{lacking}`"):
+            table.load()
+
+
+TURNED = "query_path,gallery_path,angle"
+
+
+@pytest.mark.parametrize(("cell", "row"), [("north", 0), ("", 2), ("nan", 1), ("inf", 2)])
+def test_an_angle_that_is_no_number_is_named_with_its_row(root, cell, row):
+    rows = [f"ground/{name}.png,air/{name}.png,{cell if place == row else 15}" for place, name in enumerate("abc")]
+    with pytest.raises(
+        DataError, match=rf"x\.csv, line {row + 2}: `angle` must be a number of degrees, got '{cell}'\. Give"
+    ):
+        CrossView(write_table(root, rows, TURNED, "x.csv")).load()
+
+
+def test_an_empty_angle_of_a_parquet_file_is_named_with_its_row(root):
+    pairs = {"query_path": ["ground/a.png", "ground/b.png"], "gallery_path": ["air/a.png", "air/b.png"]}
+    pyarrow.parquet.write_table(pyarrow.table(pairs | {"angle": [3.0, None]}), root / "x.parquet")
+    with pytest.raises(DataError, match=r"x\.parquet, row 1: `angle` must be a number of degrees, got None"):
+        CrossView(str(root / "x.parquet")).load()
+
+
+def test_a_query_has_one_gallery_image(root):
+    rows = ["ground/a.png,air/a.png", "ground/b.png,air/b.png"]
+    with pytest.raises(DataError, match=r"line 4: ground/a\.png is already in line 2\. List it once"):
+        CrossView(write_table(root, [*rows, rows[0]], name="x.csv")).load()
+
+
+def test_what_is_wrong_is_named(root, path):
+    with pytest.raises(DataError, match=r"1 in its 1 rows: line 2, `gallery_path`: .*nowhere\.png\. Relative paths"):
+        CrossView(write_table(root, ["ground/a.png,nowhere.png"], name="x.csv")).load()
+    assert len(CrossView(write_table(root, ["ground/a.png,nowhere.png"], name="x.csv"), test=0).load(strict=False)) == 2
+    rows = ["ground/a.png,air/a.png,train", "ground/a2.png,air/a.png,test"]
+    with pytest.raises(DataError, match=r"line 3: air/a\.png is a test image here and a train image in line 2"):
+        CrossView(write_table(root, rows, "query_path,gallery_path,split", "x.csv")).load()
+    with pytest.raises(DataError, match="no rows"):
+        CrossView(write_table(root, [], name="x.csv")).load()

@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from vicinal.data.colour import jitter
+from vicinal.data.augmentation import jitter
 from vicinal.data.draws import uniform
 from vicinal.data.transforms import TRANSFORMS, FeatureTransform, ImageTransform
 from vicinal.description import build, describe
@@ -118,7 +118,7 @@ def test_a_resized_crop_is_what_pillow_cuts_and_resizes():
     transform = plain(size=8, crop="resized", mirror=True)
     (draws,) = uniform(0, 0, [3], transform.draws)
     crops = transform.crops(np.array([20]), np.array([24]), draws[None])
-    top, left, height, width = (int(part) for part in (crops.top, crops.left, crops.height, crops.width))
+    ((top, left, height, width),) = crops.boxes.tolist()
     box = image(24, 20).crop((left, top, left + width, top + height))
     box = box.resize((8, height), Image.Resampling.BILINEAR).resize((8, 8), Image.Resampling.BILINEAR)
     expected = torch.from_numpy(np.array(box)).permute(2, 0, 1) / 255
@@ -138,8 +138,8 @@ def test_colours_change_after_the_crop_and_before_the_normalisation():
 
 def test_a_factor_is_never_below_zero():
     crops = plain(size=6, contrast=3.0).crops(np.full(99, 9), np.full(99, 9), uniform(0, 0, np.arange(99), 6))
-    assert 0 <= crops.colour[:, 1].min() < 0.2 and 3.8 < crops.colour[:, 1].max() <= 4
-    assert (crops.colour[:, [0, 2]] == 1).all()
+    assert 0 <= crops.color[:, 1].min() < 0.2 and 3.8 < crops.color[:, 1].max() <= 4
+    assert (crops.color[:, [0, 2]] == 1).all()
 
 
 def test_switching_one_option_on_changes_nothing_about_the_others():
@@ -148,13 +148,13 @@ def test_switching_one_option_on_changes_nothing_about_the_others():
     several = plain(size=8, **settings)
     sizes, rows = np.full(50, 12), np.arange(50)
     together = several.crops(sizes, sizes, uniform(1, 2, rows, several.draws))
-    for name, parts in (("crop", ("top", "left")), ("mirror", ("mirrored",)), ("contrast", ("colour",))):
+    for name, parts in (("crop", ("boxes",)), ("mirror", ("mirrored",)), ("contrast", ("color",))):
         alone = plain(size=8, **{name: settings[name]})
         crops = alone.crops(sizes, sizes, uniform(1, 2, rows, alone.draws))
         assert all(getattr(crops, part).equal(getattr(together, part)) for part in parts)
     boxed = plain(size=8, **(settings | {"crop": "resized"}))
     crops = boxed.crops(sizes, sizes, uniform(1, 2, rows, boxed.draws))
-    assert crops.mirrored.equal(together.mirrored) and crops.colour.equal(together.colour)
+    assert crops.mirrored.equal(together.mirrored) and crops.color.equal(together.color)
 
 
 @pytest.mark.parametrize("crop", ["random", "resized"])
@@ -170,8 +170,8 @@ def test_a_batch_is_its_images_one_by_one(crop):
 def test_crops_are_even_over_all_places():
     transform = plain(size=8, crop="random", mirror=True)
     crops = transform.crops(np.full(6000, 10), np.full(6000, 9), uniform(0, 0, np.arange(6000), 3))
-    assert np.bincount(crops.top).tolist() == pytest.approx([2000] * 3, rel=0.08)
-    assert np.bincount(crops.left).tolist() == pytest.approx([3000] * 2, rel=0.08)
+    assert np.bincount(crops.boxes[:, 0]).tolist() == pytest.approx([2000] * 3, rel=0.08)
+    assert np.bincount(crops.boxes[:, 1]).tolist() == pytest.approx([3000] * 2, rel=0.08)
     assert crops.mirrored.float().mean() == pytest.approx(0.5, abs=0.03)
     straight = plain(size=8, crop="random").crops(np.full(9, 10), np.full(9, 9), uniform(0, 0, np.arange(9), 3))
     assert not straight.mirrored.any()
@@ -204,21 +204,21 @@ def test_an_image_smaller_than_the_crop_is_refused_with_both_sizes():
         ({"size": 0}, "size = 0"),
         ({"size": 8, "fit": "square"}, "unknown value of `fit` 'square'"),
         ({"size": 8, "crop": "center"}, "did you mean 'centre'"),
-        ({"size": 8, "channels": 4}, "channels = 4"),
-        ({"size": 8, "resize": 7}, "cannot be cut"),
-        ({"size": 8, "mean": (0.5, 0.5)}, "`mean` has 1 number"),
+        ({"size": 8, "channels": 4}, "got 4"),
+        ({"size": 8, "resize": 7}, "cannot be larger than the padded image"),
+        ({"size": 8, "mean": (0.5, 0.5)}, "`mean` needs 1 or 3 numbers"),
         ({"size": 8, "std": (0.0,)}, "above 0"),
         ({"size": 8, "fill": 256}, "0 to 255"),
         ({"size": 8, "canvas": 0}, "canvas = 0"),
-        ({"size": 8, "resize": 9, "canvas": 10}, "canvas of 10 pixels cannot be cut from an image resized to 9"),
-        ({"size": 8, "resize": 9, "canvas": 7}, "square of 8 pixels .* of 7 pixels .* Raise `canvas`"),
+        ({"size": 8, "resize": 9, "canvas": 10}, "larger than the resized image, got .* resize = 9, canvas = 10"),
+        ({"size": 8, "resize": 9, "canvas": 7}, "size = 8, .* canvas = 7.* Raise `canvas`"),
         ({"size": 8, "area": (0.2, 1.1)}, "`area`"),
         ({"size": 8, "area": (0.2,)}, "`area`"),
         ({"size": 8, "ratio": (2.0, 1.0)}, "`ratio`"),
-        ({"size": 8, "brightness": -0.1}, "brightness = -0.1"),
+        ({"size": 8, "brightness": -0.1}, r"got \(-0\.1, 0\.0, 0\.0\)"),
         ({"size": 8, "order": "GBR"}, "unknown value of `order` 'GBR'"),
-        ({"size": 8, "scale": 0.0}, "scale = 0.0"),
-        ({"size": 8, "channels": 1, "saturation": 0.5}, "grey images have no saturation"),
+        ({"size": 8, "scale": 0.0}, "`std` and `scale` must be above 0"),
+        ({"size": 8, "channels": 1, "saturation": 0.5}, "gray images have no saturation"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(settings, message):
@@ -228,7 +228,7 @@ def test_settings_that_cannot_work_are_refused(settings, message):
 
 def test_features_become_float32_and_may_be_normalised():
     features = np.array([[3, 4], [0, 0]], dtype=np.float16)
-    torch.testing.assert_close(FeatureTransform()(features[0]), torch.tensor([3.0, 4.0]))
+    torch.testing.assert_close(FeatureTransform().batch(features), torch.tensor([[3.0, 4], [0, 0]]))
     torch.testing.assert_close(FeatureTransform(normalize=True).batch(features), torch.tensor([[0.6, 0.8], [0, 0]]))
 
 

@@ -9,9 +9,10 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from vicinal.methods.paired_views import turns
 
+from vicinal.data.augmentation import rotate
 from vicinal.data.records import Batch, ImageArray, Records
-from vicinal.data.rotation import rotate
 from vicinal.data.transforms import ImageTransform
 from vicinal.errors import ConfigError
 from vicinal.exhibits import from_json, to_json
@@ -19,7 +20,6 @@ from vicinal.losses import HardExemplarLoss, NormalizedSoftmaxLoss, orientation_
 from vicinal.methods.her import HER, HERTraining
 from vicinal.methods.method import Parts
 from vicinal.methods.optimizer import OptimizerConfig
-from vicinal.methods.paired_views import turns
 from vicinal.models import Embedder, Identity, OrientationHead, SmallResNet, TwoStreamEmbedder
 from vicinal.sampling import CrossViewSampler, NPairSampler
 

@@ -9,16 +9,16 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-
 import vicinal.methods.hierarchy
+from vicinal.methods.hierarchy import MarginTable
+
 import vicinal.training.experiment
 from vicinal.data.records import Batch, FeatureArray, ImageArray, Records
-from vicinal.data.residency import decode
+from vicinal.data.resident import resident_if_it_fits
 from vicinal.data.transforms import FeatureTransform, ImageTransform
 from vicinal.errors import ConfigError
 from vicinal.exhibits import Dendrogram, from_json, to_json
 from vicinal.losses import HierarchicalTripletLoss
-from vicinal.methods.hierarchy import MarginTable
 from vicinal.methods.htl import HTL, HTLTraining, TrainingEmbeddings
 from vicinal.methods.method import ReadsRecords
 from vicinal.methods.optimizer import OptimizerConfig
@@ -241,7 +241,7 @@ def test_images_on_the_device_are_taken_from_there(records, monkeypatch):
     pixels = np.random.default_rng(0).integers(0, 255, (len(records), 8, 8), dtype=np.uint8)
     pictures = replace(records, source=ImageArray(pixels, [str(row) for row in range(len(records))]))
     transform, cpu, told, plans = ImageTransform(size=8, channels=1), torch.device("cpu"), [], []
-    for resident in (None, decode(pictures, transform, cpu)):
+    for resident in (None, resident_if_it_fits(pictures, transform, cpu, resident="on")):
         torch.manual_seed(0)
         method = HTLTraining.from_config(
             Embedder(SmallConvNet(1, (4,)), 4),

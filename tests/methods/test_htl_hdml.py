@@ -9,7 +9,7 @@ import torch
 from tests.methods.build import build
 
 from vicinal.data.records import Batch, ImageArray, Records
-from vicinal.data.residency import decode
+from vicinal.data.resident import resident_if_it_fits
 from vicinal.data.transforms import ImageTransform
 from vicinal.errors import ConfigError
 from vicinal.exhibits import Dendrogram
@@ -125,7 +125,7 @@ def test_a_run_that_stops_in_mid_epoch_goes_on_with_the_margins_of_its_tree(make
 def test_is_told_how_the_training_part_is_read(make, records, monkeypatch):
     """Images on the device are taken from there, and whoever shows a bar is told of each one."""
     told, plans = [], []
-    for resident in (None, decode(records, TRANSFORM, torch.device("cpu"))):
+    for resident in (None, resident_if_it_fits(records, TRANSFORM, torch.device("cpu"), resident="on")):
         method = make()
         assert isinstance(method, ReadsRecords)
         method.read_by(resident, workers=0, progress=told.append)

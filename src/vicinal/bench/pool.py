@@ -20,7 +20,7 @@ from typing import IO, Any, cast
 from filelock import FileLock, Timeout
 
 from vicinal.bench.worker import DONE
-from vicinal.data.decoded import VARIABLE as DECODED
+from vicinal.data.resident import DECODED
 from vicinal.errors import ConfigError
 from vicinal.files import read_json, write_json
 from vicinal.training.console import Console, Follower

@@ -3,14 +3,11 @@
 import json
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from vicinal.cli.examples import epilog
-
-if TYPE_CHECKING:
-    from vicinal.data.transforms import ImageTransform
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -35,8 +32,7 @@ def check(
     if as_json:
         typer.echo(json.dumps(found.as_json(), indent=2, ensure_ascii=False))
     else:
-        for line in found.lines():
-            typer.echo(line)
+        typer.echo("\n".join(found.lines()))
     raise typer.Exit(0 if found.ok else 1)
 
 
@@ -48,14 +44,14 @@ def pack(
         int | None, typer.Option(min=1, help="Bring the shorter side to so many pixels; default: files as they are.")
     ] = None,
     canvas: Annotated[
-        int | None, typer.Option(min=1, help="Keep only a centre square of so many pixels, after --resize.")
+        int | None, typer.Option(min=1, help="Keep only a center square of so many pixels, after --resize.")
     ] = None,
     squash: Annotated[bool, typer.Option("--squash", help="With --resize: bring both sides to it.")] = False,
-    grey: Annotated[
-        bool, typer.Option("--grey", help="With --resize or --canvas: one channel instead of three.")
+    gray: Annotated[
+        bool, typer.Option("--gray", "--grey", help="With --resize or --canvas: one channel instead of three.")
     ] = False,
     quality: Annotated[
-        int | None, typer.Option(min=1, max=100, help="Of the JPEG, with --resize or --canvas; 90 if not given.")
+        int | None, typer.Option(min=1, max=100, help="Of the JPEG, with --resize or --canvas; default: 90.")
     ] = None,
     part_megabytes: Annotated[int, typer.Option(min=1, help="No part is larger, in millions of bytes.")] = 50,
 ) -> None:
@@ -63,11 +59,20 @@ def pack(
 
     Image files are kept byte for byte unless --resize or --canvas makes them smaller.
     """
-    from vicinal.data import open_path
+    from vicinal.data import ImageTransform, open_path
     from vicinal.data import pack as pack_records
+    from vicinal.data.transforms import Fit
+    from vicinal.errors import ConfigError
     from vicinal.training.console import Console
 
-    transform = _preparation(resize, canvas, squash=squash, grey=grey, quality=quality)
+    size, transform = resize if canvas is None else canvas, None
+    if size is not None:
+        fit: Fit = "squash" if squash else "shorter"
+        transform = ImageTransform(size=size, resize=resize, fit=fit, canvas=canvas, channels=1 if gray else 3)
+    elif squash or gray or quality is not None:
+        raise ConfigError("--squash, --gray and --quality need --resize or --canvas: without, files are kept as is.")
+    if squash and resize is None:
+        raise ConfigError("--squash needs --resize. Give it too, or leave --squash out.")
     records = open_path(source).load()
     with Console().following(len(records), 0, "packing") as follower:
         files = pack_records(
@@ -100,25 +105,3 @@ def unpack(
     with Console().following(len(records), 0, "unpacking") as follower:
         table = unpack_records(records, to, by="class" if by_class else "name", progress=follower.advance)
     typer.echo(f"{len(records)} images of {records.name}: in {to}, labels and splits in {table}")
-
-
-def _preparation(
-    resize: int | None, canvas: int | None, *, squash: bool, grey: bool, quality: int | None
-) -> "ImageTransform | None":
-    """What is done to images before they are packed; None keeps them as they are."""
-    from vicinal.data.transforms import Fit, ImageTransform
-    from vicinal.errors import ConfigError
-
-    size = resize if canvas is None else canvas
-    if size is None:
-        given = [name for name, value in (("--squash", squash), ("--grey", grey), ("--quality", quality)) if value]
-        if given:
-            raise ConfigError(
-                f"without --resize or --canvas images are packed as they are, but {', '.join(given)} came. "
-                f"Give --resize too, or leave it out."
-            )
-        return None
-    if squash and resize is None:
-        raise ConfigError("--squash says how to --resize, but no --resize came. Give it too, or leave --squash out.")
-    fit: Fit = "squash" if squash else "shorter"
-    return ImageTransform(size=size, resize=resize, fit=fit, canvas=canvas, channels=1 if grey else 3)

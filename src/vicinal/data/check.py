@@ -1,32 +1,20 @@
-"""Reading a whole set before it is trusted: what is in it, and what is wrong with it."""
+"""Read a whole set before it is trusted: what is in it, and what is wrong with it."""
 
+import inspect
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
 
-from vicinal.data.arrays import Arrays
-from vicinal.data.cars import Cars196
-from vicinal.data.cross_view import CrossView
-from vicinal.data.cub import CUB
-from vicinal.data.folder import Folder
-from vicinal.data.inshop import InShop
-from vicinal.data.omniglot import Omniglot
-from vicinal.data.omniglot_pairs import OmniglotPairs
-from vicinal.data.packed import Packed
 from vicinal.data.records import SPLITS, Dataset, ImageFiles, Records, Taken
-from vicinal.data.sop import StanfordOnlineProducts
 from vicinal.data.splits import overlapping_classes
-from vicinal.data.table import Table
 from vicinal.errors import DataError
-
-Progress = Callable[[int], None]  # told how many rows are read
 
 
 @dataclass(frozen=True)
@@ -72,31 +60,25 @@ class CheckReport:
         return not (self.unreadable or self.leaks or self.conflicts or self.zero_vectors or self.empty_classes)
 
     def as_json(self) -> dict[str, Any]:
-        """The report as JSON takes it."""
         return {"ok": self.ok, **asdict(self)}
 
     def lines(self, most: int = 20) -> list[str]:
-        """The report in words; of each list, at most ``most`` entries."""
+        """Return the report in words; of each list, at most ``most`` entries."""
         lines = [f"{self.name}: {self.rows} {self.kind} of {self.classes} classes"]
-        lines += [
-            f"  {split}: {counts['rows']} rows, {counts['classes']} classes" for split, counts in self.splits.items()
-        ]
-        lines += [
-            f"  {side}: {low:g} / {mid:g} / {high:g} (least, median, most)"
-            for side, (low, mid, high) in self.sizes.items()
-        ]
+        for split, counts in self.splits.items():
+            lines.append(f"  {split}: {counts['rows']} rows, {counts['classes']} classes")
+        for side, (low, mid, high) in self.sizes.items():
+            lines.append(f"  {side}: {low:g} / {mid:g} / {high:g} (least, median, most)")
+        small = [f"{name} ({split}: {count})" for name, split, count in self.small_classes]
         for title, entries in (
             ("cannot be read", [f"{name}: {reason}" for name, reason in self.unreadable]),
             ("in train and test with equal content", [" = ".join(group) for group in self.leaks]),
             ("equal content, different classes", [" = ".join(group) for group in self.conflicts]),
             ("equal content within a part", [" = ".join(group) for group in self.duplicates]),
-            ("vectors of zeros", list(self.zero_vectors)),
-            ("classes without a row", list(self.empty_classes)),
-            (
-                "classes with fewer than 2 rows",
-                [f"{name} ({split}: {count})" for name, split, count in self.small_classes],
-            ),
-            ("classes both trained and tested on", list(self.overlapping_classes)),
+            ("vectors of zeros", self.zero_vectors),
+            ("classes without a row", self.empty_classes),
+            ("classes with fewer than 2 rows", small),
+            ("classes both trained and tested on", self.overlapping_classes),
         ):
             if entries:
                 lines.append(f"  {title}: {len(entries)}")
@@ -106,54 +88,65 @@ class CheckReport:
 
 
 def load_unchecked(dataset: Dataset) -> Records:
-    """The records of a data set with what its ``load`` refuses for one row's or class's sake, for ``check`` to list."""
-    published = (CUB, Cars196, StanfordOnlineProducts, InShop, Omniglot, OmniglotPairs)
-    if isinstance(dataset, (Folder, Table, Arrays, CrossView, Packed, *published)):
-        return dataset.load(strict=False)
-    return dataset.load()
+    """Load a data set with the rows and classes that its ``load`` rejects one by one, for ``check`` to list."""
+    load: Callable[..., Records] = dataset.load
+    return load(strict=False) if "strict" in inspect.signature(load).parameters else load()
 
 
-def check(data: Records | Dataset, *, workers: int | None = None, progress: Progress | None = None) -> CheckReport:
+def check(
+    data: Records | Dataset, *, workers: int | None = None, progress: Callable[[int], None] = lambda done: None
+) -> CheckReport:
     """Read every row of a set and report.
 
     Args:
-        data: records, or a data set; what its ``load`` would refuse for one row's sake is then listed instead.
+        data: records, or a data set; what its ``load`` would reject for one row's sake is then listed instead.
         workers: threads that read; None for as many as there are processors.
-        progress: told from time to time, and at the end, how many rows are read.
+        progress: called from time to time, and at the end, with the number of rows read.
     """
     records = data if isinstance(data, Records) else load_unchecked(data)
+    rows, findings = range(len(records)), list[_Finding]()
     with ThreadPoolExecutor(workers or os.cpu_count()) as pool:  # decoding and hashing release the interpreter's lock
-        findings = list(
-            _counted(pool.map(lambda row: _examined(records, row), range(len(records))), len(records), progress)
-        )
-    names = [records.source.name(row) for row in range(len(records))]
-    groups = _equal_groups([finding.digest for finding in findings])
+        for finding in pool.map(lambda row: _examined(records, row), rows):
+            findings.append(finding)
+            if len(findings) % 100 == 0 or len(findings) == len(records):
+                progress(len(findings))
+    labels, names = records.labels.tolist(), [records.source.name(row) for row in rows]
+    equal = defaultdict(list)
+    for row, finding in enumerate(findings):
+        equal[finding.digest or row].append(row)
+    groups = [group for group in equal.values() if len(group) > 1]
     tested = records.splits == "test"
-    leaking = [group for group in groups if len(set(tested[group].tolist())) == 2]
+    leaking = [group for group in groups if 0 < tested[group].sum() < len(group)]
+    conflicting = [group for group in groups if len(np.unique(records.labels[group])) > 1]
+    counts = Counter(zip(labels, records.splits.tolist(), strict=True))
+    parts = {split: records.labels[records.splits == split].tolist() for split in SPLITS}
+    whole = not isinstance(records.source, Taken)
+    empty = set(range(len(records.classes))).difference(labels) if whole else set[int]()
     return CheckReport(
         name=records.name,
         kind=records.source.kind,
         rows=len(records),
-        classes=len(np.unique(records.labels)),
-        splits=_split_counts(records),
-        small_classes=_small_classes(records),
-        empty_classes=_empty_classes(records),
+        classes=len(set(labels)),
+        splits={split: {"rows": len(own), "classes": len(set(own))} for split, own in parts.items() if own},
+        small_classes=tuple(
+            (records.classes[label], split, count) for (label, split), count in sorted(counts.items()) if count < 2
+        ),
+        empty_classes=tuple(records.classes[label] for label in sorted(empty)),
         overlapping_classes=overlapping_classes(records),
         unreadable=tuple((name, found.problem) for name, found in zip(names, findings, strict=True) if found.problem),
         leaks=_named(names, leaking),
         duplicates=_named(names, [group for group in groups if group not in leaking]),
-        conflicts=_named(names, [group for group in groups if len(set(records.labels[group].tolist())) > 1]),
+        conflicts=_named(names, conflicting),
         sizes=_sizes([finding.size for finding in findings if finding.size]),
         zero_vectors=tuple(name for name, found in zip(names, findings, strict=True) if found.zero),
     )
 
 
-@dataclass(frozen=True)
-class _Finding:
-    """What reading one row brought: a hash of its content, its size, or why it cannot be used."""
+class _Finding(NamedTuple):
+    """What reading one row found: a hash of its content, its size, or why it cannot be used."""
 
-    digest: str = ""
-    size: dict[str, int] = field(default_factory=dict)
+    digest: str
+    size: dict[str, int]
     problem: str = ""
     zero: bool = False
 
@@ -162,63 +155,27 @@ def _examined(records: Records, row: int) -> _Finding:
     try:
         content = records.source.read(row)
     except DataError as error:
-        return _Finding(problem=str(error.__cause__ or error))  # the error itself repeats the name and says: check
+        return _Finding("", {}, str(error.__cause__ or error))  # the error itself repeats the name and says: check
     if isinstance(content, np.ndarray):
+        size = {"dimension": len(content)}
         if not np.isfinite(content).all():
-            return _Finding(problem="holds NaN or infinite numbers", size={"dimension": len(content)})
-        digest = sha256(content.tobytes()).hexdigest()
-        return _Finding(digest, size={"dimension": len(content)}, zero=not content.any())
-    return _Finding(_image_digest(records, row, content), size={"width": content.width, "height": content.height})
+            return _Finding("", size, "holds NaN or infinite numbers")
+        return _Finding(sha256(content.tobytes()).hexdigest(), size, zero=not content.any())
+    return _Finding(_image_digest(records, row, content), {"width": content.width, "height": content.height})
 
 
 def _image_digest(records: Records, row: int, image: Image.Image) -> str:
-    """Of the file's bytes where there is a file, else of the pixels."""
-    source, positions = records.source.origin(np.array([row]))
+    """Hash the file's bytes where there is a file, else the pixels."""
+    source, (position,) = records.source.origin(np.array([row]))
     if isinstance(source, ImageFiles):
-        return sha256((source.root / source.paths[int(positions[0])]).read_bytes()).hexdigest()
+        return sha256((source.root / source.paths[position]).read_bytes()).hexdigest()
     return sha256(f"{image.mode} {image.size}".encode() + image.tobytes()).hexdigest()
-
-
-def _counted(findings: Iterator[_Finding], total: int, progress: Progress | None) -> Iterator[_Finding]:
-    for done, finding in enumerate(findings, 1):
-        if progress and (done % 100 == 0 or done == total):
-            progress(done)
-        yield finding
-
-
-def _equal_groups(digests: Sequence[str]) -> list[list[int]]:
-    rows = defaultdict(list)
-    for row, digest in enumerate(digests):
-        if digest:
-            rows[digest].append(row)
-    return [group for group in rows.values() if len(group) > 1]
 
 
 def _named(names: Sequence[str], groups: Sequence[Sequence[int]]) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(names[row] for row in group) for group in groups)
 
 
-def _split_counts(records: Records) -> dict[str, dict[str, int]]:
-    labels = {split: records.labels[records.splits == split] for split in SPLITS}
-    return {split: {"rows": len(own), "classes": len(np.unique(own))} for split, own in labels.items() if len(own)}
-
-
-def _small_classes(records: Records) -> tuple[tuple[str, str, int], ...]:
-    counts = Counter(zip(records.labels.tolist(), records.splits.tolist(), strict=True))
-    return tuple(
-        (records.classes[label], split, count) for (label, split), count in sorted(counts.items()) if count < 2
-    )
-
-
-def _empty_classes(records: Records) -> tuple[str, ...]:
-    if isinstance(records.source, Taken):
-        return ()
-    held = set(records.labels.tolist())
-    return tuple(name for label, name in enumerate(records.classes) if label not in held)
-
-
 def _sizes(found: Sequence[dict[str, int]]) -> dict[str, tuple[float, float, float]]:
-    sides = {side: np.array([size[side] for size in found]) for side in (found[0] if found else ())}
-    return {
-        side: (float(lengths.min()), float(np.median(lengths)), float(lengths.max())) for side, lengths in sides.items()
-    }
+    sides = {side: [size[side] for size in found] for side in (found[0] if found else ())}
+    return {side: (float(min(one)), float(np.median(one)), float(max(one))) for side, one in sides.items()}

@@ -1,4 +1,4 @@
-"""Image files as training, search and export see them: decoded, upright, RGB or 8-bit grey."""
+"""Image files as training, search and export read them: decoded, upright, RGB or 8-bit gray."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ _TURNS = {  # what brings a picture upright, by its EXIF orientation; 1 is uprig
 
 
 def read_image(path: Path) -> Image.Image:
-    """The decoded image at ``path``, upright, RGB or 8-bit grey, or a DataError that names it."""
+    """Decode the image at ``path``, upright, RGB or 8-bit gray; a DataError names the file."""
     try:
         with Image.open(path) as image:
             image.load()
@@ -28,20 +28,20 @@ def read_image(path: Path) -> Image.Image:
         raise DataError(f"image {path} is missing.") from error
     except Exception as error:  # decoders raise whatever their parsing of a damaged file runs into
         raise DataError(
-            f"image {path} cannot be read: {error}. `vicinal data check` lists all such files; mend or remove them, or "
-            f"leave them out: `skip_corrupt=true` in training, --skip-corrupt elsewhere."
+            f"image {path} cannot be read: {error}. `vicinal data check` lists all such files; fix or remove them, or "
+            f"leave them out: `training.skip_corrupt=true` in training, --skip-corrupt elsewhere."
         ) from error
 
 
 def upright(image: Image.Image) -> Image.Image:
-    """A decoded image turned as its EXIF orientation says: a telephone only notes how it was held.
+    """Turn a decoded image as its EXIF orientation says: a telephone only notes how it was held.
 
-    What was turned loses its notes, so that whoever comes next does not turn it again. Pillow's ``exif_transpose``
-    writes the other notes anew and fails where one of them is damaged; the picture would stay on its side.
+    What was turned loses its EXIF data, so that nobody turns it again. Pillow's ``exif_transpose`` rewrites the other
+    tags and fails where one of them is damaged; the picture would stay on its side.
     """
     try:
         turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
-    except Exception:  # a picture whose notes are damaged is still a picture
+    except Exception:  # a picture whose tags are damaged is still a picture
         turn = None
     if turn is None:
         return image

@@ -5,21 +5,22 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
-from PIL import Image
+from jaxtyping import Int
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from vicinal.data.draws import uniform
 from vicinal.data.records import Batch, FeatureArray, Records
-from vicinal.data.transforms import FeatureTransform, ImageTransform, OwnTransform, TrainingTransform
+from vicinal.data.transforms import FeatureTransform, TrainingTransform
 from vicinal.errors import ConfigError, DataError
 
 Plan = Iterable[Sequence[int]]
-Reader = Callable[[Sequence[int]], Batch]
+Corrupt = Literal["raise", "replace", "drop"]  # what is done about rows that cannot be read
+T = TypeVar("T")
 
 
 def load(
@@ -47,7 +48,7 @@ def load(
             otherwise it is a DataError that names the file.
         start: how many batches to leave out, unread: a resumed run goes on in mid-epoch.
     """
-    reader = _reader(records, transform, seed=seed, epoch=epoch, corrupt="replace" if skip_corrupt else "refuse")
+    reader = _Reader(records, transform, seed, epoch, "replace" if skip_corrupt else "raise")
     return _batches(reader, islice(plan, start, None), workers)
 
 
@@ -63,145 +64,18 @@ def load_all(
 
     With ``skip_corrupt``, unreadable rows are left out and named in ``Batch.skipped``; a batch may then be empty.
     """
+    plan = in_order(len(records), batch_size)
+    return _batches(_Reader(records, transform.evaluation(), 0, 0, "drop" if skip_corrupt else "raise"), plan, workers)
+
+
+def in_order(count: int, batch_size: int) -> Plan:
+    """Return the index lists of rows 0 to ``count`` - 1."""
     if batch_size < 1:
-        raise ConfigError(f"batches hold at least 1 row, but batch_size = {batch_size} came.")
-    reader = _reader(records, transform.evaluation(), seed=0, epoch=0, corrupt="drop" if skip_corrupt else "refuse")
-    plan = (range(first, min(first + batch_size, len(records))) for first in range(0, len(records), batch_size))
-    return _batches(reader, plan, workers)
+        raise ConfigError(f"`batch_size` must be at least 1, got {batch_size}.")
+    return [range(first, min(first + batch_size, count)) for first in range(0, count, batch_size)]
 
 
-def _reader(
-    records: Records,
-    transform: TrainingTransform,
-    *,
-    seed: int,
-    epoch: int,
-    corrupt: Literal["refuse", "replace", "drop"],
-) -> Reader:
-    if records.source.kind == "images" and isinstance(transform, (ImageTransform, OwnTransform)):
-        return _ImageReader(records, transform, seed, epoch, corrupt)
-    if records.source.kind == "features" and isinstance(transform, FeatureTransform):
-        return _FeatureReader(records, transform)
-    raise ConfigError(
-        f"{records.name} holds {records.source.kind}, which {type(transform).__name__} does not take. "
-        f"Use {'ImageTransform' if records.source.kind == 'images' else 'FeatureTransform'}."
-    )
-
-
-def _batches(reader: Reader, plan: Plan, workers: int) -> Iterator[Batch]:
-    if workers < 0:
-        raise ConfigError(f"`workers` counts processes, but {workers} came. 0 reads in the training process.")
-    if workers == 0 or not isinstance(reader, _ImageReader) or reader.records.source.in_memory:
-        return map(reader, plan)
-    return _ahead(reader, plan, min(workers, os.cpu_count() or 1))
-
-
-def _ahead(reader: Reader, plan: Plan, workers: int) -> Iterator[Batch]:
-    """The same batches in the same order, made by other processes."""
-    # A process that has started threads (torch has) must not fork itself: the child may hang on a lock that a
-    # thread held. The fork server is a clean process, which imports torch once and then forks quickly.
-    method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-    context = multiprocessing.get_context(method)
-    if method == "forkserver":
-        context.set_forkserver_preload([__name__])
-    loader: DataLoader[Batch | DataError] = DataLoader(
-        _Outcomes(reader),
-        sampler=plan,  # to torch, one "sample" is a whole index list
-        batch_size=None,
-        collate_fn=_unchanged,
-        num_workers=workers,
-        multiprocessing_context=context,
-        generator=torch.Generator(),  # its own: the global generator's state belongs to the training loop
-    )
-    for outcome in loader:
-        if isinstance(outcome, DataError):
-            raise outcome
-        yield outcome
-
-
-class _Outcomes(Dataset[Batch | DataError]):
-    """Batches, and refusals as values: torch would rewrap a raised one and bury its text in a traceback."""
-
-    def __init__(self, reader: Reader) -> None:
-        self.reader = reader
-
-    def __getitem__(self, indices: Sequence[int]) -> Batch | DataError:
-        try:
-            return self.reader(indices)
-        except DataError as error:
-            return error
-
-
-def _unchanged(outcome: Any) -> Any:
-    return outcome
-
-
-@dataclass(frozen=True)
-class _FeatureReader:
-    """Indexes the array once per batch; no Python per row."""
-
-    records: Records
-    transform: FeatureTransform
-
-    def __call__(self, indices: Sequence[int]) -> Batch:
-        rows = _checked(indices, self.records)
-        source, positions = self.records.source.origin(rows)
-        if isinstance(source, FeatureArray):
-            features = source.features[positions]
-        else:
-            features = np.stack([source.read(int(position)) for position in positions])
-        return _batch(self.records, rows, self.transform.batch(features))
-
-
-@dataclass(frozen=True)
-class _ImageReader:
-    records: Records
-    transform: ImageTransform | OwnTransform
-    seed: int
-    epoch: int
-    corrupt: Literal["refuse", "replace", "drop"]
-
-    def __call__(self, indices: Sequence[int]) -> Batch:
-        wanted = _checked(indices, self.records).tolist()
-        rows, prepared, skipped = list[int](), list[Any](), list[int]()
-        for row in wanted:
-            try:
-                used, image = row, self.records.source.read(row)
-            except DataError:
-                if self.corrupt == "refuse":
-                    raise
-                skipped.append(row)
-                if self.corrupt == "drop":
-                    continue
-                used, image = self._replacement(row, {*wanted, *rows})
-            rows.append(used)
-            prepared.append(self._prepared(used, image))
-        draws = uniform(self.seed, self.epoch, rows, self.transform.draws) if self.transform.draws else None
-        return _batch(self.records, np.array(rows, np.int64), self.transform.assemble(prepared, draws), tuple(skipped))
-
-    def _prepared(self, row: int, image: Image.Image) -> Any:
-        try:
-            return self.transform.prepare(image)
-        except DataError as error:
-            raise DataError(f"{self.records.source.name(row)}: {error}") from error
-
-    def _replacement(self, row: int, batch: set[int]) -> tuple[int, Image.Image]:
-        """The next readable row of the same class; one of the batch (which would then be there twice) only in need."""
-        members = np.flatnonzero(self.records.labels == self.records.labels[row])
-        others = np.roll(members, -np.searchsorted(members, row))[1:].tolist()
-        for other in sorted(others, key=batch.__contains__):
-            try:
-                return other, self.records.source.read(other)
-            except DataError:
-                continue
-        raise DataError(
-            f"{self.records.source.name(row)} cannot be read, and no other image of its class "
-            f"{self.records.classes[self.records.labels[row]]!r} can take its place ({len(others)} tried). "
-            f"Restore the files or remove the class; `vicinal data check` lists all such files."
-        )
-
-
-def _checked(indices: Sequence[int], records: Records) -> np.ndarray:
+def checked_rows(records: Records, indices: Sequence[int]) -> Int[np.ndarray, "n"]:
     rows = np.asarray(indices, dtype=np.int64)
     if len(rows) and not 0 <= rows.min() <= rows.max() < len(records):
         raise ConfigError(
@@ -211,12 +85,130 @@ def _checked(indices: Sequence[int], records: Records) -> np.ndarray:
     return rows
 
 
-def _batch(records: Records, rows: np.ndarray, inputs: Tensor, skipped: tuple[int, ...] = ()) -> Batch:
-    extras = {name: torch.from_numpy(column[rows]) for name, column in records.columns.items()}
-    return Batch(
-        inputs=inputs,
-        labels=torch.from_numpy(records.labels[rows].astype(np.int64)),
-        indices=torch.from_numpy(rows),
-        extras={name: column.float() if column.is_floating_point() else column for name, column in extras.items()},
-        skipped=skipped,
+def readable_rows(
+    records: Records, wanted: Sequence[int], read: Callable[[int], T], corrupt: Corrupt, skipped: list[int]
+) -> Iterator[tuple[int, T]]:
+    """Yield the rows that make a batch with what ``read`` returns; rows that raise a DataError go to ``skipped``.
+
+    An unreadable row is replaced by the next readable one of its class; by one of the batch, which would then be there
+    twice, only if there is no other.
+    """
+    used = set(wanted)
+    for row in wanted:
+        try:
+            found = row, read(row)
+        except DataError:
+            if corrupt == "raise":
+                raise
+            skipped.append(row)
+            if corrupt == "drop":
+                continue
+            found = _replacement(records, row, used, read)
+            used.add(found[0])
+        yield found
+
+
+def _replacement(records: Records, row: int, used: set[int], read: Callable[[int], T]) -> tuple[int, T]:
+    members = np.flatnonzero(records.labels == records.labels[row])
+    others = np.roll(members, -np.searchsorted(members, row))[1:].tolist()
+    for other in sorted(others, key=used.__contains__):
+        try:
+            return other, read(other)
+        except DataError:
+            continue
+    raise DataError(
+        f"{records.source.name(row)} cannot be read, and no other image of its class "
+        f"{records.classes[records.labels[row]]!r} can take its place ({len(others)} tried). "
+        f"Restore the files or remove the class; `vicinal data check` lists all such files."
     )
+
+
+def tensor_columns(records: Records, rows: Int[np.ndarray, "n"]) -> dict[str, Tensor]:
+    """Return the further columns of some rows as tensors, decimal numbers as float32."""
+    columns = {name: torch.from_numpy(column[rows]) for name, column in records.columns.items()}
+    return {name: column.float() if column.is_floating_point() else column for name, column in columns.items()}
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Makes the batch of an index list; may be sent to another process."""
+
+    records: Records
+    transform: TrainingTransform
+    seed: int
+    epoch: int
+    corrupt: Corrupt
+
+    def __post_init__(self) -> None:
+        kind = self.records.source.kind
+        if kind != self.transform.kind:
+            raise ConfigError(
+                f"{self.records.name} holds {kind}, which {type(self.transform).__name__} does not take. "
+                f"Use {'ImageTransform' if kind == 'images' else 'FeatureTransform'}."
+            )
+
+    def __call__(self, indices: Sequence[int]) -> Batch:
+        records, transform, skipped = self.records, self.transform, list[int]()
+        rows = checked_rows(records, indices)
+        if isinstance(transform, FeatureTransform):
+            inputs = transform.batch(_features(records, rows))
+        else:
+            prepared: list[tuple[int, Any]] = [
+                (row, transform.prepare(image, records.source.name(row)))
+                for row, image in readable_rows(records, rows.tolist(), records.source.read, self.corrupt, skipped)
+            ]
+            rows = np.array([row for row, _ in prepared], np.int64)
+            draws = uniform(self.seed, self.epoch, rows, transform.draws) if transform.draws else None
+            inputs = transform.assemble([image for _, image in prepared], draws)
+        labels = torch.from_numpy(records.labels[rows].astype(np.int64))
+        return Batch(inputs, labels, torch.from_numpy(rows), tensor_columns(records, rows), tuple(skipped))
+
+
+def _features(records: Records, rows: Int[np.ndarray, "n"]) -> np.ndarray:
+    source, positions = records.source.origin(rows)
+    if isinstance(source, FeatureArray):  # indexed once per batch; no Python per row
+        return np.asarray(source.features[positions])
+    return np.stack([source.read(int(position)) for position in positions])
+
+
+def _batches(reader: _Reader, plan: Plan, workers: int) -> Iterator[Batch]:
+    if workers < 0:
+        raise ConfigError(f"`workers` counts processes, got {workers}. 0 reads in the training process.")
+    if workers == 0 or reader.records.source.in_memory or reader.records.source.kind == "features":
+        return map(reader, plan)
+    return in_processes(reader, plan, min(workers, os.cpu_count() or 1))
+
+
+def in_processes(make: Callable[[Any], T], items: Iterable[Any], workers: int) -> Iterator[T]:
+    """Yield ``make(item)`` in the order of the items, made by other processes."""
+    # A process that has started threads (torch has) must not fork itself: the child may hang on a lock that a
+    # thread held. The fork server is a clean process, which imports torch once and then forks quickly.
+    method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+    context = multiprocessing.get_context(method)
+    if method == "forkserver":
+        context.set_forkserver_preload([__name__])
+    outcomes: DataLoader[T | DataError] = DataLoader(
+        _Outcomes(make),
+        sampler=items,
+        batch_size=None,
+        num_workers=workers,
+        multiprocessing_context=context,
+        generator=torch.Generator(),  # its own: the global generator's state belongs to the training loop
+    )
+    for outcome in outcomes:
+        if isinstance(outcome, DataError):
+            raise outcome
+        yield outcome
+
+
+class _Outcomes(Dataset[Any]):
+    """Results, and errors as values: torch would rewrap a raised one and bury its text in a traceback."""
+
+    def __init__(self, make: Callable[[Any], Any]) -> None:
+        self.make = make
+
+    def __getitem__(self, item: Any) -> Any:
+        try:
+            return self.make(item)
+        except DataError as error:
+            return error

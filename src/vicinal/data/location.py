@@ -1,22 +1,27 @@
-"""Where data lies: the folder of data sets that VICINAL_DATA names, and the cache of what was made from nothing."""
+"""Where data lies: the folder of data sets that VICINAL_DATA names, and the user's cache of what can be made again."""
 
+import contextlib
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import numpy as np
+
 from vicinal.errors import DataError
+from vicinal.files import read_arrays, write_arrays
 
 _VARIABLE = "VICINAL_DATA"
 _REPOSITORY = Path(__file__).parents[3]  # repository/src/vicinal/data/location.py
 
 
 def data_root() -> Path:
-    """The folder of data sets: VICINAL_DATA, or ``../shared/data`` seen from the repository. It need not exist."""
+    """Return the folder of data sets: VICINAL_DATA, or ``../shared/data`` from the repository. It need not exist."""
     named = os.environ.get(_VARIABLE)
     return Path(named).expanduser() if named else _REPOSITORY.parent / "shared" / "data"
 
 
 def expanded(path: str) -> Path:
-    """The place that a data set's ``path`` means: ``$VICINAL_DATA/...`` and ``~`` are expanded.
+    """Expand ``$VICINAL_DATA/...`` and ``~`` in a data set's ``path``.
 
     The data set keeps the short form, so that a run's description holds on another machine too.
     """
@@ -27,17 +32,41 @@ def expanded(path: str) -> Path:
 
 
 def existing(path: str) -> Path:
-    """``expanded(path)``, refused where nothing lies there."""
+    """Return ``expanded(path)``; an error where nothing lies there."""
     found = expanded(path)
     if not found.exists():
         unset = _VARIABLE in path and not os.environ.get(_VARIABLE)
         advice = f"Set {_VARIABLE} to the folder of data sets." if unset else "Check the path."
-        raise DataError(f"data were to be read from {path}, but {found} does not exist. {advice}")
+        raise DataError(f"no data at {path}: {found} does not exist. {advice}")
     return found
 
 
+def cached(
+    name: str, make: Callable[[], Mapping[str, np.ndarray]], sound: Callable[[Mapping[str, np.ndarray]], bool]
+) -> Mapping[str, np.ndarray]:
+    """Return the arrays that the user's cache has under a name; make them where it has none, or damaged ones.
+
+    Args:
+        name: of the file, with a hash of all that the arrays depend on.
+        make: makes them.
+        sound: whether arrays from the cache are what ``make`` would give, as far as one can see; a KeyError is a no.
+    """
+    folder = cache_folder()
+    if folder is None:
+        return make()
+    path = folder / f"{name}.npz"
+    with contextlib.suppress(OSError, DataError, KeyError):  # absent, unreadable or damaged: it can be made again
+        arrays = read_arrays(path)
+        if sound(arrays):
+            return arrays
+    made = make()
+    with contextlib.suppress(OSError):  # a cache that cannot be written costs seconds the next time, no more
+        write_arrays(path, made)
+    return made
+
+
 def cache_folder() -> Path | None:
-    """``$XDG_CACHE_HOME/vicinal`` or ``~/.cache/vicinal``; None for a user who has no home."""
+    """Return ``$XDG_CACHE_HOME/vicinal`` or ``~/.cache/vicinal``; None for a user who has no home."""
     named = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(named):  # the XDG base directory specification: a relative one is to be ignored
         return Path(named) / "vicinal"

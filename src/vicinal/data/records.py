@@ -1,4 +1,4 @@
-"""Labelled examples as columns, the sources that read them, and the batch a method sees."""
+"""Labeled examples as columns, the sources that read them, and the batch a method sees."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -23,40 +23,36 @@ BOTH, QUERY, GALLERY = 0, 1, 2  # values of the column ``role`` of records
 
 
 class Source(ABC):
-    """Reads one example at a time by its position, and can name it in an error or a caption."""
+    """Reads one example at a time by its position, and names it in an error or a caption."""
 
-    kind: Kind
-    in_memory: bool = False  # whether reading costs nothing, so that processes to read ahead would only cost
+    kind: Kind = "images"
+    in_memory: bool = False  # reading costs nothing, so processes that read ahead would not pay
 
-    @abstractmethod
-    def __len__(self) -> int: ...
+    def __init__(self, names: Sequence[str]) -> None:
+        """``names``: a path or title of each example that a person recognizes; never used to find anything."""
+        self.names = list(names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def name(self, index: int) -> str:
+        return self.names[index]
 
     @abstractmethod
     def read(self, index: int) -> Any:
-        """An RGB or grey ``PIL.Image`` (images) or a float32 vector (features); DataError if unreadable."""
-
-    @abstractmethod
-    def name(self, index: int) -> str:
-        """A path or title that a person recognises; never used to find anything."""
+        """Return an RGB or gray ``PIL.Image`` (images) or a float32 vector (features); DataError if unreadable."""
 
     def origin(self, positions: np.ndarray) -> tuple["Source", np.ndarray]:
-        """The source that really holds these positions, and where they are in it."""
+        """Return the source that holds these positions, and where they are in it."""
         return self, positions
 
 
 class ImageFiles(Source):
     """Image files below a folder."""
 
-    kind: Kind = "images"
-
     def __init__(self, root: Path, paths: Sequence[str]) -> None:
-        self.root, self.paths = root, list(paths)
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def name(self, index: int) -> str:
-        return self.paths[index]
+        super().__init__(paths)
+        self.root, self.paths = root, self.names
 
     def read(self, index: int) -> Image.Image:
         return read_image(self.root / self.paths[index])
@@ -65,19 +61,13 @@ class ImageFiles(Source):
 class ImageArray(Source):
     """Images held in memory as one uint8 array."""
 
-    kind: Kind = "images"
     in_memory = True
 
     def __init__(self, pixels: np.ndarray, names: Sequence[str]) -> None:
+        super().__init__(names)
         if pixels.dtype != np.uint8 or pixels.ndim not in (3, 4):
-            raise DataError(f"images in memory are uint8 [n h w] or [n h w 3], but {pixels.dtype} {pixels.shape} came.")
-        self.pixels, self.names = pixels, list(names)
-
-    def __len__(self) -> int:
-        return len(self.pixels)
-
-    def name(self, index: int) -> str:
-        return self.names[index]
+            raise DataError(f"images in memory must be uint8 [n h w] or [n h w 3], got {pixels.dtype} {pixels.shape}.")
+        self.pixels = pixels
 
     def read(self, index: int) -> Image.Image:
         return Image.fromarray(self.pixels[index])
@@ -90,15 +80,10 @@ class FeatureArray(Source):
     in_memory = True
 
     def __init__(self, features: np.ndarray, names: Sequence[str]) -> None:
+        super().__init__(names)
         if features.ndim != 2 or features.dtype.kind != "f":
-            raise DataError(f"features are a float array [n d], but {features.dtype} {features.shape} came.")
-        self.features, self.names = features, list(names)
-
-    def __len__(self) -> int:
-        return len(self.features)
-
-    def name(self, index: int) -> str:
-        return self.names[index]
+            raise DataError(f"features must be a float array [n d], got {features.dtype} {features.shape}.")
+        self.features = features
 
     def read(self, index: int) -> np.ndarray:
         return np.array(self.features[index], dtype=np.float32)
@@ -126,7 +111,7 @@ class Taken(Source):
 
 @dataclass(frozen=True)
 class Records:
-    """A labelled set: one row per example, held as columns.
+    """A labeled set: one row per example, held as columns.
 
     Attributes:
         name: what reports call the set.
@@ -151,16 +136,14 @@ class Records:
         if len(set(rows.values())) != 1:
             raise DataError(f"the columns of {self.name} differ in length: {rows}.")
         if len(self.labels) and not 0 <= self.labels.min() <= self.labels.max() < len(self.classes):
-            raise DataError(
-                f"labels of {self.name} run from {self.labels.min()} to {self.labels.max()}, "
-                f"but there are {len(self.classes)} classes."
-            )
+            span = f"{self.labels.min()} to {self.labels.max()}"
+            raise DataError(f"labels of {self.name} run from {span}, but there are {len(self.classes)} classes.")
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def take(self, positions: np.ndarray) -> "Records":
-        """The rows at ``positions``; labels and class names stay as they are."""
+        """Return the rows at ``positions``; labels and class names stay as they are."""
         return replace(
             self,
             source=Taken(self.source, positions),
@@ -175,7 +158,7 @@ class Records:
         return self.take(np.flatnonzero(self.splits == split))
 
     def fingerprint(self) -> str:
-        """A short hash of names, labels and splits: a resumed run must meet the same rows."""
+        """Return a short hash of names, labels and splits: a resumed run must have the same rows."""
         digest = sha256()
         for index in range(len(self)):
             row = f"{self.source.name(index)}\0{self.classes[self.labels[index]]}\0{self.splits[index]}\n"
@@ -184,7 +167,10 @@ class Records:
 
 
 class Dataset(Protocol):
-    """Where records come from: a small frozen dataclass of settings (a path, a seed) that can be written as JSON."""
+    """Where records come from: a small frozen dataclass of settings (a path, a seed) that can be written as JSON.
+
+    ``load`` may take ``strict=False``, for ``check``, to keep rows that it would reject.
+    """
 
     def load(self) -> Records: ...
 

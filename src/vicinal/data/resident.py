@@ -1,28 +1,41 @@
 """Images decoded once and kept on the device as one uint8 tensor; batches are cut from it there.
 
 The same batches as ``loader.load`` and ``loader.load_all`` make of the same records, plan, transform, seed and epoch:
-the same rows in the same order, and the same pixels (resized crops on a GPU to one grey level, see ``cutting``). The
-host only computes parameters, for several batches ahead, and never waits for the GPU.
+the same rows in the same order, and the same pixels (resized crops on a GPU to one gray level, see ``augmentation``).
+The host only computes parameters, for several batches ahead, and never waits for the GPU.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from itertools import accumulate, islice, pairwise
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import torch
+from filelock import FileLock
 from jaxtyping import Int, UInt8
 from torch import Tensor
 
-from vicinal.data.crops import Crops, sent
-from vicinal.data.cutting import cut_resized, cut_squares
+from vicinal.data.augmentation import Crops, cut_resized, cut_squares, to_device
 from vicinal.data.draws import uniform
-from vicinal.data.records import Batch, Records, Source
-from vicinal.data.transforms import ImageTransform, Transform
-from vicinal.errors import ConfigError, DataError
+from vicinal.data.loader import Corrupt, Plan, checked_rows, in_order, in_processes, readable_rows, tensor_columns
+from vicinal.data.records import Batch, ImageArray, Records, Source
+from vicinal.data.transforms import ImageTransform, TrainingTransform, Transform
+from vicinal.errors import ConfigError, DataError, unknown
+from vicinal.files import read_array
 
 BATCHES_AHEAD = 16  # parameters sent at once: few transfers, and no long wait for the first batch
+DECODED = "VICINAL_DECODED"  # names a folder in which processes of one machine, as a bench's jobs, share decoded images
+IMAGES_AT_ONCE = 64  # decoded on the host before they go to the device
+_SHARED_AT_ONCE = 1024  # of those that another process has decoded
+_WORTH_PROCESSES = 500  # images: fewer are decoded before processes have started
+_FREE_SHARE = {"cuda": 0.5, "cpu": 0.25}  # of the free memory that `auto` may take: the network needs the rest
+
+Residency = Literal["auto", "on", "off"]
+Chunk = tuple[UInt8[Tensor, "n c h w"], dict[int, str]]  # prepared images, and why some positions are black
 
 
 @dataclass(frozen=True)
@@ -61,7 +74,7 @@ class Resident:
     def load(
         self,
         records: Records,
-        plan: Iterable[Sequence[int]],
+        plan: Plan,
         transform: ImageTransform,
         *,
         seed: int,
@@ -70,49 +83,40 @@ class Resident:
         start: int = 0,
     ) -> Iterator[Batch]:
         """Yield one batch per index list of the plan, on the device; see ``loader.load``."""
-        self._refuse_strangers(records, transform)
-        corrupt: Literal["replace", "refuse"] = "replace" if skip_corrupt else "refuse"
+        self._check(records, transform)
+        corrupt: Corrupt = "replace" if skip_corrupt else "raise"
         return self._batches(records, islice(plan, start, None), transform, seed, epoch, corrupt)
 
     def load_all(
         self, records: Records, transform: ImageTransform, *, batch_size: int = 256, skip_corrupt: bool = False
     ) -> Iterator[Batch]:
         """Yield all records in their order, not augmented; see ``loader.load_all``."""
-        if batch_size < 1:
-            raise ConfigError(f"batches hold at least 1 row, but batch_size = {batch_size} came.")
-        self._refuse_strangers(records, transform)
-        plan = (range(first, min(first + batch_size, len(records))) for first in range(0, len(records), batch_size))
-        return self._batches(records, plan, transform.evaluation(), 0, 0, "drop" if skip_corrupt else "refuse")
+        plan = in_order(len(records), batch_size)
+        self._check(records, transform)
+        return self._batches(records, plan, transform.evaluation(), 0, 0, "drop" if skip_corrupt else "raise")
 
-    def _refuse_strangers(self, records: Records, transform: Transform) -> None:
+    def _check(self, records: Records, transform: Transform) -> None:
         if not self.serves(records, transform):
             raise ConfigError(
-                f"the images of {records.name} under {transform} were asked for, but the tensor on "
-                f"{self.pixels.device} holds {len(self.pixels)} images as {self.transform} prepares them. "
-                f"Decode all records that are used, with the settings of resize, canvas, pad and channels in use."
+                f"the tensor on {self.pixels.device} holds {len(self.pixels)} images as {self.transform} prepares "
+                f"them, not those of {records.name} under {transform}. Decode all records that are used, with the "
+                f"settings of resize, canvas, pad and channels in use."
             )
 
     def _batches(
-        self,
-        records: Records,
-        plan: Iterable[Sequence[int]],
-        transform: ImageTransform,
-        seed: int,
-        epoch: int,
-        corrupt: Literal["refuse", "replace", "drop"],
+        self, records: Records, plan: Plan, transform: ImageTransform, seed: int, epoch: int, corrupt: Corrupt
     ) -> Iterator[Batch]:
         device, plan = self.pixels.device, iter(plan)
-        normalisation = transform.normalisation(device)
+        normalization = transform.normalization(device)
         while chunk := list(islice(plan, BATCHES_AHEAD)):
-            picked = [self._picked(records, indices, corrupt) for indices in chunk]
+            picked = [self._picked(records, checked_rows(records, indices), corrupt) for indices in chunk]
             rows = np.concatenate([kept for kept, _ in picked])
             draws = uniform(seed, epoch, rows, transform.draws) if transform.draws else None
             height, width = (np.full(len(rows), length) for length in self.pixels.shape[2:])
             crops = transform.crops(height, width, draws).to(device)
-            slots = sent(torch.from_numpy(self.slots[records.source.origin(rows)[1]]), device)
-            labels = sent(torch.from_numpy(records.labels[rows].astype(np.int64)), device)
-            columns = {name: _column(column[rows]) for name, column in records.columns.items()}
-            extras = {name: sent(column, device) for name, column in columns.items()}
+            slots = to_device(torch.from_numpy(self.slots[records.source.origin(rows)[1]]), device)
+            labels = to_device(torch.from_numpy(records.labels[rows].astype(np.int64)), device)
+            extras = {name: to_device(column, device) for name, column in tensor_columns(records, rows).items()}
             ends = accumulate((len(kept) for kept, _ in picked), initial=0)
             for (kept, skipped), (first, last) in zip(picked, pairwise(ends), strict=True):
                 part = slice(first, last)
@@ -120,12 +124,28 @@ class Resident:
                 if self.channels_last:
                     cut = cut.contiguous(memory_format=torch.channels_last)
                 yield Batch(
-                    inputs=transform.finish(cut, crops.colour[part], normalisation).to(self.dtype),
+                    inputs=transform.finish(cut, crops.color[part], normalization).to(self.dtype),
                     labels=labels[part],
                     indices=torch.from_numpy(kept),
                     extras={name: column[part] for name, column in extras.items()},
                     skipped=skipped,
                 )
+
+    def _picked(
+        self, records: Records, rows: Int[np.ndarray, "n"], corrupt: Corrupt
+    ) -> tuple[Int[np.ndarray, "n"], tuple[int, ...]]:
+        """Return the rows that make a batch, and those that were asked for but cannot be read."""
+        if not self.unreadable:
+            return rows, ()
+        skipped = list[int]()
+
+        def read(row: int) -> None:
+            position = int(records.source.origin(np.array([row]))[1][0])
+            if position in self.unreadable:
+                raise DataError(self.unreadable[position])
+
+        kept = [row for row, _ in readable_rows(records, rows.tolist(), read, corrupt, skipped)]
+        return np.array(kept, dtype=np.int64), tuple(skipped)
 
     def _cut(self, transform: ImageTransform, slots: Tensor, crops: Crops) -> Tensor:
         if transform.crop != "resized":
@@ -139,48 +159,163 @@ class Resident:
         """On a CPU: Pillow reads the few pixels that have weight, where a product of matrices reads them all."""
         return self.pixels.device.type == "cpu"
 
-    def _picked(
-        self, records: Records, indices: Sequence[int], corrupt: Literal["refuse", "replace", "drop"]
-    ) -> tuple[Int[np.ndarray, "n"], tuple[int, ...]]:
-        """The rows that make a batch, and those that were asked for but cannot be read."""
-        wanted = np.asarray(indices, dtype=np.int64)
-        if len(wanted) and not 0 <= wanted.min() <= wanted.max() < len(records):
-            raise ConfigError(
-                f"a batch asks for rows {wanted.min()} to {wanted.max()} of {records.name}, which has {len(records)}. "
-                f"Plan batches on the records that are loaded."
-            )
-        if not self.unreadable:
-            return wanted, ()
-        skipped = self._unreadable(records, wanted)
-        if not skipped.any():
-            return wanted, ()
-        if corrupt == "refuse":
-            raise DataError(self.unreadable[int(records.source.origin(wanted[skipped])[1][0])])
-        rows = list[int]()
-        for row, bad in zip(wanted.tolist(), skipped, strict=True):
-            if not bad:
-                rows.append(row)
-            elif corrupt == "replace":
-                rows.append(self._replacement(records, row, {*wanted.tolist(), *rows}))
-        return np.array(rows, dtype=np.int64), tuple(wanted[skipped].tolist())
 
-    def _unreadable(self, records: Records, rows: np.ndarray) -> np.ndarray:
-        return np.isin(records.source.origin(rows)[1], list(self.unreadable))
+def resident_if_it_fits(
+    records: Records,
+    transform: TrainingTransform,
+    device: torch.device,
+    *,
+    resident: Residency = "auto",
+    workers: int | None = None,
+    skip_corrupt: bool = False,
+    dtype: torch.dtype = torch.float32,
+    channels_last: bool = False,
+    progress: Callable[[int], None] = lambda done: None,
+) -> Resident | None:
+    """Read and prepare all records and keep them on the device; None where a loader should read them.
 
-    def _replacement(self, records: Records, row: int, batch: set[int]) -> int:
-        """The row that the loader would take: the next readable one of the class, one of the batch only in need."""
-        members = np.flatnonzero(records.labels == records.labels[row])
-        others = np.roll(members, -np.searchsorted(members, row))[1:]
-        readable = others[~self._unreadable(records, others)].tolist()
-        if not readable:
-            raise DataError(
-                f"{records.source.name(row)} cannot be read, and no other image of its class "
-                f"{records.classes[records.labels[row]]!r} can take its place ({len(others)} tried). "
-                f"Restore the files or remove the class; `vicinal data check` lists all such files."
-            )
-        return int(min(readable, key=batch.__contains__))
+    Args:
+        records: images; features, which need no decoding, are never kept.
+        transform: whose ``prepare`` is done once.
+        device: where the images stay.
+        resident: ``"auto"`` keeps images that all have one size if they take at most half of a GPU's free memory; on a
+            CPU, a quarter of the free memory, and only images that would have to be decoded again and again. ``"on"``
+            is an error for what cannot be kept.
+        workers: processes that read; 0 reads in this one, None takes one per processor where that pays.
+        skip_corrupt: record unreadable images instead of raising the first error.
+        dtype: of the inputs that come out.
+        channels_last: their memory layout.
+        progress: called with the number of images decoded.
+    """
+    if resident not in ("auto", "on", "off"):
+        raise ConfigError(unknown("value of `resident`", resident, ("auto", "on", "off")))
+    images = isinstance(transform, ImageTransform) and records.source.kind == "images"
+    if resident == "on" and not images:
+        raise ConfigError(f"`training.resident=on` keeps images, but {records.name} holds {records.source.kind}.")
+    if resident == "off" or not isinstance(transform, ImageTransform) or not images:
+        return None
+    source, positions = records.source.origin(np.arange(len(records)))
+    shape = prepared_shape(source, transform)
+    if resident == "auto":
+        if shape is None or (isinstance(source, ImageArray) and device.type == "cpu"):
+            return None
+        if len(records) * int(np.prod(shape)) > _FREE_SHARE.get(device.type, 0.0) * free_memory(device):
+            return None
+    if shape is None:
+        raise ConfigError(
+            f"images that stay on a device need one size, but those of {records.name} differ under fit = "
+            f"{transform.fit!r} with resize = {transform.resize}. Set `transform.canvas` (the center square is kept), "
+            f"or `transform.fit=squash` with `transform.resize`."
+        )
+    held = np.unique(positions)
+    slots = np.full(len(source), -1, dtype=np.int64)
+    slots[held] = np.arange(len(held))
+    preparation = _Preparation(source, held, transform, shape, skip_corrupt)
+    if workers is None:
+        few = isinstance(source, ImageArray) or len(held) < _WORTH_PROCESSES
+        workers = 0 if few else os.cpu_count() or 1
+    pixels = torch.zeros(len(held), *shape, dtype=torch.uint8, device=device)
+    unreadable: dict[int, str] = {}
+
+    def fill(images: Tensor | np.ndarray) -> bool:
+        done = 0
+        for prepared, errors in preparation.chunks(workers):
+            images[done : done + len(prepared)] = prepared.to(device) if isinstance(images, Tensor) else prepared
+            unreadable.update(errors)
+            done += len(prepared)
+            progress(done)
+        return not unreadable
+
+    shared = None if isinstance(source, ImageArray) else _shared(preparation.name, fill, (len(held), *shape))
+    if shared is None:
+        fill(pixels)
+    else:
+        for start in range(0, len(held), _SHARED_AT_ONCE):
+            part = np.array(shared[start : start + _SHARED_AT_ONCE])  # a copy: torch takes no read-only memory
+            pixels[start : start + len(part)] = torch.from_numpy(part).to(device)
+    return Resident(pixels, transform, source, slots, unreadable, dtype, channels_last)
 
 
-def _column(values: np.ndarray) -> Tensor:
-    column = torch.from_numpy(values)
-    return column.float() if column.is_floating_point() else column
+@dataclass(frozen=True)
+class _Preparation:
+    """Reads and prepares the images at some positions of a source, some at a time."""
+
+    source: Source
+    positions: Int[np.ndarray, "n"]
+    transform: ImageTransform
+    shape: Sequence[int]
+    skip: bool
+
+    def name(self) -> str:
+        """Tell these prepared images from all others."""
+        names = "\n".join(self.source.name(position) for position in self.positions.tolist())
+        return f"{type(self.source).__name__} {self.transform.preparation} {tuple(self.shape)}\n{names}"
+
+    def chunks(self, workers: int) -> Iterator[Chunk]:
+        """Yield all in order. In processes, since Pillow's decoders hold Python's lock: threads were no faster."""
+        starts = range(0, len(self.positions), IMAGES_AT_ONCE)
+        workers = min(workers, len(starts))
+        return in_processes(self, starts, workers) if workers else map(self, starts)
+
+    def __call__(self, start: int) -> Chunk:
+        positions = self.positions[start : start + IMAGES_AT_ONCE].tolist()
+        prepared, errors = torch.zeros(len(positions), *self.shape, dtype=torch.uint8), dict[int, str]()
+        for row, position in enumerate(positions):
+            try:
+                image = self.source.read(position)
+            except DataError as error:
+                if not self.skip:
+                    raise
+                errors[position] = str(error)
+            else:  # an image that the settings do not fit is no damaged file, and never skipped
+                prepared[row] = self.transform.prepare(image, self.source.name(position))
+        return prepared, errors
+
+
+def _shared(
+    name: Callable[[], str], fill: Callable[[UInt8[np.ndarray, "n c h w"]], bool], shape: tuple[int, ...]
+) -> UInt8[np.ndarray, "n c h w"] | None:
+    """Return images that one process decodes and others wait for, as a read-only map; None where none are shared.
+
+    Args:
+        name: everything that tells these images from others; they are taken to stay as they are.
+        fill: decodes into an array; False if some could not be read, so that every process should see for itself.
+        shape: of the array.
+    """
+    folder = os.environ.get(DECODED)
+    if not folder:
+        return None
+    path = Path(folder) / f"{sha256(name().encode()).hexdigest()[:20]}.npy"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(path.with_suffix(".lock")):  # the lock goes with the process, however that ends
+        if not path.is_file():
+            unfinished = path.with_suffix(".part")
+            array = np.lib.format.open_memmap(unfinished, mode="w+", dtype=np.uint8, shape=shape)
+            whole = fill(array)
+            array.flush()
+            if not whole:
+                unfinished.unlink()
+                return None
+            unfinished.replace(path)
+    return read_array(path, mapped=True)
+
+
+def prepared_shape(source: Source, transform: ImageTransform) -> tuple[int, int, int] | None:
+    """Return channels, height and width of every prepared image of a source; None where they differ."""
+    side = transform.prepared_side
+    if side is not None:
+        return transform.channels, side, side
+    if isinstance(source, ImageArray) and len(source):
+        channels, height, width = transform.prepare(source.read(0)).shape
+        return channels, height, width
+    return None
+
+
+def free_memory(device: torch.device) -> int:
+    """Return the free bytes on a device; 0 where the system does not say."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # not every system has this way to ask
+        return 0

@@ -1,24 +1,51 @@
 """Splits by class: train and test, a validation part, folds. Test classes are never used to choose anything."""
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from jaxtyping import Int
 
 from vicinal.data.draws import uniform
-from vicinal.data.records import SPLITS, Records
+from vicinal.data.records import SPLITS, Records, Source
 from vicinal.errors import ConfigError, DataError, unknown
 
 Order = Literal["sorted", "random"]
 _SPELLINGS: dict[str, str] = {**{split: split for split in SPLITS}, "val": "validation", "valid": "validation"}
-_TEXT = "<U10"  # long enough for "validation": NumPy cuts what does not fit without a word
+_TEXT = "<U10"  # long enough for "validation": NumPy silently cuts what does not fit
+
+
+@dataclass(frozen=True)
+class SplitByClass:
+    """Settings of a data set that may bring no splits of its own: its classes are then split here."""
+
+    path: str
+    test: float = 0.5
+    order: Order = "random"
+    seed: int = 0
+
+    def _records(
+        self,
+        name: str,
+        source: Source,
+        names: Sequence[str],
+        given: Sequence[str] | None,
+        place: Callable[[int], str],
+        columns: Mapping[str, np.ndarray] | None = None,
+    ) -> Records:
+        """Label rows by their class ``names``; ``given`` are the splits they bring, ``place`` locates a row."""
+        classes, labels = classes_of(names)
+        if given is None:
+            splits = by_class(labels, classes, self.test, self.order, self.seed)
+        else:
+            splits = named_splits(given, place)
+        return Records(name, source, labels, classes, splits, columns or {})
 
 
 def by_class(labels: Int[np.ndarray, "n"], classes: Sequence[str], share: float, order: Order, seed: int) -> np.ndarray:
-    """``"train"`` or ``"test"`` for each row, so that no class is in both.
+    """Return ``"train"`` or ``"test"`` for each row, so that no class is in both.
 
     Args:
         labels: class of each row.
@@ -31,32 +58,30 @@ def by_class(labels: Int[np.ndarray, "n"], classes: Sequence[str], share: float,
     ['train', 'train', 'train', 'test', 'test']
     """
     if not 0 <= share <= 1:
-        raise ConfigError(f"the share of test classes lies between 0 and 1, but {share} came.")
+        raise ConfigError(f"`data.test`, the share of test classes, must be between 0 and 1, got {share}.")
     if order not in ("sorted", "random"):
         raise ConfigError(unknown("order", order, ("sorted", "random")))
     count = int(share * len(classes) + 0.5)
     if 0 < share < 1:
         if len(classes) < 2:
-            raise DataError(
-                f"a split by class needs 2 classes, but there is {len(classes)}. "
-                f"Add classes, or set `test` to 0 (train on all) or 1 (test on all)."
-            )
+            advice = "Add classes, or set `data.test` to 0 (train on all) or 1 (test on all)."
+            raise DataError(f"a split by class needs 2 classes, got {len(classes)}. {advice}")
         count = min(max(count, 1), len(classes) - 1)
-    ranked = np.arange(len(classes)) if order == "sorted" else _shuffled(np.arange(len(classes)), seed)
+    ranked = np.arange(len(classes)) if order == "sorted" else shuffled(np.arange(len(classes)), seed)
     tested = ranked[len(classes) - count :]
     return np.where(np.isin(labels, tested), "test", "train").astype(_TEXT)
 
 
 def hold_out(records: Records, share: float, seed: int) -> Records:
-    """The records with a share of the training classes marked ``"validation"``, for model selection.
+    """Mark a share of the training classes ``"validation"``, for model selection.
 
     A set that brings its own validation rows keeps them and is returned as it is. Where rows have a column ``kin``, it
-    takes the place of the class: classes that are alike, such as one drawing turned, are held out together.
+    takes the place of the class: classes that are alike, such as one drawing rotated, are held out together.
     """
     if (records.splits == "validation").any():
         return records
     if not 0 < share < 1:
-        raise ConfigError(f"the share of training classes held out lies between 0 and 1, but {share} came.")
+        raise ConfigError(f"the share of training classes held out must be between 0 and 1, got {share}.")
     training = records.splits == "train"
     kinds = kin_of(records)
     classes = np.unique(kinds[training])
@@ -65,36 +90,32 @@ def hold_out(records: Records, share: float, seed: int) -> Records:
         raise DataError(
             f"holding {share:g} of the {len(classes)} training classes of {records.name} out for validation leaves "
             f"{len(classes) - count} to train and {count} to validate; both need at least 2. "
-            f"Set `validation` to another share, or to 0 to train without."
+            f"Set `training.validation` to another share, or to 0 to train without."
         )
-    held = _shuffled(classes, seed)[:count]
     splits = records.splits.astype(_TEXT)
-    splits[training & np.isin(kinds, held)] = "validation"
+    splits[training & np.isin(kinds, shuffled(classes, seed)[:count])] = "validation"
     return replace(records, splits=splits)
 
 
 def kin_of(records: Records) -> Int[np.ndarray, "n"]:
-    """What a split must not tear apart: the column ``kin`` where there is one, else the class."""
+    """Return what a split must keep together: the column ``kin`` where there is one, else the class."""
     return np.asarray(records.columns.get("kin", records.labels))
 
 
 def class_folds(labels: Int[np.ndarray, "n"], k: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """``k`` pairs of (training, validation) positions; each class is in the validation part of exactly one."""
+    """Return ``k`` pairs of (training, validation) positions; each class is in exactly one validation part."""
     classes = np.unique(labels)
     if k < 2:
-        raise ConfigError(f"folds by class are at least 2, but {k} came.")
-    if len(classes) < 2 * k:  # one class alone is always its own nearest neighbour: recall 1, whatever the model
-        raise DataError(
-            f"{k} folds by class need at least {2 * k} classes, 2 in each fold, but there are {len(classes)}. "
-            f"Use fewer folds or add classes."
-        )
-    shuffled = _shuffled(classes, seed)
-    validated = [np.isin(labels, shuffled[fold::k]) for fold in range(k)]
+        raise ConfigError(f"folds by class must be at least 2, got {k}.")
+    if len(classes) < 2 * k:  # one class alone is always its own nearest neighbor: recall 1, whatever the model
+        raise DataError(f"{k} folds by class need at least {2 * k} classes, got {len(classes)}. Use fewer folds.")
+    order = shuffled(classes, seed)
+    validated = [np.isin(labels, order[fold::k]) for fold in range(k)]
     return [(np.flatnonzero(~held), np.flatnonzero(held)) for held in validated]
 
 
 def named_splits(values: Sequence[str], place: Callable[[int], str]) -> np.ndarray:
-    """Splits as a set spells them; ``place`` names a row in the refusal of an unknown one."""
+    """Return splits as a set spells them; ``place`` locates a row for the error."""
     splits = [_SPELLINGS.get(value.strip().lower(), "") for value in values]
     if "" in splits:
         row = splits.index("")
@@ -103,7 +124,7 @@ def named_splits(values: Sequence[str], place: Callable[[int], str]) -> np.ndarr
 
 
 def classes_of(values: Sequence[str]) -> tuple[tuple[str, ...], Int[np.ndarray, "n"]]:
-    """The sorted names among ``values``, and each value's place among them; whole numbers sort as numbers.
+    """Return the sorted names among ``values``, and each value's label; whole numbers sort as numbers.
 
     >>> classes_of(["10", "9", "10"])[0]
     ('9', '10')
@@ -116,7 +137,7 @@ def classes_of(values: Sequence[str]) -> tuple[tuple[str, ...], Int[np.ndarray, 
 
 
 def overlapping_classes(records: Records) -> tuple[str, ...]:
-    """Names of the classes that have both training or validation rows and test rows.
+    """Return the names of classes that have both training or validation rows and test rows.
 
     Splits made here never have any; a set that brings its own may, and its numbers are then not zero-shot.
     """
@@ -125,7 +146,7 @@ def overlapping_classes(records: Records) -> tuple[str, ...]:
     return tuple(records.classes[label] for label in both)
 
 
-def _shuffled(values: np.ndarray, seed: int) -> np.ndarray:
-    """A permutation that is the same in every version of NumPy."""
+def shuffled(values: np.ndarray, seed: int) -> np.ndarray:
+    """Return a permutation that is the same in every version of NumPy."""
     order: np.ndarray = np.argsort(uniform(seed, 0, np.arange(len(values)), 1)[:, 0], kind="stable")
     return np.asarray(values[order])

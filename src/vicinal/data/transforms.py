@@ -1,15 +1,15 @@
 """From a read example to a network's input; chance comes in as numbers (see ``draws``), never from a generator here.
 
-An image goes through three steps. ``prepare`` is certain: channels, size, padding, as uint8. ``crops`` is the only
-place where drawn numbers become parameters, for a whole batch at once. Then it is cut and mirrored, and ``finish``
-changes colours and normalises. Images that are already prepared and lie in one tensor (``resident``) take the same
+An image goes through three steps. ``prepare`` is deterministic: channels, size, padding, as uint8. ``crops`` is the
+only place where drawn numbers become parameters, for a whole batch at once. Then it is cut and mirrored, and ``finish``
+changes colors and normalizes. Images that are already prepared and lie in one tensor (``resident``) take the same
 crops and the same finish, so they give the same pixels.
 """
 
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
@@ -17,8 +17,7 @@ from jaxtyping import Float, Int, UInt8
 from PIL import Image, ImageOps
 from torch import Tensor, nn
 
-from vicinal.data.colour import jitter
-from vicinal.data.crops import BOXES, COLOUR, MIRROR, PLACE, Crops, resized_boxes, sent
+from vicinal.data.augmentation import BOXES, COLOR, MIRROR, PLACE, Crops, jitter, resized_boxes, to_device
 from vicinal.data.records import Kind
 from vicinal.errors import ConfigError, DataError, unknown
 
@@ -26,28 +25,24 @@ Fit = Literal["squash", "shorter"]
 Crop = Literal["centre", "random", "resized"]
 Order = Literal["RGB", "BGR"]
 Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos"]
-_RESAMPLING = {
-    "nearest": Image.Resampling.NEAREST,
-    "bilinear": Image.Resampling.BILINEAR,
-    "bicubic": Image.Resampling.BICUBIC,
-    "lanczos": Image.Resampling.LANCZOS,
-}
+_CHOICES = {"fit": get_args(Fit), "crop": get_args(Crop), "order": get_args(Order)}
+_CHOICES["interpolation"] = get_args(Interpolation)
 
 
 @dataclass(frozen=True)
 class ImageTransform:
-    """Resize, pad, crop, mirror, change colours, normalise.
+    """Resize, pad, crop, mirror, change colors, normalize.
 
     Args:
         size: side of the square that comes out.
         resize: length to which the image is brought first; None leaves it as it is.
         fit: ``"shorter"`` gives the shorter side that length and keeps the aspect, ``"squash"`` gives it to both.
         pad: pixels of ``fill`` added on each side before the crop: a random crop then shifts the image.
-        fill: grey level of the padding, 0 to 255.
+        fill: gray level of the padding, 0 to 255.
         crop: how the square is cut while training: from the ``"centre"``, at a ``"random"`` place, or ``"resized"``
             from a random box (torchvision's RandomResizedCrop); the centre when there are no draws.
         mirror: swap left and right in half of the draws.
-        channels: 1 (grey) or 3 (RGB); images are converted.
+        channels: 1 (gray) or 3 (RGB); images are converted.
         mean: taken off each channel after scaling, in the order of ``order``; one number stands for all channels.
         std: what each channel is divided by then.
         canvas: side of the centre square that is kept of a resized image; None keeps it whole. Images are then all of
@@ -55,8 +50,8 @@ class ImageTransform:
         area: least and largest share of the image in a resized crop.
         ratio: least and largest width to height of it.
         brightness: b multiplies by a factor drawn from 1 - b to 1 + b, not below 0; 0 is off.
-        contrast: likewise for the distance from the mean grey of the crop.
-        saturation: likewise for the distance of each pixel from its grey.
+        contrast: likewise for the distance from the mean gray of the crop.
+        saturation: likewise for the distance of each pixel from its gray.
         order: of the channels that come out; ``"BGR"`` for weights that came from Caffe.
         scale: the value of white before ``mean`` is taken off: 1, or 255 for some weights.
         interpolation: of ``resize``; boxes of resized crops are always brought to ``size`` bilinearly.
@@ -84,69 +79,50 @@ class ImageTransform:
     interpolation: Interpolation = "bilinear"
 
     def __post_init__(self) -> None:
-        for name, value, choices in (
-            ("fit", self.fit, ("squash", "shorter")),
-            ("crop", self.crop, ("centre", "random", "resized")),
-            ("order", self.order, ("RGB", "BGR")),
-            ("interpolation", self.interpolation, tuple(_RESAMPLING)),
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ConfigError(unknown(f"value of `{name}`", getattr(self, name), choices))
+        lengths = f"size = {self.size}, resize = {self.resize}, canvas = {self.canvas}, pad = {self.pad}"
+        given = [length for length in (self.size, self.resize, self.canvas) if length is not None]
+        source, side = ("resize", self.resize) if self.canvas is None else ("canvas", self.canvas)
+        colors = self.brightness, self.contrast, self.saturation
+        for fine, message in (
+            (self.channels in (1, 3), f"`channels` must be 1 (gray) or 3 (RGB), got {self.channels}."),
+            (min(given) >= 1 and self.pad >= 0, f"lengths must be at least 1 pixel, and `pad` 0, got {lengths}."),
+            (
+                self.canvas is None or self.resize is None or self.canvas <= self.resize,
+                f"a canvas cannot be larger than the resized image, got {lengths}. Raise `resize` or lower `canvas`.",
+            ),
+            (
+                side is None or self.size <= side + 2 * self.pad,
+                f"the crop cannot be larger than the padded image, got {lengths}. Raise `{source}` or lower `size`.",
+            ),
+            (0 <= self.fill <= 255, f"`fill` must be a gray level from 0 to 255, got {self.fill}."),
+            (_is_range(self.area, 1.0), f"`area` must be two rising shares above 0, up to 1, got {self.area}."),
+            (_is_range(self.ratio, np.inf), f"`ratio` must be two rising numbers above 0, got {self.ratio}."),
+            (min(colors) >= 0, f"brightness, contrast and saturation must change by 0 or more, got {colors}."),
+            (len(self.mean) in (1, self.channels), f"`mean` needs 1 or {self.channels} numbers, got {self.mean}."),
+            (len(self.std) in (1, self.channels), f"`std` needs 1 or {self.channels} numbers, got {self.std}."),
+            (min((*self.std, self.scale)) > 0, f"`std` and `scale` must be above 0, got {self.std} and {self.scale}."),
+            (
+                self.channels == 3 or (self.saturation == 0 and self.order == "RGB"),
+                "gray images have no saturation and no order of channels. Set `channels` to 3.",
+            ),
         ):
-            if value not in choices:
-                raise ConfigError(unknown(f"value of `{name}`", value, choices))
-        if self.channels not in (1, 3):
-            raise ConfigError(f"images have 1 channel (grey) or 3 (RGB), but channels = {self.channels} came.")
-        self._refuse_lengths()
-        self._refuse_ranges()
-        for name, values in (("mean", self.mean), ("std", self.std)):
-            if len(values) not in (1, self.channels):
-                raise ConfigError(
-                    f"`{name}` has 1 number or one for each of {self.channels} channels, not {len(values)}."
-                )
-        if min(self.std) <= 0 or self.scale <= 0:
-            raise ConfigError(f"`std` and `scale` must be above 0, but std = {self.std}, scale = {self.scale} came.")
-        if self.channels == 1 and (self.saturation or self.order != "RGB"):
-            raise ConfigError("grey images have no saturation and no order of channels. Set `channels` to 3.")
-
-    def _refuse_lengths(self) -> None:
-        if self.pad < 0 or any(length is not None and length < 1 for length in (self.size, self.resize, self.canvas)):
-            raise ConfigError(
-                f"lengths are in pixels, but size = {self.size}, resize = {self.resize}, canvas = {self.canvas}, "
-                f"pad = {self.pad} came."
-            )
-        if self.canvas is not None and self.resize is not None and self.resize < self.canvas:
-            raise ConfigError(
-                f"a canvas of {self.canvas} pixels cannot be cut from an image resized to {self.resize}. "
-                f"Raise `resize` or lower `canvas`."
-            )
-        side = self.resize if self.canvas is None else self.canvas
-        if side is not None and side + 2 * self.pad < self.size:
-            raise ConfigError(
-                f"a square of {self.size} pixels cannot be cut from an image of {side} pixels that is padded by "
-                f"{self.pad}. Raise `{'resize' if self.canvas is None else 'canvas'}` or lower `size`."
-            )
-        if not 0 <= self.fill <= 255:
-            raise ConfigError(f"`fill` is a grey level from 0 to 255, but {self.fill} came.")
-
-    def _refuse_ranges(self) -> None:
-        for name, values, most in (("area", self.area, 1.0), ("ratio", self.ratio, float("inf"))):
-            if len(values) != 2 or not 0 < values[0] <= values[1] <= most:
-                raise ConfigError(f"`{name}` is a least and a largest share above 0, but {values} came.")
-        if min(self.brightness, self.contrast, self.saturation) < 0:
-            raise ConfigError(
-                f"colours change by 0 or more, but brightness = {self.brightness}, contrast = {self.contrast}, "
-                f"saturation = {self.saturation} came."
-            )
+            if not fine:
+                raise ConfigError(message)
 
     @property
     def draws(self) -> int:
-        """How many uniform numbers an image needs; what each is for is fixed (see ``crops``), also of unused ones."""
+        """How many uniform numbers an image needs; each has a fixed place (see ``augmentation``), used or not."""
         if self.crop == "resized":
             return BOXES.stop
-        if self.changes_colours:
-            return COLOUR.stop
+        if self.changes_colors:
+            return COLOR.stop
         return MIRROR + 1 if self.crop == "random" or self.mirror else 0
 
     @property
-    def changes_colours(self) -> bool:
+    def changes_colors(self) -> bool:
         return max(self.brightness, self.contrast, self.saturation) > 0
 
     @property
@@ -157,16 +133,16 @@ class ImageTransform:
 
     @property
     def prepared_side(self) -> int | None:
-        """Side of the square that ``prepare`` gives for any image; None where the image has a say in it."""
+        """Side of the square that ``prepare`` gives for any image; None where it depends on the image."""
         side = self.resize if self.canvas is None and self.fit == "squash" else self.canvas
         return None if side is None else side + 2 * self.pad
 
     def evaluation(self) -> "ImageTransform":
-        """The certain twin for testing: centre crop, no mirror, colours as they are."""
+        """Return the deterministic transform for testing: center crop, no mirror, colors as they are."""
         return replace(self, crop="centre", mirror=False, brightness=0.0, contrast=0.0, saturation=0.0)
 
     def __call__(self, image: Image.Image, draws: Float[np.ndarray, "k"] | None = None) -> Float[Tensor, "c h w"]:
-        """One image; without draws, as ``evaluation()`` would do it."""
+        """Transform one image; without draws, as ``evaluation()`` would do it."""
         return self.batch([image], None if draws is None else draws[None])[0]
 
     def batch(
@@ -177,107 +153,115 @@ class ImageTransform:
     def assemble(
         self, prepared: Sequence[UInt8[Tensor, "c _ _"]], draws: Float[np.ndarray, "n k"] | None = None
     ) -> Float[Tensor, "n c h w"]:
-        """All after ``prepare``, for images that may differ in size."""
+        """Do all after ``prepare``, for images that may differ in size."""
         sizes = np.array([pixels.shape[1:] for pixels in prepared], dtype=np.int64).reshape(-1, 2)
         crops = self.crops(sizes[:, 0], sizes[:, 1], draws)
-        return self.finish(self.cut(prepared, crops), crops.colour if draws is not None else None)
+        return self.finish(self.cut(prepared, crops), crops.color if draws is not None else None)
 
     def cut(self, prepared: Sequence[UInt8[Tensor, "c _ _"]], crops: Crops) -> UInt8[Tensor, "n c size size"]:
-        """The boxes of prepared images, resized by Pillow where they must be, and mirrored; on the host."""
-        boxes = torch.stack([crops.top, crops.left, crops.height, crops.width], dim=1).tolist()
+        """Cut boxes of prepared images on the host, resized by Pillow where they must be, and mirrored."""
         cut = torch.zeros(len(prepared), self.channels, self.size, self.size, dtype=torch.uint8)
-        for row, (pixels, (top, left, height, width)) in enumerate(zip(prepared, boxes, strict=True)):
+        for row, (pixels, (top, left, height, width)) in enumerate(zip(prepared, crops.boxes.tolist(), strict=True)):
             box = pixels[:, top : top + height, left : left + width]
             if (height, width) != (self.size, self.size):
                 box = _resized(box, self.size)
             cut[row] = box.flip(-1) if crops.mirrored[row] else box
         return cut
 
-    def prepare(self, image: Image.Image) -> UInt8[Tensor, "c h w"]:
-        """The certain part: channels, size, canvas and padding."""
-        mode = "L" if self.channels == 1 else "RGB"
-        image = image if image.mode == mode else image.convert(mode)
+    def prepare(self, image: Image.Image, name: str = "") -> UInt8[Tensor, "c h w"]:
+        """Do the deterministic part: channels, size, canvas and padding; an error tells the image's ``name``."""
+        image = _with_channels(image, self.channels)
         if self.resize is not None:
-            image = image.resize(self._length(*image.size), _RESAMPLING[self.interpolation])
+            image = self._resized(image, self.resize)
         side = self.size - 2 * self.pad if self.canvas is None else self.canvas
         if min(image.size) < side:
             raise DataError(
-                f"a square of {side} pixels cannot be cut from an image of {image.width} x {image.height}. "
-                f"Set `resize`, or lower `{'size' if self.canvas is None else 'canvas'}`."
+                f"{name and name + ': '}a square of {side} pixels cannot be cut from an image of {image.width} x "
+                f"{image.height}. Set `resize`, or lower `{'size' if self.canvas is None else 'canvas'}`."
             )
         if self.canvas is not None:
             left, top = ((length - side) // 2 for length in image.size)
             image = image.crop((left, top, left + side, top + side))
         if self.pad:
-            image = ImageOps.expand(image, self.pad, fill=self.fill if mode == "L" else (self.fill,) * 3)
-        return _as_pixels(image)
+            image = ImageOps.expand(image, self.pad, fill=self.fill if self.channels == 1 else (self.fill,) * 3)
+        return as_pixels(image)
 
     def crops(
         self, heights: Int[np.ndarray, "n"], widths: Int[np.ndarray, "n"], draws: Float[np.ndarray, "n k"] | None
     ) -> Crops:
-        """Parameters from numbers drawn in [0, 1), a pure function; without numbers, the centre.
+        """Return parameters as a pure function of numbers drawn in [0, 1); without numbers, the center.
 
         The numbers of an image, in this order: place down, place across, mirror; brightness, contrast, saturation; area
         and aspect of ten boxes.
         """
         whole = np.stack([heights, widths], axis=1).astype(np.int64)
         boxes = np.concatenate([(whole - self.size) // 2, np.full_like(whole, self.size)], axis=1)
-        mirrored, colour = np.zeros(len(whole), dtype=bool), np.ones((len(whole), 3), dtype=np.float32)
+        mirrored, color = np.zeros(len(whole), dtype=bool), np.ones((len(whole), 3), dtype=np.float32)
         if draws is not None and self.crop == "random":
             boxes[:, :2] = (draws[:, PLACE] * (whole - self.size + 1)).astype(np.int64)
-        if draws is not None and self.crop == "resized":
+        elif draws is not None and self.crop == "resized":
             boxes = resized_boxes(whole[:, 0], whole[:, 1], draws, self.area, self.ratio)
         if draws is not None and self.mirror:
             mirrored = draws[:, MIRROR] < 0.5
-        if draws is not None and self.changes_colours:
+        if draws is not None and self.changes_colors:
             spread = np.array([self.brightness, self.contrast, self.saturation])
             least = np.maximum(1 - spread, 0)
-            colour = (least + draws[:, COLOUR] * (1 + spread - least)).astype(np.float32)
-        top, left, height, width = torch.from_numpy(boxes).unbind(dim=1)
-        return Crops(top, left, height, width, torch.from_numpy(mirrored), torch.from_numpy(colour))
+            color = (least + draws[:, COLOR] * (1 + spread - least)).astype(np.float32)
+        return Crops(*map(torch.from_numpy, (boxes, mirrored, color)))
 
     def finish(
         self,
         cut: UInt8[Tensor, "n c h w"] | Float[Tensor, "n c h w"],
-        colour: Float[Tensor, "n 3"] | None = None,
-        normalisation: Float[Tensor, "2 c 1 1"] | None = None,
+        color: Float[Tensor, "n 3"] | None = None,
+        normalization: Float[Tensor, "2 c 1 1"] | None = None,
     ) -> Float[Tensor, "n c h w"]:
-        """Colours, order of channels and normalisation of pixels in 0..255, on whatever device they are."""
-        if self.changes_colours and colour is not None:
-            cut = jitter(cut.float(), colour)
-        gain, offset = self.normalisation(cut.device) if normalisation is None else normalisation
+        """Change colors, order channels and normalize pixels of 0..255, on whatever device they are."""
+        if self.changes_colors and color is not None:
+            cut = jitter(cut.float(), color)
+        gain, offset = self.normalization(cut.device) if normalization is None else normalization
         return torch.addcmul(offset, cut.flip(1) if self.order == "BGR" else cut, gain)
 
-    def normalisation(self, device: torch.device) -> Float[Tensor, "2 c 1 1"]:
-        """What multiplies pixels in 0..255 and what is added then; on a GPU worth keeping for the next batch."""
+    def normalization(self, device: torch.device) -> Float[Tensor, "2 c 1 1"]:
+        """Return what multiplies pixels of 0..255 and what is added then; on a GPU worth keeping between batches."""
         mean, std = (np.broadcast_to(np.array(values), self.channels) for values in (self.mean, self.std))
         factors = np.stack([self.scale / (255 * std), -mean / std]).astype(np.float32)
-        return sent(torch.from_numpy(factors), device)[:, :, None, None]
+        return to_device(torch.from_numpy(factors), device)[:, :, None, None]
 
-    def _length(self, width: int, height: int) -> tuple[int, int]:
-        length = self.resize or self.size
-        if self.fit == "squash":
-            return length, length
-        shorter = min(width, height)
-        return round(width * length / shorter), round(height * length / shorter)
+    def _resized(self, image: Image.Image, length: int) -> Image.Image:
+        width, height = (length, length)
+        if self.fit == "shorter":
+            width, height = (round(side * length / min(image.size)) for side in image.size)
+        return image.resize((width, height), Image.Resampling[self.interpolation.upper()])
 
 
-def _as_pixels(image: Image.Image) -> UInt8[Tensor, "c h w"]:
+def _is_range(values: Sequence[float], most: float) -> bool:
+    return len(values) == 2 and 0 < values[0] <= values[1] <= most
+
+
+def _with_channels(image: Image.Image, channels: int) -> Image.Image:
+    mode = "L" if channels == 1 else "RGB"
+    return image if image.mode == mode else image.convert(mode)
+
+
+def as_pixels(image: Image.Image) -> UInt8[Tensor, "c h w"]:
     pixels = np.array(image)  # a copy: torch wants to own writable memory
     return torch.from_numpy(pixels if pixels.ndim == 3 else pixels[:, :, None]).permute(2, 0, 1)
 
 
-def _resized(pixels: UInt8[Tensor, "c h w"], size: int) -> UInt8[Tensor, "c size size"]:
-    """Both sides brought to ``size``, the width first: in one call, Pillow 13 takes the side first that saves more."""
+def as_image(pixels: UInt8[Tensor, "c h w"]) -> Image.Image:
     array = pixels.permute(1, 2, 0).numpy()
-    image = Image.fromarray(np.ascontiguousarray(array if array.shape[2] == 3 else array[:, :, 0]))
-    narrow = image.resize((size, image.height), Image.Resampling.BILINEAR)
-    return _as_pixels(narrow.resize((size, size), Image.Resampling.BILINEAR))
+    return Image.fromarray(np.ascontiguousarray(array if array.shape[2] == 3 else array[:, :, 0]))
+
+
+def _resized(pixels: UInt8[Tensor, "c h w"], size: int) -> UInt8[Tensor, "c size size"]:
+    """Bring both sides to ``size``, the width first: in one call, Pillow 13 takes the side first that saves more."""
+    narrow = as_image(pixels).resize((size, pixels.shape[1]), Image.Resampling.BILINEAR)
+    return as_pixels(narrow.resize((size, size), Image.Resampling.BILINEAR))
 
 
 @dataclass(frozen=True)
 class FeatureTransform:
-    """Feature vectors as float32.
+    """Convert feature vectors to float32.
 
     Args:
         normalize: bring each vector to length 1; a vector of zeros stays as it is.
@@ -286,15 +270,8 @@ class FeatureTransform:
     kind: ClassVar[Kind] = "features"
     normalize: bool = False
 
-    @property
-    def draws(self) -> int:
-        return 0
-
     def evaluation(self) -> "FeatureTransform":
         return self
-
-    def __call__(self, features: Float[np.ndarray, "d"], draws: np.ndarray | None = None) -> Float[Tensor, "d"]:
-        return self.batch(features[None])[0]
 
     def batch(self, features: Float[np.ndarray, "n d"]) -> Float[Tensor, "n d"]:
         vectors = torch.from_numpy(features.astype(np.float32))
@@ -314,6 +291,7 @@ class OwnTransform:
     """
 
     kind: ClassVar[Kind] = "images"
+    draws: ClassVar[int] = 1
     function: Callable[..., Any]
     base: ImageTransform
 
@@ -325,16 +303,11 @@ class OwnTransform:
     def size(self) -> int:
         return self.base.size
 
-    @property
-    def draws(self) -> int:
-        return 1
-
     def evaluation(self) -> ImageTransform:
         return self.base.evaluation()
 
-    def prepare(self, image: Image.Image) -> Image.Image:
-        mode = "L" if self.channels == 1 else "RGB"
-        return image if image.mode == mode else image.convert(mode)
+    def prepare(self, image: Image.Image, name: str = "") -> Image.Image:
+        return _with_channels(image, self.channels)
 
     def assemble(
         self, prepared: Sequence[Image.Image], draws: Float[np.ndarray, "n k"] | None = None

@@ -19,8 +19,7 @@ from vicinal.arguments import parameters
 from vicinal.config import Config
 from vicinal.data.loader import load
 from vicinal.data.records import Batch, Records, Split
-from vicinal.data.residency import Residency, resident_if_it_fits
-from vicinal.data.resident import Resident
+from vicinal.data.resident import Residency, Resident, resident_if_it_fits
 from vicinal.data.splits import hold_out, overlapping_classes
 from vicinal.data.transforms import ImageTransform, OwnTransform, Transform
 from vicinal.errors import ConfigError, DataError

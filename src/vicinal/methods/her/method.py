@@ -11,9 +11,8 @@ import torch
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor, nn
 
-from vicinal.data.crops import sent
+from vicinal.data.augmentation import rotate, to_device
 from vicinal.data.records import Batch
-from vicinal.data.rotation import rotate
 from vicinal.errors import ConfigError, unknown
 from vicinal.exhibits import Exhibit
 from vicinal.losses.hard_exemplar import orientation_errors
@@ -131,7 +130,7 @@ class HER(Method):
 
     def advance(self, batch: Batch) -> None:
         super().advance(batch)
-        self.hardest.add(sent(batch.indices, batch.labels.device), *self.nearest_miss)
+        self.hardest.add(to_device(batch.indices, batch.labels.device), *self.nearest_miss)
 
     @property
     def capturable(self) -> bool:

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from vicinal.data.crops import sent
+from vicinal.data.augmentation import to_device
 from vicinal.data.draws import uniform
 from vicinal.data.records import GALLERY, QUERY, Batch, Records
 from vicinal.errors import ConfigError, DataError
@@ -59,7 +59,7 @@ def turns(
     # Negative epochs, for the numbers of the others have gone into the augmentation of the same records.
     drawn = 360 * uniform(seed, -1 - epoch, batch.indices[1::2].numpy(), 1)[:, 0]
     step = _STEPS[turning]
-    by = sent(torch.from_numpy(drawn // step * step if step else drawn).float(), device)
+    by = to_device(torch.from_numpy(drawn // step * step if step else drawn).float(), device)
     return by, torch.deg2rad(apart + by)
 
 

@@ -1,0 +1,194 @@
+"""Augmentation of batches: boxes, cutting, color jitter and rotation, against Pillow and torchvision."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageEnhance
+
+from vicinal.data.augmentation import (
+    BOXES,
+    PLACE,
+    TRIES,
+    Crops,
+    cut_resized,
+    cut_squares,
+    jitter,
+    resized_boxes,
+    rotate,
+    triangle_weights,
+)
+from vicinal.data.draws import uniform
+from vicinal.data.transforms import ImageTransform
+
+
+def by_hand(height, width, draws, area, ratio):
+    """torchvision.transforms.RandomResizedCrop.get_params, one image at a time."""
+    tries = iter(draws[BOXES])
+    down, across = draws[PLACE]
+    for _ in range(TRIES):
+        target = height * width * (area[0] + next(tries) * (area[1] - area[0]))
+        low, high = math.log(ratio[0]), math.log(ratio[1])
+        aspect = math.exp(low + next(tries) * (high - low))
+        w, h = round(math.sqrt(target * aspect)), round(math.sqrt(target / aspect))
+        if 0 < w <= width and 0 < h <= height:
+            return [int(down * (height - h + 1)), int(across * (width - w + 1)), h, w]
+    if width / height < ratio[0]:
+        w, h = width, round(width / ratio[0])
+    elif width / height > ratio[1]:
+        w, h = round(height * ratio[1]), height
+    else:
+        w, h = width, height
+    return [(height - h) // 2, (width - w) // 2, h, w]
+
+
+@pytest.mark.parametrize(
+    ("area", "ratio"), [((0.08, 1.0), (3 / 4, 4 / 3)), ((0.9, 1.0), (1.0, 1.0)), ((1.0, 1.0), (0.5, 0.5))]
+)
+def test_boxes_follow_torchvision_s_rule(area, ratio):
+    heights, widths = np.array([40, 31, 10, 300]).repeat(50), np.array([40, 57, 90, 20]).repeat(50)
+    draws = uniform(0, 0, np.arange(200), BOXES.stop)
+    expected = [by_hand(h, w, d, area, ratio) for h, w, d in zip(heights.tolist(), widths.tolist(), draws, strict=True)]
+    assert resized_boxes(heights, widths, draws, area, ratio).tolist() == expected
+
+
+def test_boxes_lie_inside_and_reach_the_edges():
+    draws = uniform(0, 0, np.arange(4000), BOXES.stop)
+    boxes = resized_boxes(np.full(4000, 32), np.full(4000, 40), draws, (0.2, 1.0), (3 / 4, 4 / 3))
+    top, left, height, width = boxes.T
+    assert top.min() == left.min() == 0 and (top + height).max() == 32 and (left + width).max() == 40
+    shares = height * width / (32 * 40)
+    assert shares.min() == pytest.approx(0.2, abs=0.02) and shares.max() > 0.95
+    assert (width / height).min() > 0.7 and (width / height).max() < 1.43  # rounded sides
+
+
+def test_crops_are_cut_by_slices_and_sent_whole():
+    crops = ImageTransform(size=4, crop="random", mirror=True).crops(
+        np.full(6, 9), np.full(6, 9), uniform(0, 0, np.arange(6), 3)
+    )
+    part = crops[2:5].to(torch.device("cpu"))
+    assert (
+        part.boxes.equal(crops.boxes[2:5]) and part.mirrored.equal(crops.mirrored[2:5]) and part.color.shape == (3, 3)
+    )
+
+
+IMAGES = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (5, 3, 40, 52), dtype=np.uint8))
+
+
+def crops(boxes, mirrored):
+    return Crops(torch.tensor(boxes), torch.tensor(mirrored), torch.ones(len(boxes), 3))
+
+
+def by_pillow(row, box, mirrored, size, *, passes):
+    """Passes: the sizes to which Pillow brings the box, one after the other."""
+    top, left, height, width = box
+    image = Image.fromarray(IMAGES[row].permute(1, 2, 0).numpy()).crop((left, top, left + width, top + height))
+    for sides in [(size, height), (size, size)] if passes == 2 else [(size, size)]:
+        image = image.resize(sides, Image.Resampling.BILINEAR)
+    resized = torch.from_numpy(np.array(image)).permute(2, 0, 1)
+    return resized.flip(-1) if mirrored else resized
+
+
+@pytest.mark.parametrize("size", [1, 7, 24, 64])
+def test_resized_boxes_are_pillow_s(size):
+    boxes = [(0, 0, 40, 52), (3, 5, 24, 24), (0, 30, 40, 22), (39, 51, 1, 1), (10, 2, 5, 50), (7, 9, 31, 17)]
+    rows, mirrored = [4, 0, 0, 2, 1, 3], [False, True, False, True, True, False]
+    cut = cut_resized(IMAGES, torch.tensor(rows), crops(boxes, mirrored), size)
+    assert cut.equal(cut.round())
+    for passes, share in ((2, 0.02), (1, 0.1)):  # exact halves; in one call, the order of passes is Pillow's choice
+        each = zip(rows, boxes, mirrored, strict=True)
+        expected = torch.stack([by_pillow(*one, size, passes=passes) for one in each])
+        difference = (cut - expected).abs()
+        assert difference.max() <= 1 and difference.mean() < share
+
+
+def test_a_box_of_the_right_size_is_copied():
+    rows, boxes = torch.tensor([1, 3]), crops([(4, 9, 24, 24), (16, 28, 24, 24)], [False, True])
+    assert cut_resized(IMAGES, rows, boxes, 24).equal(cut_squares(IMAGES, rows, boxes, 24).float())
+
+
+def test_squares_are_slices():
+    cut = cut_squares(
+        IMAGES, torch.tensor([2, 2, 0]), crops([(0, 0, 9, 9), (31, 43, 9, 9), (5, 6, 9, 9)], [False, True, True]), 9
+    )
+    assert cut.dtype == torch.uint8
+    assert cut[0].equal(IMAGES[2, :, :9, :9]) and cut[1].equal(IMAGES[2, :, 31:, 43:].flip(-1))
+    assert cut[2].equal(IMAGES[0, :, 5:14, 6:15].flip(-1))
+
+
+def test_weights_sum_to_one_inside_the_box_and_are_none_outside():
+    weights = triangle_weights(torch.tensor([0, 6, 19]), torch.tensor([20, 3, 1]), 8, 20)
+    torch.testing.assert_close(weights.sum(dim=2), torch.ones(3, 8))
+    assert not weights[1, :, :6].any() and not weights[1, :, 9:].any() and (weights[2, :, 19] == 1).all()
+
+
+def test_interpolation_keeps_its_precision_under_autocast():
+    rows, boxes = torch.tensor([1]), crops([(4, 9, 31, 22)], [False])
+    plain = cut_resized(IMAGES, rows, boxes, 24)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert cut_resized(IMAGES, rows, boxes, 24).equal(plain)
+
+
+def pixels(count=2, channels=3):
+    return torch.from_numpy(np.random.default_rng(0).integers(0, 256, (count, channels, 9, 7))).float()
+
+
+@pytest.mark.parametrize(
+    ("place", "enhancement"), [(0, ImageEnhance.Brightness), (1, ImageEnhance.Contrast), (2, ImageEnhance.Color)]
+)
+@pytest.mark.parametrize("factor", [0.0, 0.4, 1.0, 1.7])
+def test_each_factor_does_what_pillow_does(place, enhancement, factor):
+    factors = torch.ones(2, 3)
+    factors[1, place] = factor
+    before = pixels()
+    after = jitter(before, factors)
+    torch.testing.assert_close(after[0], before[0], rtol=0, atol=1e-3)
+    image = Image.fromarray(before[1].byte().permute(1, 2, 0).numpy())
+    expected = torch.from_numpy(np.array(enhancement(image).enhance(factor))).permute(2, 0, 1).float()
+    assert (after[1] - expected).abs().max() < 1.7  # Pillow rounds the gray and cuts off the result
+
+
+def test_contrast_starts_from_the_brightness_that_was_set():
+    factors = torch.tensor([[0.5, 0.0, 1.0]])
+    flat = jitter(pixels(1), factors)
+    gray = 0.5 * (pixels(1) * torch.tensor([0.299, 0.587, 0.114])[:, None, None]).sum(dim=1).mean()
+    torch.testing.assert_close(flat, gray.expand_as(flat))
+
+
+def test_gray_images_have_brightness_and_contrast():
+    gray = pixels(1, channels=1)
+    torch.testing.assert_close(jitter(gray, torch.tensor([[0.5, 1.0, 9.0]])), gray / 2)
+    torch.testing.assert_close(
+        jitter(gray, torch.tensor([[1.0, 0.0, 1.0]])), gray.mean().expand_as(gray), rtol=0, atol=1e-3
+    )
+
+
+def test_levels_stay_levels_and_the_input_stays_as_it_was():
+    before = pixels()
+    kept = before.clone()
+    after = jitter(before, torch.full((2, 3), 1.9))
+    assert before.equal(kept) and after.min() >= 0 and after.max() <= 255
+
+
+def test_quarter_turns_are_those_of_torch(rng):
+    images = torch.rand(4, 3, 8, 8, generator=rng)
+    found = rotate(images, torch.tensor([0.0, 90.0, 180.0, 270.0]))
+    for turns, (picture, turned) in enumerate(zip(images, found, strict=True)):
+        torch.testing.assert_close(turned, picture.rot90(turns, dims=(1, 2)), rtol=0, atol=1e-5)
+
+
+def test_any_angle_has_the_sense_of_pillow(rng):
+    smooth = torch.nn.functional.interpolate(torch.rand(1, 1, 5, 5, generator=rng), size=64, mode="bicubic").clamp(0, 1)
+    pixels = (255 * smooth[0, 0]).byte().numpy()
+    theirs = np.asarray(Image.fromarray(pixels).rotate(37.0, Image.Resampling.BILINEAR), dtype=np.float32)
+    ours = rotate(torch.from_numpy(pixels.astype(np.float32))[None, None], torch.tensor([37.0]))[0, 0].numpy()
+    inside = slice(16, 48)
+    assert np.abs(ours - theirs)[inside, inside].mean() < 1.0
+    other = rotate(torch.from_numpy(pixels.astype(np.float32))[None, None], torch.tensor([-37.0]))[0, 0].numpy()
+    assert np.abs(other - theirs)[inside, inside].mean() > 10
+
+
+def test_what_comes_in_at_the_corners_is_as_the_border_is():
+    white = torch.ones(1, 1, 8, 8)
+    torch.testing.assert_close(rotate(white, torch.tensor([45.0])), white)
