@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from vicinal.bench.measure import by_query, row_metrics, run_class_scores
+from vicinal.bench.job import by_query, row_metrics, run_class_scores
 from vicinal.bench.statistics import Estimate, holm, paired_t_interval, smallest_effect, spread_of, t_interval
 from vicinal.bench.summary import over_classes
 from vicinal.errors import ConfigError, RunError, unknown

@@ -24,9 +24,9 @@ def compare(
     from dataclasses import asdict
 
     from vicinal.bench.compare import compare as compare_runs
-    from vicinal.bench.text import interval, probability, score
+    from vicinal.bench.page import interval, probability, score
     from vicinal.cli.tables import print_grid
-    from vicinal.reports.tables import MISSING, metric_title
+    from vicinal.reports.tables import metric_title, per_cent
 
     lines = compare_runs(runs, metric)
     if as_json:
@@ -54,7 +54,7 @@ def compare(
             interval(line.over_seeds),
             interval(line.over_classes),
             probability(line.p),
-            MISSING if line.smallest is None else f"{100 * line.smallest:.1f}",
+            per_cent(line.smallest),
             f"{len(line.seeds)} of {len(line.group.runs)}" if line.seeds else str(len(line.group.runs)),
         ]
         for line in lines
