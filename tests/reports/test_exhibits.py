@@ -22,8 +22,8 @@ from vicinal.exhibits import (
     to_json,
 )
 from vicinal.reports import write_report
-from vicinal.reports.exhibit_figures import draw_exhibits
 from vicinal.reports.exhibits import EDGE, WIDTH, Exhibition, place_dendrogram, place_scatter, read_exhibition
+from vicinal.reports.figures import draw_exhibits
 from vicinal.run_directory import RunDirectory
 
 HOSTILE = "<script>window.injected = true</script>"

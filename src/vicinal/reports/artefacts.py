@@ -45,9 +45,10 @@ class Thumbnails:
                 return Image.alpha_composite(Image.new("RGBA", above.size, "white"), above).convert("RGB")
             return image.convert("RGB")
 
-    def corner(self, tile: int) -> tuple[int, int]:
-        """The left upper pixel of a tile."""
-        return tile % self.columns * self.tile, tile // self.columns * self.tile
+    def box(self, tile: int) -> tuple[int, int, int, int]:
+        """The pixels of a tile: left, top, right, bottom."""
+        left, top = tile % self.columns * self.tile, tile // self.columns * self.tile
+        return left, top, left + self.tile, top + self.tile
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ def read_thumbnails(document: Mapping[str, Any], path: Path, file: str) -> tuple
     except (OSError, SyntaxError, Image.DecompressionBombError) as error:
         raise RunError(f"{path} cannot be read as an image: {error}. Evaluate the run anew.") from error
     last = max((r.tile for r in records.values() if r.tile is not None), default=0)
-    right, bottom = (corner + thumbnails.tile for corner in thumbnails.corner(last))
+    right, bottom = thumbnails.box(last)[2:]
     if bottom > thumbnails.size[1] or right > thumbnails.size[0]:
         raise RunError(
             f"{file} names tile {last}, which ends at pixel {right}, {bottom}, but {path} "

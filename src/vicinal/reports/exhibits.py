@@ -8,7 +8,6 @@ import numpy as np
 from vicinal.errors import ConfigError, RunError
 from vicinal.exhibits import Dendrogram, Exhibit, Leaf, Scatter, Tuples, from_json
 from vicinal.reports.artefacts import Record, Thumbnails, format_of, read_thumbnails
-from vicinal.reports.plots import unit_square
 from vicinal.run_directory import RunDirectory
 
 WIDTH, EDGE = 640, 24  # of a scatter on the page: units across, and kept free around its points
@@ -91,6 +90,18 @@ def read_exhibition(run: RunDirectory) -> Exhibition:
         for exhibit in exhibits:
             _refuse_malformed(exhibit, records)
     return Exhibition(readings, exhibits, records, thumbnails)
+
+
+def unit_square(positions: np.ndarray) -> np.ndarray:
+    """Positions [m 2] moved and scaled, both axes alike, to fill the middle of the unit square.
+
+    >>> unit_square(np.array([[0.0, 10.0], [4.0, 12.0]])).tolist()
+    [[0.0, 0.25], [1.0, 0.75]]
+    """
+    low, high = positions.min(axis=0), positions.max(axis=0)
+    extent = float((high - low).max()) or 1.0  # one point, or all at one place, stay in the middle
+    scaled: np.ndarray = (positions - (low + high) / 2) / extent + 0.5
+    return scaled
 
 
 def place_scatter(scatter: Scatter) -> PlacedScatter:
