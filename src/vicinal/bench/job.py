@@ -84,13 +84,7 @@ class Fold:
     def load(self) -> Records:
         records = self.data.load()
         training = np.flatnonzero(records.splits != "test")
-        kin = kin_of(records)[training]
-        if len(np.unique(kin)) < 2 * self.folds:
-            raise DataError(
-                f"{self.folds} folds need {2 * self.folds} training classes, 2 in each, got {len(np.unique(kin))} in "
-                f"{records.name}. Use fewer folds (--folds), or add classes."
-            )
-        _, held = class_folds(kin, self.folds, self.seed)[self.fold]
+        _, held = class_folds(kin_of(records)[training], self.folds, self.seed)[self.fold]
         splits = records.splits.astype(_TEXT)
         splits[training] = "train"
         splits[training[held]] = "validation"
@@ -123,7 +117,7 @@ class Job:
         table: with the row.
         kind: train and test; measure the untrained network; or train one fold and score the classes that it held out.
         words: further settings, such as those of a trial.
-        fold: which fold, of how many, cut by which seed; for ``fold`` alone.
+        fold: which fold, of how many, split by which seed; for ``fold`` alone.
         data: where this machine has the table's data, such as a packed copy; it does not change what is computed.
     """
 
@@ -131,8 +125,8 @@ class Job:
     row: Row
     kind: Kind
     seed: int
-    words: tuple[str, ...] = ()
-    fold: tuple[int, int, int] = (0, 0, 0)
+    words: Sequence[str] = ()
+    fold: Sequence[int] = (0, 0, 0)
     data: str = ""
 
     @property
@@ -193,27 +187,16 @@ class Job:
         return Task(f"{name} seed {self.seed}{part}", "vicinal.bench.job:perform", described, key)
 
 
-def perform(
-    folder: Path,
-    *,
-    source: str,
-    row: str,
-    protocol: ProtocolName,
-    kind: Kind,
-    seed: int,
-    words: Sequence[str],
-    fold: Sequence[int],
-    data: str,
-) -> list[Line]:
-    """Do a job in a folder; a job that is stopped and started again resumes its run."""
+def perform(folder: Path, *, source: str, row: str, protocol: ProtocolName, **options: Any) -> list[Line]:
+    """Do the job of a task in its folder; a job that is stopped and started again resumes its run."""
     (table,) = load_tables(source)
     table = table.replace(protocol=protocol)
-    job = Job(table, table.row(row), kind, seed, tuple(words), (fold[0], fold[1], fold[2]), data)
+    job = Job(table, table.row(row), **options)
     began, config = time.monotonic(), job.located()
-    if kind == "untrained":
+    if job.kind == "untrained":
         found = untrained_rows(config, REALITY_FOLDS * REALITY_DIM if protocol == "reality_check" else None)
-    elif kind == "fold":
-        found = [_fold(config, folder, fold)]
+    elif job.kind == "fold":
+        found = [_fold(config, folder, job.fold)]
     elif protocol == "reality_check":
         cuts = [Fold(config.data, REALITY_FOLDS, number, seed=0, test=True) for number in range(REALITY_FOLDS)]
         runs = [_train(config.replace(data=cut), folder / f"fold-{cut.fold}", again=True) for cut in cuts]
@@ -431,21 +414,21 @@ def curves(run: RunDirectory) -> dict[str, dict[str, list[float]]]:
         elif line["kind"] == "evaluation":
             name = f"{line['split']} recall@1"
             thinned.setdefault(name, Thinner(POINTS)).add(line["step"], line["metrics"]["recall@1"])
-    found = {name: thinner.curve() for name, thinner in thinned.items()}
-    return {
-        name: {"steps": [round(s, 1) for s in curve.steps], "values": [float(f"{v:.4g}") for v in curve.mean]}
-        for name, curve in found.items()
-    }
+    found = {}
+    for name, thinner in thinned.items():
+        curve = thinner.curve()
+        values = [float(f"{value:.4g}") for value in curve.mean]
+        found[name] = {"steps": [round(step, 1) for step in curve.steps], "values": values}
+    return found
 
 
 def scalars(run: RunDirectory) -> dict[str, float]:
     """The mean of each of the method's own scalars over the middle fifth of the steps."""
     series: dict[str, list[float]] = {}
     for line in run.metrics():
-        if line["kind"] == "step":
-            for name, value in line.items():
-                if "/" in name and isinstance(value, (int, float)) and math.isfinite(value):
-                    series.setdefault(name, []).append(value)
+        for name, value in line.items() if line["kind"] == "step" else ():
+            if "/" in name and isinstance(value, (int, float)) and math.isfinite(value):
+                series.setdefault(name, []).append(value)
     middles = {name: np.array_split(np.array(values), 5)[2] for name, values in series.items() if len(values) >= 5}
     return {name: float(f"{part.mean():.5g}") for name, part in middles.items()}
 

@@ -31,20 +31,11 @@ def compare(
     lines = compare_runs(runs, metric)
     if as_json:
         found = [
-            {
-                "name": line.group.name,
-                "runs": [str(run.path) for run in line.group.runs.values()],
-                "score": asdict(line.score),
-                "seeds": list(line.seeds),
-                "over_seeds": asdict(line.over_seeds) if line.over_seeds else None,
-                "over_classes": asdict(line.over_classes) if line.over_classes else None,
-                "p": line.p,
-                "smallest": line.smallest,
-                "notes": list(line.notes),
-            }
+            {"name": line.group.name, "runs": [str(run.path) for run in line.group.runs.values()]}
+            | {key: value for key, value in vars(line).items() if key != "group"}
             for line in lines
         ]
-        typer.echo(json.dumps({"metric": metric, "rows": found}, indent=2))
+        typer.echo(json.dumps({"metric": metric, "rows": found}, indent=2, default=asdict))
         return
     heads = ["runs", metric_title(metric), "difference", "over classes", "p", "detectable", "seeds"]
     rows = [

@@ -43,10 +43,10 @@ def evaluate(
         recalls: the K of Recall@K (``vicinal.evaluation.retrieval`` has each data set's published ones).
         top_percent: also ``recall@1%``, Recall@K with K = ⌊g/100⌋ + 1 of a gallery of g rows, as papers on cross-view
             matching count it.
-        gallery: rows to find neighbours among; None for leave-one-out.
+        gallery: rows to find neighbors among; None for leave-one-out.
         gallery_labels: their classes.
         normalize: scale all rows to length 1 first; a zero row stays zero.
-        metric: distance by which neighbours are near.
+        metric: distance by which neighbors are near.
         lone: whether queries that have nothing to find are left out (``"exclude"``) or wrong (``"count"``).
         clustering: whether to run k-means.
         restarts: of k-means.

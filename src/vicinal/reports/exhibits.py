@@ -13,7 +13,7 @@ from vicinal.run_directory import RunDirectory
 WIDTH, EDGE = 640, 24  # of a scatter on the page: units across, and kept free around its points
 MOST_HEIGHT, LEAST_HEIGHT = 480, 160
 TREE = 400  # units across of a dendrogram, from its root to its leaves; a row of it is 1 high
-SIGNS = ("circle", "square", "diamond", "triangle", "cross")  # groups differ in sign as well as in colour
+SIGNS = ("circle", "square", "diamond", "triangle", "cross")  # groups differ in sign as well as in color
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class PlacedDendrogram:
 
 
 def read_exhibition(run: RunDirectory) -> Exhibition:
-    """What the method of a run shows; empty where it shows nothing. What contradicts the format is refused."""
+    """What the method of a run shows; empty where it shows nothing. What contradicts the format is an error."""
     with format_of("readings.json"):
         readings = {str(group): str(text) for group, text in (run.document("readings") or {}).items()}
     document = run.document("exhibits")
@@ -88,7 +88,7 @@ def read_exhibition(run: RunDirectory) -> Exhibition:
             ) from error
         thumbnails, records = read_thumbnails(document, run.exhibit_thumbnails_path, "exhibits.json")
         for exhibit in exhibits:
-            _refuse_malformed(exhibit, records)
+            _reject_malformed(exhibit, records)
     return Exhibition(readings, exhibits, records, thumbnails)
 
 
@@ -149,7 +149,7 @@ def place_dendrogram(tree: Dendrogram) -> PlacedDendrogram:
     return PlacedDendrogram([tree.leaves[leaf] for leaf in order], brackets)
 
 
-def _refuse_malformed(exhibit: Exhibit, records: Mapping[int, Record]) -> None:
+def _reject_malformed(exhibit: Exhibit, records: Mapping[int, Record]) -> None:
     """A description can hold anything where a number belongs; say so here instead of drawing it."""
     if isinstance(exhibit, Tuples):
         for each in exhibit.tuples:

@@ -11,7 +11,7 @@ from vicinal.files import write_atomically, write_text
 from vicinal.reports import facts
 from vicinal.reports.artefacts import Artefacts, EmbeddingMap, Record, Thumbnails, read_artefacts
 from vicinal.reports.colours import class_colours
-from vicinal.reports.diagnostics import ACTIVE_READING, SPECTRUM_READING, measures, spectrum_chart
+from vicinal.reports.diagnostics import ACTIVE_CAPTION, SPECTRUM_CAPTION, measures, spectrum_chart
 from vicinal.reports.exhibits import Exhibition, place_dendrogram, place_scatter, read_exhibition, unit_square
 from vicinal.reports.figures import draw
 from vicinal.reports.fonts import use_fonts
@@ -80,12 +80,12 @@ def render(
         selected=selected,
         curves=[chart for chart in drawn if chart not in active],
         active=active,
-        active_reading=exhibition.readings.get("active", ACTIVE_READING),
-        readings={f"scalar-{group}": text for group, text in exhibition.readings.items()},
+        active_caption=exhibition.readings.get("active", ACTIVE_CAPTION),
+        captions={f"scalar-{group}": text for group, text in exhibition.readings.items()},
         exhibition=exhibition,
         exhibit_sheet=_sheet(exhibition.thumbnails) if exhibition.thumbnails else None,
         spectrum=spectrum,
-        spectrum_reading=SPECTRUM_READING,
+        spectrum_caption=SPECTRUM_CAPTION,
         measures=measures(artefacts.diagnostics),
         progress=progress,
         artefacts=artefacts,
