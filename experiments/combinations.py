@@ -15,6 +15,7 @@ from benchmarks import (
     Benchmark,
     Rows,
 )
+from best_of import BestOf
 from vicinal.bench import Table
 
 COMBINATIONS = ("triplet + HDML + ALA", "multi-similarity + HDML", "DANML + HDML", "DANML + LoOp", "HTL + HDML")
@@ -39,8 +40,8 @@ def combinations(ours: Benchmark) -> Table:
     rows.add("HTL", plain, method=HTL, sampler=ours.neighbors)
     rows.add("HTL + HDML", "HTL", method=HTL_HDML)
     others = tuple(row.name for row in rows.found if row.name not in (*COMBINATIONS, SOFTMAX))
-    best_of = {"combinations": COMBINATIONS, "others": others}
-    return rows.table("combinations", f"Two methods together: {ours.title}", best_of=best_of)
+    remark = BestOf({"combinations": COMBINATIONS, "others": others})
+    return rows.table("combinations", f"Two methods together: {ours.title}", remark=remark)
 
 
 TABLES = [combinations(benchmark) for benchmark in HERE]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from vicinal.bench.page import excerpt, write_into
 from vicinal.bench.results import Store
-from vicinal.bench.run import collect
+from vicinal.bench.run import Bench, collect
 from vicinal.bench.summary import summarize
 from vicinal.bench.table import Budget, Table, load_tables
 from vicinal.bench.tuning import tune_table
@@ -57,8 +57,8 @@ def made(inside: str, document: Path) -> str:
     table = table if protocol is None else table.under(protocol.split()[1])
     if trials:
         budget = Budget(int(trials.split()[1]), int(folds.split()[1]) if folds else 4)
-        tuned = tune_table(table, budget, RESULTS, RESULTS, slots=1, console=Console(), recorded_only=True)
-        table = tuned or table
+        bench = Bench(RESULTS, RESULTS, Console())
+        table = tune_table(table, budget, bench, recorded_only=True) or table
     summary = summarize(collect(table.replace(seeds=int(seeds)), store()))
     return excerpt(summary, document, RESULTS)
 

@@ -1,7 +1,7 @@
 """When does hardness help? Methods that look for hard tuples, on data whose faults are known (``data.Corrupted``)."""
 
 from benchmarks import ALA, GLYPHS, HDML, LOOP, LOSSES, SOFTMAX, Benchmark, Rows
-from vicinal.bench import Matrix
+from figures import Matrix
 
 CORRUPTED = Benchmark(
     "",

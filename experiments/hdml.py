@@ -2,7 +2,8 @@
 
 import published
 from benchmarks import CARS, HDML, HDML_PAIRS, HERE, SOP, Benchmark, Rows
-from vicinal.bench import Scatter, Table
+from figures import Scatter
+from vicinal.bench import Table
 
 # λ = exp(-α J_first / J_avg): chosen for λ of about 1, 0.8, 0.5, 0.2, 0.05 and 0 once the loss has fallen to a third.
 ALPHAS = ("0", "0.07", "0.25", "1", "30")  # and 0.5, with which HDML itself runs

@@ -7,13 +7,14 @@ from typing import Literal
 
 import numpy as np
 from printed import PRINTED
+from scipy import stats
 from sets import DIRECTIONS, LEAST, TEST_SHARE
 from units import FIT_ROWS, FIT_STEPS, LARGE, RACED, SEARCH_STEPS, SUBSAMPLE, Plan
 
 from methods import FOLDS, METHODS, NEW, OWN
 from vicinal.bench.page import grid, plain
 from vicinal.bench.results import Line
-from vicinal.bench.statistics import corrected_resampled_t
+from vicinal.bench.statistics import LEVEL, Estimate
 
 By = Literal["accuracy", "oracle"]
 Splits = dict[int, Line]  # a method's units on a set
@@ -137,6 +138,28 @@ def difference(ours: Mapping[int, Line], theirs: Mapping[int, Line], by: By) -> 
     if found.above_zero:
         return "above"
     return "below" if found.high is not None and found.high < 0 else "not significant"
+
+
+def corrected_resampled_t(
+    values: Sequence[float], others: Sequence[float], *, trained_on: int, tested_on: int
+) -> Estimate:
+    """Test pairs over random splits of one data set, whose training parts overlap (Nadeau and Bengio 2003).
+
+        t = mean(d) / √((1/J + n_test / n_train) s²),   J - 1 degrees of freedom
+
+    The plain paired test takes the J splits for independent and finds differences that are not there.
+
+    Args:
+        trained_on: records of the training part of a split.
+        tested_on: records of its test part.
+    """
+    differences = np.subtract(values, others)
+    count, mean = len(differences), float(differences.mean())
+    error = float(np.sqrt((1 / count + tested_on / trained_on) * differences.var(ddof=1)))
+    if error <= 1e-12:  # rounding: all differences are equal
+        return Estimate(mean, mean, mean, count, 1.0 if abs(mean) <= 1e-12 else 0.0)
+    half = float(stats.t.ppf((1 + LEVEL) / 2, count - 1)) * error
+    return Estimate(mean, mean - half, mean + half, count, float(2 * stats.t.sf(abs(mean) / error, count - 1)))
 
 
 def lacking(lines: Sequence[Line], plan: Plan) -> list[str]:

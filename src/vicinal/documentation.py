@@ -1,14 +1,9 @@
-"""What classes say of themselves, for the command line: first lines, arguments and their meaning, from docstrings.
-
-``python -m vicinal.documentation docs/compose.md`` renews the tables of a page that are generated from the code.
-"""
+"""What docstrings say of classes, for the command line: first lines, arguments and their meaning."""
 
 import inspect
 import re
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from vicinal import config
@@ -16,12 +11,28 @@ from vicinal.arguments import parameters
 from vicinal.data import DATASETS_BY_NAME, ImageTransform
 from vicinal.errors import ConfigError, unknown
 from vicinal.losses import LOSSES
-from vicinal.methods import METHODS, combination
+from vicinal.methods import METHODS
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.mining import MINERS
 from vicinal.models import BACKBONES, ModelConfig
 from vicinal.models.config import backbone_class
 from vicinal.sampling import SAMPLERS
+
+REGISTRIES: dict[str, Mapping[str, Any]] = {
+    "losses": LOSSES,
+    "methods": METHODS,
+    "models": BACKBONES,
+    "samplers": SAMPLERS,
+    "miners": MINERS,
+    "datasets": DATASETS_BY_NAME,
+}
+NAMED = {"loss": "losses", "method": "methods", "sampler": "samplers", "data": "datasets"}  # slots that take a name
+UNNAMED: dict[str, type] = {
+    "training": config.Training,
+    "evaluation": config.Evaluation,
+    "optimizer": OptimizerConfig,
+    "transform": ImageTransform,
+}
 
 
 @dataclass(frozen=True)
@@ -37,15 +48,7 @@ def summaries(kind: str) -> dict[str, str]:
     """Name and first sentence of everything of a kind."""
     if kind == "presets":
         return {name: str(config.from_toml(path).get("title", "")) for name, path in config.presets().items()}
-    registries: dict[str, Mapping[str, Any]] = {
-        "losses": LOSSES,
-        "methods": METHODS,
-        "models": BACKBONES,
-        "samplers": SAMPLERS,
-        "miners": MINERS,
-        "datasets": DATASETS_BY_NAME,
-    }
-    found = {name: first_line(part) for name, part in registries[kind].items()}
+    found = {name: first_line(part) for name, part in REGISTRIES[kind].items()}
     if kind == "models":
         found |= {"timm:NAME": "Any network of timm.", "torchvision:NAME": "Any classification network of torchvision."}
     return found
@@ -60,21 +63,9 @@ def explanation(what: str) -> Explanation:
         raise ConfigError(unknown("slot or preset", slot, (*config.SLOTS, *config.presets())))
     if slot == "model":
         return _model(name)
-    fixed: dict[str, type] = {
-        "training": config.Training,
-        "evaluation": config.Evaluation,
-        "optimizer": OptimizerConfig,
-        "transform": ImageTransform,
-    }
-    named: dict[str, Mapping[str, Any]] = {
-        "loss": LOSSES,
-        "method": METHODS,
-        "sampler": SAMPLERS,
-        "data": DATASETS_BY_NAME,
-    }
-    if slot not in named:
-        return _class(slot, fixed[slot], slot)
-    registry = named[slot]
+    if slot in UNNAMED:
+        return _class(slot, UNNAMED[slot], slot)
+    registry = REGISTRIES[NAMED[slot]]
     if name not in registry:
         known = ", ".join(registry)
         raise ConfigError(unknown(slot, name, registry) if name else f"name one of them: {slot}=NAME of {known}.")
@@ -142,72 +133,3 @@ def typed(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ",".join(map(typed, value))
     return str(value) if isinstance(value, (str, int, float)) else type(value).__name__
-
-
-# -- generated parts of pages ---------------------------------------------------------------------
-
-MATRIX = ("plain", "hdml", "loop", "ala", "htl", "cross_batch_memory")  # the columns of `combination_matrix`
-
-
-def combination_matrix() -> str:
-    """Which method trains which loss with default arguments, as Markdown: its sampler, or a note why not."""
-    methods = [METHODS[name]() for name in MATRIX]
-    notes: dict[str, int] = {}
-    rows = []
-    for name, loss in LOSSES.items():
-        cells = [f"`{name}`"]
-        for method in methods:
-            reason = combination(method, name)
-            if reason is None:
-                cells.append(method.sampler_for(loss))
-            else:
-                general = reason.replace(f", got {loss.__name__}", "").replace(loss.__name__, "this loss")
-                number = notes.setdefault(general[0].upper() + general[1:], len(notes) + 1)
-                cells.append(f"no ({number})")
-        rows.append(cells)
-    table = _markdown(["loss", *(f"`{name}`" for name in MATRIX)], rows)
-    return "\n".join([table, "", *(f"{number}. {reason}" for reason, number in notes.items())])
-
-
-def preset_table() -> str:
-    """The presets with their cost, as Markdown."""
-    layers = {name: config.preset(name) for name in config.presets()}
-    return _markdown(
-        ["preset", "what it trains", "cost"],
-        [[f"`{name}`", layer["title"], layer["cost"]] for name, layer in layers.items()],
-    )
-
-
-def recipe_table() -> str:
-    """The recipes of version 0.1 and the commands that replace them, as Markdown."""
-    former = config.FORMER_RECIPES.items()
-    return _markdown(
-        ["recipe of 0.1", "command now"], [[f"`{name}`", f"`vicinal train {words}`"] for name, words in former]
-    )
-
-
-def _markdown(head: list[str], rows: list[list[str]]) -> str:
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in [head, ["---"] * len(head), *rows])
-
-
-GENERATED: dict[str, Callable[[], str]] = {
-    "combinations": combination_matrix,
-    "presets": preset_table,
-    "recipes": recipe_table,
-}
-
-
-def renewed(page: str) -> str:
-    """A page whose parts between ``<!-- generated:NAME:start -->`` and ``end`` are what the code gives now."""
-    for name, make in GENERATED.items():
-        start, end = f"<!-- generated:{name}:start -->\n", f"<!-- generated:{name}:end -->"
-        before, _, rest = page.partition(start)
-        _, found, after = rest.partition(end)
-        if found:
-            page = f"{before}{start}{make()}\n{end}{after}"
-    return page
-
-
-if __name__ == "__main__":
-    for path in map(Path, sys.argv[1:]):
-        path.write_text(renewed(path.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Exhibits: small pictures of what a method does inside, as plain values that a run keeps and a report draws.
+"""Figures of what a method does inside, as plain values that a run keeps and a report draws (``exhibits.json``).
 
 A method makes them at the end of training; ``artefacts/exhibits.json`` holds them, and the report draws each kind in
 one way, whichever method made it. A new kind is a dataclass here, an entry in ``KINDS`` and a drawing in ``reports``.
@@ -51,8 +51,8 @@ class Scatter:
         for segment in self.segments:
             if not (0 <= segment.start < len(self.points) and 0 <= segment.end < len(self.points)):
                 raise ConfigError(
-                    f"the scatter {self.title!r} has {len(self.points)} points, but a segment goes from "
-                    f"{segment.start} to {segment.end}. Count its points from 0."
+                    f"the scatter {self.title!r} has {len(self.points)} points, got a segment from {segment.start} to "
+                    f"{segment.end}. Count its points from 0."
                 )
 
 
@@ -135,8 +135,8 @@ class Dendrogram:
             heights.append(merge.height)
         if len(self.merges) != max(0, len(self.leaves) - 1):
             raise ConfigError(
-                f"the tree {self.title!r} of {len(self.leaves)} leaves has {len(self.merges)} merges, but it takes one "
-                f"less than leaves."
+                f"the tree {self.title!r} of {len(self.leaves)} leaves needs one merge less than leaves, got "
+                f"{len(self.merges)}."
             )
 
 
@@ -156,11 +156,11 @@ def to_json(exhibits: Sequence[Exhibit]) -> list[Any]:
 
 
 def from_json(values: Sequence[Any]) -> tuple[Exhibit, ...]:
-    """The exhibits that JSON stands for; anything but the kinds above is refused."""
+    """The exhibits that JSON stands for; anything but the kinds above is an error."""
     found = tuple(build(value, KINDS) for value in values)
     for exhibit in found:
         if not isinstance(exhibit, Exhibit):
-            raise ConfigError(f"an exhibit is a Scatter, Tuples or Dendrogram, got {type(exhibit).__name__}.")
+            raise ConfigError(f"a method's figure is a Scatter, Tuples or Dendrogram, got a {type(exhibit).__name__}.")
     return found
 
 

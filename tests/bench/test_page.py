@@ -1,14 +1,24 @@
 """Summaries, pages, figures and tables in documents: what they show, mark and leave alone."""
 
 import pytest
+from matplotlib.figure import Figure
 
-from vicinal.bench.figures import draw, png
-from vicinal.bench.page import check_markers, excerpt, html, markdown, write_into, write_pages
+from vicinal.bench.page import (
+    cells,
+    check_markers,
+    columns,
+    command,
+    excerpt,
+    html,
+    markdown,
+    short_columns,
+    write_into,
+    write_pages,
+)
 from vicinal.bench.results import Store
 from vicinal.bench.run import collect
-from vicinal.bench.summary import departures, learning_curves, summarize
-from vicinal.bench.table import Budget, Matrix, Scatter, row
-from vicinal.bench.text import cells, columns, command, matrix_cells, matrix_lines, short_cells, short_columns
+from vicinal.bench.summary import learning_curves, regressions, summarize
+from vicinal.bench.table import Budget, row
 from vicinal.errors import DataError
 
 VALUES = {"plain": [0.50, 0.52, 0.51], "method": [0.55, 0.58, 0.56], "untrained": [0.4] * 3, "PCA": [0.3] * 3}
@@ -49,8 +59,8 @@ def test_five_seeds_may_claim_and_other_data_or_trials_are_marked(table, record,
 def test_heads_and_cells_are_as_many_and_text_stays_in_its_cell(table, summary):
     renamed = table.replace(title="A <b>|</b>", finding="x & y")
     found = summary(renamed)
-    assert {len(cells(found, row)) for row in found.rows} == {len(columns(found))}
-    assert {len(short_cells(found, row)) for row in found.rows} == {len(short_columns(found))}
+    for heads in (columns(found), short_columns(found)):
+        assert {len(line) for line in cells(found, heads)} == {len(heads)}
     text, page = markdown(found), html(found)
     assert "&lt;b>" in text and "x &amp; y" in text and "<b>|</b>" not in text + page
     assert "- method (plain +): `loss.beta=40`, 2 s of training; commit abc" in text
@@ -65,38 +75,35 @@ def test_commands_name_file_table_and_variant(table):
     assert command(tuned).endswith("::tiny --trials 6 --folds 2 --seeds 3")
 
 
-def test_the_best_of_a_kind_is_chosen_on_held_out_classes(table, summary):
-    text = markdown(summary(table, best_of={"methods": ["method"], "others": ["plain"]}))
-    assert "of the methods method (held out 28.2, test Recall@1 56.3 ± 3.8)" in text
-    assert "the first minus the second is +5.3" in text
-    lacking = markdown(summary(table.under("final"), best_of={"methods": ["method"]}))
-    assert "method have no held-out score" in lacking and "--trials 1" in lacking
-
-
 def test_expected_values_are_checked(table, record, tmp_path):
     record(table, VALUES)
     table = table.replace(expected={"plain": (0.51, 0.001), "method": (0.5, 0.01), "whitened PCA": (0.3, 0.1)})
-    found = departures(collect(table, Store(tmp_path / "results")))
+    found = regressions(collect(table, Store(tmp_path / "results")))
     assert len(found) == 2 and "method: Recall@1 56.3, expected 50.0 ± 1.0" in found[0] and "0 of 3 seeds" in found[1]
 
 
-def test_figures_are_drawn_from_results_and_are_the_same_again(table, summary, tmp_path):
-    scatter = Scatter("hardness/lambda", "λ", ("plain", "method"), level="plain")
-    found = summary(table, figure=scatter)
-    assert png(draw(found)) == png(draw(summary(table, figure=scatter))) and draw(summary(table)) is None
-    assert draw(summary(table, figure=Scatter("none", "x", ("plain", "method")))) is None
-    text, _ = write_pages(found, tmp_path / "pages")
-    assert (tmp_path / "pages" / "tiny.png").is_file() and "](tiny.png)" in text.read_text()
+class Drawn:
+    """A figure of nothing that takes the table's place in documents."""
+
+    def rows(self):
+        return ["plain"]
+
+    def draw(self, summary):
+        return Figure() if summary.rows[-1].done else None
+
+    def excerpt(self, summary):
+        return ["in place of the table"]
 
 
-def test_a_matrix_picks_what_is_significantly_above_its_baseline(table, summary):
-    figure = Matrix({"clean": {"ours": "method"}}, {"plain": {"clean": "plain"}})
-    found = summary(table, figure=figure)
-    (line,) = matrix_lines(found, figure)
-    assert line.pick == "ours" and matrix_cells(line) == ["clean", "51.0 ± 2.5", "**+5.3 ± 1.4**", "ours"]
-    assert draw(found) is not None and "| clean | 51.0 ± 2.5 |" in excerpt(found)
-    one = summary(table, figure=figure, seeds=1)
-    assert matrix_lines(one, figure)[0].pick == "" and "nothing is picked" in excerpt(one)
+def test_figure_and_remark_are_on_the_page(table, summary, tmp_path):
+    found = summary(table, figure=Drawn(), remark=lambda outcome: f"{len(outcome.lines['plain'])} of plain.")
+    (text, page), again = (write_pages(found, tmp_path / name) for name in ("one", "two"))
+    assert (text.parent / "tiny.png").read_bytes() == (again[0].parent / "tiny.png").read_bytes()
+    assert "](tiny.png)" in text.read_text() and "\n3 of plain.\n" in text.read_text()
+    assert "data:image/png" in page.read_text() and "3 of plain." in page.read_text()
+    short = excerpt(found)
+    assert "in place of the table" in short and "| method |" not in short and "3 of plain." in short
+    assert "](tiny.png)" not in markdown(summary(table.replace(seeds=0), figure=Drawn()))
 
 
 def test_a_document_gets_each_table_between_its_markers_and_stays_else(table, summary, tmp_path, monkeypatch):

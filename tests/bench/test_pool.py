@@ -258,10 +258,10 @@ def test_when_time_is_up_no_task_starts_and_those_that_run_finish(make, tmp_path
     watched = Watched(tmp_path / "runs", slots=1, console=pool(1).console, program=program, clock=lambda: now[0])
     found = []
     tasks = [task(name) for name in ("a waits", "b waits", "c", "d")]
-    left = watched.run(tasks, lambda task, lines: str(found.append(task.name)), title="t", minutes=1)
+    left = watched.run(tasks, lambda task, lines: str(found.append(task.name)), title="t", until=60.0)
     assert began == found == ["a waits", "b waits"] and left == 2
     assert not task("c").folder(tmp_path / "runs").exists()
-    assert watched.run([task("c")], lambda *rest: "", title="t", minutes=0) == 1
+    assert watched.run([task("c")], lambda *rest: "", title="t", until=now[0]) == 1
     assert watched.run([task("c")], lambda *rest: "", title="t") == 0
 
 

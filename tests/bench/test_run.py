@@ -6,10 +6,10 @@ import pytest
 
 from vicinal.bench.pool import Failure, Pool
 from vicinal.bench.results import Store
-from vicinal.bench.run import collect, jobs, run_tables
+from vicinal.bench.run import Bench, collect, jobs, run_tables
 from vicinal.bench.table import UNTRAINED_ROWS, Budget, row
-from vicinal.bench.tuning import Search, Trial, choose, tune, tune_table
-from vicinal.errors import ConfigError, RunError
+from vicinal.bench.tuning import Search, Trial, choose, parse, tune, tune_table
+from vicinal.errors import ConfigError, DataError, RunError, VicinalError
 
 
 class Fake(Pool):
@@ -17,7 +17,7 @@ class Fake(Pool):
 
     ran, fail, limit = [], (), 10**9
 
-    def run(self, tasks, done, *, title, minutes=None):
+    def run(self, tasks, done, *, title, until=None):
         tasks = list(tasks)
         for task in tasks[: self.limit]:
             self.ran.append(task.name)
@@ -47,8 +47,7 @@ def fake():
 @pytest.fixture
 def go(tmp_path, console, fake):
     def run(*tables, **options):
-        options = {"slots": 1, "console": console, "make_pool": fake, **options}
-        return run_tables(tables, tmp_path / "results", tmp_path / "runs", **options)
+        return run_tables(tables, Bench(tmp_path / "results", tmp_path / "runs", console, make_pool=fake, **options))
 
     return run
 
@@ -97,9 +96,9 @@ def test_what_is_there_is_collected(table, record, tmp_path):
 
 @pytest.fixture
 def tuned(table, tmp_path, console, fake):
-    def run(trials=3, **options):
-        options = {"slots": 1, "console": console, "make_pool": fake, **options}
-        return tune_table(table, Budget(trials, 2), tmp_path, tmp_path / "runs", **options)
+    def run(trials=3, *, recorded_only=False, folds=2, **options):
+        bench = Bench(tmp_path, tmp_path / "runs", console, make_pool=fake, **options)
+        return tune_table(table, Budget(trials, folds), bench, recorded_only=recorded_only)
 
     return run
 
@@ -122,6 +121,12 @@ def test_rows_are_tuned_alike_and_the_best_trial_is_tested(tuned, fake, tmp_path
     assert fake.ran == [f"{name}, trial 3, fold {fold}" for name in ("plain", "method") for fold in (1, 2)]
 
 
+def test_too_few_classes_for_the_folds_are_one_error_before_any_run(tuned, fake):
+    with pytest.raises(DataError, match="6 folds by class need at least 12 classes"):
+        tuned(folds=6)
+    assert fake.ran == []
+
+
 def test_nothing_is_tested_before_every_row_has_had_its_trials(tuned, fake):
     fake.limit = 5
     assert tuned() is None
@@ -135,8 +140,6 @@ def test_nothing_is_tested_before_every_row_has_had_its_trials(tuned, fake):
 @pytest.fixture
 def search(tiny):
     def make(*words, **options):
-        from vicinal.bench.search_space import parse
-
         data = f"data={tiny.removesuffix('.py')}.npz"
         space, fixed = parse([data, *(words or ("optimizer.learning_rate=1e-3..1e-1:log",))])
         return Search("features", tuple(fixed), space, **{"trials": 3, "folds": 2, **options})
@@ -159,7 +162,7 @@ def test_a_stopped_search_continues_and_more_trials_may_follow(searcher, search,
     fake.ran.clear()
     again = tune(search(*words, searcher=searcher), out, **terms)
     assert fake.ran == ["trial 1 fold 2/2", "trial 2 fold 1/2", "trial 2 fold 2/2"]
-    assert again.trial.values == whole.trial.values and again.epochs == (2, 2)
+    assert again.trial.values == whole.trial.values and again.epochs == [2, 2]
     fake.ran.clear()
     tune(search(*words, searcher=searcher, trials=4), out, **terms)
     assert fake.ran == ["trial 3 fold 1/2", "trial 3 fold 2/2"]
@@ -176,11 +179,13 @@ def test_a_stopped_search_continues_and_more_trials_may_follow(searcher, search,
         ((), {"folds": 1}, "2 folds"),
         ((), {"trials": 0}, "1 trial"),
         ((), {"searcher": "grid"}, "random or optuna"),
+        ((), {"folds": 6}, "6 folds by class need at least 12 classes"),
     ],
 )
 def test_a_search_that_cannot_run_is_rejected_before_it_starts(words, options, message, search, tmp_path, console):
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(VicinalError, match=message):
         tune(search(*words, **options), tmp_path / "out", slots=1, console=console)
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_spread_of_what_is_as_good_is_reported():
@@ -191,6 +196,6 @@ def test_the_spread_of_what_is_as_good_is_reported():
         [trial(0, "", 0.69, 0.73), trial(1, "9", 0.68, 0.74), trial(2, "10", 0.7, 0.74), trial(3, "99", 0, 1)]
     )
     assert chosen.trial.number == 2 and chosen.spread == pytest.approx(0.0283, abs=1e-4)
-    assert chosen.alike == {"beta": ("9", "10", "(as it is)")} and chosen.epochs == (2, 3)
+    assert chosen.alike == {"beta": ("9", "10", "(as it is)")} and chosen.epochs == [2, 3]
     with pytest.raises(RunError, match="no trial"):
         choose([])

@@ -3,7 +3,7 @@
 import pytest
 from torch import nn
 
-from vicinal.bench import Matrix, Scatter, Table, baseline, layer, row
+from vicinal.bench import Table, baseline, layer, row
 from vicinal.bench.table import REALITY_METRICS, load_tables, merged, slots_hash
 from vicinal.errors import ConfigError
 
@@ -46,9 +46,7 @@ def test_layers_merge_groups_of_arguments_and_keep_what_every_network_has():
         (lambda: Table("T", row("a"), protocol="finall"), "did you mean 'final'"),
         (lambda: Table("T", row("a"), seeds=0), "needs a seed"),
         (lambda: Table("T", row("a"), network="b"), "unknown row"),
-        (lambda: Table("T", row("a"), figure=Scatter("s", "axis", ("b",))), "unknown row"),
-        (lambda: Table("T", row("a"), figure=Matrix({"clean": {"m": "b"}})), "unknown row"),
-        (lambda: Table("T", row("a"), best_of={"kind": ["b"]}), "unknown row"),
+        (lambda: Table("T", row("a"), expected={"b": (0.5, 0.1)}), "unknown row"),
         (lambda: row("a", los="triplet"), "did you mean 'loss'"),
         (lambda: row("a", "los.alpha=2"), "unknown setting"),
     ],

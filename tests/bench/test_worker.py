@@ -30,9 +30,9 @@ VARYING = ("created", "wall", "seconds")
 def done_by(worker, job, folder):
     """All that a job found, to the last bit of its weights, except when and how fast."""
     folder.mkdir()
-    task = job.task()
+    worker.task, worker.folder = task, folder = job.task(), folder
     write_json(folder / "task.json", {"call": task.call, "arguments": task.arguments})
-    worker.give(folder)
+    worker.give()
     while (code := worker.ended()) is None:
         time.sleep(0.05)
     assert code == 0, (folder / "log.txt").read_text()
@@ -50,11 +50,11 @@ def test_a_task_ends_in_the_same_bits_whatever_its_process_did_before(tmp_path):
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     alone = []
     for number, job in enumerate(jobs):
-        worker = Worker(PROGRAM, environment, tmp_path / "log.txt")
+        worker = Worker(PROGRAM, environment, jobs[0].task(), tmp_path)
         alone.append(done_by(worker, job, tmp_path / f"alone-{number}"))
         worker.leave()
         assert worker.process.returncode == 0
-    worker = Worker(PROGRAM, environment, tmp_path / "log.txt")
+    worker = Worker(PROGRAM, environment, jobs[0].task(), tmp_path)
     try:
         for turn, number in enumerate((1, 0, 2, 2, 1)):  # after another, after one without training, after itself
             assert done_by(worker, jobs[number], tmp_path / f"together-{turn}") == alone[number]

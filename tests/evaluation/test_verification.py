@@ -94,7 +94,7 @@ def test_query_and_gallery_equal_the_explicit_pairs(rng):
 
 def test_a_far_below_one_different_pair_is_refused(rng):
     distances, same = torch.rand(10, generator=rng), torch.arange(10) < 5
-    with pytest.raises(ConfigError, match=r"FAR 0\.1, but with 5 different pairs a FAR is at least 1/5 = 0\.2"):
+    with pytest.raises(ConfigError, match=r"with 5 different pairs a FAR is at least 1/5 = 0\.2 .* got 0\.1"):
         verification_scores(distances, same, fars=[0.1])
     with pytest.raises(ConfigError, match="below 1"):
         verification_scores(distances, same, fars=[1.0])

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from vicinal.errors import DataError
 
@@ -55,6 +56,16 @@ def test_what_differs_significantly_is_not_among_the_best(linear):
     (row,) = table.view(lines, plan, "accuracy").rows
     assert [cell.best for cell in row.cells] == [place < 2 for place in range(len(methods.OWN))]
     assert table.view(lines, plan, "oracle").rows[0].printed[2] == "96.11"
+
+
+def test_the_corrected_test_is_nadeau_and_bengios_formula(linear):
+    corrected = linear("table").corrected_resampled_t
+    values, others = [0.62, 0.64, 0.61, 0.66, 0.63], [0.60, 0.63, 0.61, 0.62, 0.60]
+    differences, plain = np.subtract(values, others), stats.ttest_rel(values, others).pvalue
+    found = corrected(values, others, trained_on=90, tested_on=10)
+    statistic = differences.mean() / np.sqrt((1 / 5 + 10 / 90) * differences.var(ddof=1))
+    assert found.p == pytest.approx(2 * stats.t.sf(statistic, 4)) and found.p > plain
+    assert corrected(values, others, trained_on=10**9, tested_on=1).p == pytest.approx(plain)
 
 
 def test_broken_and_missing_sets_are_reported_with_their_line(linear, data):

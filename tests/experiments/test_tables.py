@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from vicinal.bench.job import Job
-from vicinal.bench.search_space import parse, random_trial, words_of
 from vicinal.bench.table import load_tables
+from vicinal.bench.tuning import parse, random_trial, words_of
 from vicinal.config import compose, from_words
 
 ROOT = Path(__file__).parents[2]
@@ -109,5 +109,5 @@ def test_the_papers_regime_is_that_of_the_papers():
 def test_the_best_combination_is_chosen_among_all_combinations():
     for name, table in TABLES.items():
         if name.startswith("combinations"):
-            chosen = [*table.best_of["combinations"], *table.best_of["others"], "normalised softmax"]
+            chosen = [*table.remark.kinds["combinations"], *table.remark.kinds["others"], "normalised softmax"]
             assert sorted(chosen) == sorted(row.name for row in table.rows)

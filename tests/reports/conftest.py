@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from vicinal.files import write_atomically
 from vicinal.reports import write_report
-from vicinal.reports.lettering import letter
+from vicinal.reports.fonts import use_fonts
 from vicinal.run_directory import Journal, RunDirectory
 
 HOSTILE = (
@@ -169,7 +169,7 @@ def pixels():
     """``pixels(figure)``: a figure as the report writes it, only coarser."""
 
     def pixels(figure: Figure) -> np.ndarray:
-        letter(figure)
+        use_fonts(figure)
         file = BytesIO()
         figure.savefig(file, format="png", dpi=60)
         return np.asarray(Image.open(file).convert("RGB"))

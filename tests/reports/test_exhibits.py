@@ -22,8 +22,8 @@ from vicinal.exhibits import (
     to_json,
 )
 from vicinal.reports import write_report
-from vicinal.reports.exhibit_figures import draw_exhibits
 from vicinal.reports.exhibits import EDGE, WIDTH, Exhibition, place_dendrogram, place_scatter, read_exhibition
+from vicinal.reports.figures import draw_exhibits
 from vicinal.run_directory import RunDirectory
 
 HOSTILE = "<script>window.injected = true</script>"
@@ -93,7 +93,7 @@ def test_all_free_text_is_escaped(shown):
     assert text.count("&lt;script&gt;window.injected") >= 9
 
 
-def test_a_reading_stands_under_its_chart(shown):
+def test_a_caption_stands_under_its_chart(shown):
     _, text = shown
     chart = re.search(r'data-chart="scalar-hardness">(.*?)</figure>', text, re.S)[1]
     assert "is alpha." in chart

@@ -1,16 +1,16 @@
 """Tables of experiments over seeds, run by one command and compared with intervals; tuning; comparison of runs.
 
-``table`` describes a table, ``job`` does one row and seed, ``pool`` and ``worker`` run jobs side by side, ``measure``
-and ``results`` record them, ``run`` puts these together; ``statistics``, ``summary``, ``text``, ``figures`` and
-``page`` show them. ``tuning`` searches on held-out training classes, ``compare`` compares any runs.
+``table`` describes a table, ``job`` does one row and seed, ``pool`` and ``worker`` run jobs side by side, ``results``
+keeps what they find, ``run`` puts these together; ``statistics``, ``summary`` and ``page`` show it. ``tuning``
+searches on held-out training classes, ``compare`` compares any runs.
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vicinal.bench.table import Matrix, Row, Scatter, Table, baseline, layer, row
+    from vicinal.bench.table import Row, Table, baseline, layer, row
 
-__all__ = ["Matrix", "Row", "Scatter", "Table", "baseline", "layer", "row"]
+__all__ = ["Row", "Table", "baseline", "layer", "row"]
 
 
 def __getattr__(name: str) -> Any:

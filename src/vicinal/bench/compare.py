@@ -1,13 +1,13 @@
 """The paired comparison of any runs: by seed where several share their settings, over test classes in any case."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vicinal.bench.measure import by_query, row_metrics, run_class_scores
-from vicinal.bench.statistics import Estimate, holm, paired_t_interval, smallest_effect, spread_of, t_interval
-from vicinal.bench.summary import over_classes
+from vicinal.bench.job import by_query, row_metrics, run_class_scores
+from vicinal.bench.statistics import Estimate, holm, t_interval
+from vicinal.bench.summary import over_classes, paired, smallest_difference
 from vicinal.errors import ConfigError, RunError, unknown
 from vicinal.run_directory import RunDirectory
 from vicinal.training.experiment import pick_device
@@ -31,27 +31,28 @@ class Group:
         return {seed: _metrics(run)[metric] for seed, run in self.runs.items()}
 
 
-@dataclass(frozen=True)
+@dataclass
 class Comparison:
-    """A group against the first one, in one metric.
+    """A group against the first one, in one metric; the first itself has its score alone.
 
     Attributes:
         seeds: those that both groups have.
         over_seeds: mean paired difference with its interval; without an interval for fewer than two shared seeds.
         over_classes: the difference with the interval over test classes; None where these differ, and for metrics
             that are no mean over queries, such as NMI.
+        smallest: the smallest difference that the shared seeds would have shown.
         notes: what besides the settings was not the same on both sides.
         p: of the paired t-test, corrected by Holm over all groups.
     """
 
     group: Group
     score: Estimate
-    seeds: tuple[int, ...]
-    over_seeds: Estimate | None
-    over_classes: Estimate | None
-    p: float | None
-    smallest: float | None
+    seeds: tuple[int, ...] = ()
+    over_seeds: Estimate | None = None
+    over_classes: Estimate | None = None
+    smallest: float | None = None
     notes: tuple[str, ...] = ()
+    p: float | None = None
 
 
 def groups(paths: Iterable[Path]) -> list[Group]:
@@ -82,23 +83,23 @@ def compare(paths: Sequence[Path], metric: str = "recall@1") -> list[Comparison]
             f"a comparison needs runs of at least two settings, got {len(paths)} of one. Name the reference first, "
             f"then the runs to compare with it."
         )
-    for run in (run for group in found for run in group.runs.values()):
+    runs = [run for group in found for run in group.runs.values()]
+    for run in runs:
         if metric not in _metrics(run):
             raise ConfigError(f"{run.path}: " + unknown("metric", metric, _metrics(run)))
-    for group in found:
-        _reject_other_test(found[0], group)
-    device, runs = pick_device("auto"), [run for group in found for run in group.runs.values()]
+        if _tested_on(run) != _tested_on(runs[0]):
+            raise ConfigError(
+                f"runs are compared on the same test records, got {runs[0].path} tested on {_tested_on(runs[0])} and "
+                f"{run.path} on {_tested_on(run)}. Measure one on the other's data (`vicinal evaluate`) first."
+            )
+    device = pick_device("auto")
     sums = {run.path: run_class_scores(run, metric, device) if by_query(metric) else {} for run in runs}
     first, *others = found
     lines = [_against(first, group, metric, sums) for group in others]
-    tested = [line.over_seeds.p for line in lines if line.over_seeds and line.over_seeds.p is not None]
-    corrected = iter(holm(tested))
-    lines = [
-        replace(line, p=next(corrected)) if line.over_seeds and line.over_seeds.p is not None else line
-        for line in lines
-    ]
-    itself = Comparison(first, t_interval(list(first.scores(metric).values())), (), None, None, None, None)
-    return [itself, *lines]
+    tested = [(line, line.over_seeds.p) for line in lines if line.over_seeds and line.over_seeds.p is not None]
+    for (line, _), p in zip(tested, holm([p for _, p in tested]), strict=True):
+        line.p = p
+    return [Comparison(first, t_interval(list(first.scores(metric).values()))), *lines]
 
 
 def _against(first: Group, group: Group, metric: str, sums: Mapping[Path, Mapping[str, Any]]) -> Comparison:
@@ -106,29 +107,16 @@ def _against(first: Group, group: Group, metric: str, sums: Mapping[Path, Mappin
     seeds = sorted(ours.keys() & theirs.keys())
     # Without a shared seed the classes are still the same: all runs of each side against all of the other.
     sides = [[g.runs[seed] for seed in seeds] if seeds else list(g.runs.values()) for g in (group, first)]
-    count = min(map(len, sides))
-    left, right = ([sums[run.path] for run in side[:count]] for side in sides)
+    left, right = ([sums[run.path] for run in side[: min(map(len, sides))]] for side in sides)
     return Comparison(
         group,
         t_interval(list(ours.values())),
         tuple(seeds),
-        paired_t_interval([ours[s] for s in seeds], [theirs[s] for s in seeds]) if seeds else None,
+        paired(ours, theirs) if seeds else None,
         over_classes(left, right),
-        None,
-        smallest_effect(spread_of([ours[seed] - theirs[seed] for seed in seeds]), len(seeds)),
-        tuple(_unlike((group.runs[seed], first.runs[seed]) for seed in seeds)),
+        smallest_difference(ours, theirs),
+        tuple(dict.fromkeys(note for seed in seeds for note in _unlike(group.runs[seed], first.runs[seed]))),
     )
-
-
-def _reject_other_test(first: Group, group: Group) -> None:
-    """A difference between scores on different test records is no difference between methods."""
-    one = next(iter(first.runs.values()))
-    for run in group.runs.values():
-        if _tested_on(run) != _tested_on(one):
-            raise ConfigError(
-                f"runs are compared on the same test records, got {one.path} tested on {_tested_on(one)} and "
-                f"{run.path} on {_tested_on(run)}. Measure one on the other's data (`vicinal evaluate`) first."
-            )
 
 
 def _tested_on(run: RunDirectory) -> str:
@@ -137,16 +125,13 @@ def _tested_on(run: RunDirectory) -> str:
     return "{} {} records of {} classes of {}".format(*facts, run.info["data"]["name"])
 
 
-def _unlike(pairs: Iterable[tuple[RunDirectory, RunDirectory]]) -> list[str]:
+def _unlike(ours: RunDirectory, theirs: RunDirectory) -> Iterator[str]:
     """What a reader of the difference must know: it may come from these and not from the settings."""
-    found = dict[str, None]()
-    for ours, theirs in pairs:
-        protocols = [str((run.results or {}).get("protocol")) for run in (ours, theirs)]
-        if protocols[0] != protocols[1]:
-            found[f"protocol {protocols[0]} against {protocols[1]}"] = None
-        elif ours.info["data"].get("fingerprint") != theirs.info["data"].get("fingerprint"):
-            found["other training records, or other classes held out"] = None
-    return list(found)
+    protocols = [str((run.results or {}).get("protocol")) for run in (ours, theirs)]
+    if protocols[0] != protocols[1]:
+        yield f"protocol {protocols[0]} against {protocols[1]}"
+    elif ours.info["data"].get("fingerprint") != theirs.info["data"].get("fingerprint"):
+        yield "other training records, or other classes held out"
 
 
 def _metrics(run: RunDirectory) -> dict[str, float]:
@@ -174,8 +159,5 @@ def _names(found: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
 def _flat(settings: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in settings.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{before}{key}.")
-        else:
-            flat[before + key] = value
+        flat |= _flat(value, f"{before}{key}.") if isinstance(value, Mapping) else {before + key: value}
     return flat

@@ -1,26 +1,112 @@
-"""One row with one seed: composed from its table's file, trained, measured. Workers call ``perform``."""
+"""One row with one seed: composed from its table's file, trained, measured. Workers call ``perform``.
 
+A result is a line: scores, right answers by class, learning curves, and where it was computed.
+"""
+
+import math
+import os
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from vicinal.bench.folds import Fold, SelectOnTest
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import normalize
+
 from vicinal.bench.pool import Task
 from vicinal.bench.results import Line, fingerprint
-from vicinal.bench.table import REALITY_DIM, REALITY_FOLDS, Protocol, Row, Table, load_tables, merged, slots_hash
+from vicinal.bench.table import (
+    PCA,
+    REALITY_DIM,
+    REALITY_FOLDS,
+    UNTRAINED,
+    WHITENED,
+    ProtocolName,
+    Row,
+    Table,
+    load_tables,
+    merged,
+    slots_hash,
+)
 from vicinal.config import Config, compose, from_words, read
-from vicinal.data import open_path
+from vicinal.data import DATASETS, open_path
 from vicinal.data.location import existing
-from vicinal.errors import ConfigError, DivergenceError
+from vicinal.data.records import Dataset, Records
+from vicinal.data.splits import class_folds, kin_of
+from vicinal.description import build
+from vicinal.errors import ConfigError, DataError, DivergenceError, RunError
+from vicinal.evaluation.encoder import Embedded, Encoder
+from vicinal.evaluation.measure import measure
+from vicinal.evaluation.retrieval import map_at_r, r_precision, ranks_needed, recall_at, relevant_counts, right
 from vicinal.files import read_json, write_json
+from vicinal.index.exact import neighbours
+from vicinal.reports.series import Thinner
 from vicinal.run_directory import RunDirectory
+from vicinal.training.console import Console
+from vicinal.training.experiment import pick_device, prepare
+from vicinal.training.provenance import commit, hardware, package_version
+from vicinal.training.run import resume, start
 
 Kind = Literal["trained", "untrained", "fold"]
 SHARE = 0.2  # of the training classes that protocol `validation` holds out where a row does not say
+POINTS = 20  # of a learning curve in a results file
+_FLOOR = 1e-6  # of the largest variance: directions below it are noise that whitening would blow up
+_TEXT = "<U10"  # holds "validation"
+
+
+# -- data split anew for a protocol; both wrap another data set, so that any experiment trains under any protocol ----
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A data set whose training classes are cut into folds, one of them held out as validation classes.
+
+    Attributes:
+        data: the data set.
+        folds: how many.
+        fold: which one is held out, from 0.
+        seed: of the cut; all folds of one seed belong together.
+        test: whether test records stay in; tuning leaves them out, so that nothing can look at them.
+    """
+
+    data: Dataset
+    folds: int
+    fold: int
+    seed: int
+    test: bool
+
+    def load(self) -> Records:
+        records = self.data.load()
+        training = np.flatnonzero(records.splits != "test")
+        _, held = class_folds(kin_of(records)[training], self.folds, self.seed)[self.fold]
+        splits = records.splits.astype(_TEXT)
+        splits[training] = "train"
+        splits[training[held]] = "validation"
+        cut = replace(records, splits=splits)
+        return cut if self.test else cut.take(np.flatnonzero(splits != "test"))
+
+
+@dataclass(frozen=True)
+class SelectOnTest:
+    """A data set whose test classes select the model, as in many papers; the result is too high."""
+
+    data: Dataset
+
+    def load(self) -> Records:
+        records = self.data.load()
+        splits = records.splits.astype(_TEXT)
+        splits[splits == "validation"] = "train"
+        splits[splits == "test"] = "validation"
+        return replace(records, splits=splits)
+
+
+# -- jobs -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -31,7 +117,7 @@ class Job:
         table: with the row.
         kind: train and test; measure the untrained network; or train one fold and score the classes that it held out.
         words: further settings, such as those of a trial.
-        fold: which fold, of how many, cut by which seed; for ``fold`` alone.
+        fold: which fold, of how many, split by which seed; for ``fold`` alone.
         data: where this machine has the table's data, such as a packed copy; it does not change what is computed.
     """
 
@@ -39,12 +125,12 @@ class Job:
     row: Row
     kind: Kind
     seed: int
-    words: tuple[str, ...] = ()
-    fold: tuple[int, int, int] = (0, 0, 0)
+    words: Sequence[str] = ()
+    fold: Sequence[int] = (0, 0, 0)
     data: str = ""
 
     @property
-    def protocol(self) -> Protocol:
+    def protocol(self) -> ProtocolName:
         return self.table.protocol
 
     def layers(self) -> list[Any]:
@@ -101,39 +187,26 @@ class Job:
         return Task(f"{name} seed {self.seed}{part}", "vicinal.bench.job:perform", described, key)
 
 
-def perform(
-    folder: Path,
-    *,
-    source: str,
-    row: str,
-    protocol: Protocol,
-    kind: Kind,
-    seed: int,
-    words: Sequence[str],
-    fold: Sequence[int],
-    data: str,
-) -> list[Line]:
-    """Do a job in a folder; a job that is stopped and started again resumes its run."""
-    from vicinal.bench import measure  # torch and all that follows load only where work is done
-
+def perform(folder: Path, *, source: str, row: str, protocol: ProtocolName, **options: Any) -> list[Line]:
+    """Do the job of a task in its folder; a job that is stopped and started again resumes its run."""
     (table,) = load_tables(source)
     table = table.replace(protocol=protocol)
-    job = Job(table, table.row(row), kind, seed, tuple(words), (fold[0], fold[1], fold[2]), data)
+    job = Job(table, table.row(row), **options)
     began, config = time.monotonic(), job.located()
-    if kind == "untrained":
-        found = measure.untrained(config, REALITY_FOLDS * REALITY_DIM if protocol == "reality_check" else None)
-    elif kind == "fold":
-        found = [_fold(config, folder, fold)]
+    if job.kind == "untrained":
+        found = untrained_rows(config, REALITY_FOLDS * REALITY_DIM if protocol == "reality_check" else None)
+    elif job.kind == "fold":
+        found = [_fold(config, folder, job.fold)]
     elif protocol == "reality_check":
         cuts = [Fold(config.data, REALITY_FOLDS, number, seed=0, test=True) for number in range(REALITY_FOLDS)]
         runs = [_train(config.replace(data=cut), folder / f"fold-{cut.fold}", again=True) for cut in cuts]
-        found = [measure.concatenated(runs, config)]
+        found = [concatenated(runs, config)]
     elif protocol == "authors":
         run = _train(config.replace(data=SelectOnTest(config.data)), folder / "run", again=True)
-        found = [measure.finished(run, config)]
+        found = [finished(run, config)]
     else:
-        found = [measure.finished(_train(config, folder / "run"), config)]
-    facts = {"row": row, **job.identity(), **measure.origin(config), "code": _code(folder)}
+        found = [finished(_train(config, folder / "run"), config)]
+    facts = {"row": row, **job.identity(), **origin(config), "code": _code(folder)}
     facts |= {"created": datetime.now(UTC).isoformat(timespec="seconds"), "wall": round(time.monotonic() - began, 1)}
     return [facts | line for line in found]
 
@@ -144,20 +217,16 @@ def perform_fold(folder: Path, *, source: str, words: Sequence[str], seed: int, 
     Args:
         source: a preset or an experiment file; empty where the data decide.
     """
-    from vicinal.bench import measure
-
     own = (f"training.seed={seed}", "training.validation=0", "evaluation.artifacts=false")
     config = compose(read(source)[1] if source else {}, from_words((*words, *own)))
     began = datetime.now(UTC).isoformat(timespec="seconds")
-    return [{**measure.origin(config), "code": _code(folder), "created": began, **_fold(config, folder, fold)}]
+    return [{**origin(config), "code": _code(folder), "created": began, **_fold(config, folder, fold)}]
 
 
 def _fold(config: Config, folder: Path, fold: Sequence[int]) -> Line:
-    from vicinal.bench import measure
-
     cut = Fold(config.data, fold[1], fold[0], fold[2], test=False)
     try:
-        return measure.held_out(_train(config.replace(data=cut), folder / "run", again=True))
+        return held_out(_train(config.replace(data=cut), folder / "run", again=True))
     except DivergenceError as error:  # that these settings do not train is what the trial asks
         return {"seconds": 0.0, "score": 0.0, "epoch": 0, "diverged": str(error)}
 
@@ -177,9 +246,6 @@ def _train(config: Config, path: Path, *, again: bool = False) -> RunDirectory:
     Args:
         again: start an interrupted run again, since a resume could not rebuild data that was split anew.
     """
-    from vicinal.training.console import Console
-    from vicinal.training.run import resume, start
-
     if (path / "run.json").is_file():
         run = RunDirectory.open(path)
         if run.status.get("state") == "finished":
@@ -188,3 +254,198 @@ def _train(config: Config, path: Path, *, again: bool = False) -> RunDirectory:
             return resume(path, console=Console())
     shutil.rmtree(path, ignore_errors=True)  # failed, or stopped before it was a run
     return start(config, path, command=f"vicinal bench, {config.preset}", console=Console())
+
+
+# -- what is recorded -----------------------------------------------------------------------------
+
+
+def origin(config: Config) -> Line:
+    """Commit and machine at hand."""
+    facts = hardware(pick_device(config.training.device))
+    place = facts.get("gpu") or f"{facts['cores']} {facts['machine']} cores"
+    threads = f"{facts['threads']} thread{'s' * (facts['threads'] > 1)}"
+    return {"commit": commit(), "hardware": f"{place}, {threads} a run, torch {package_version('torch')}"}
+
+
+def finished(run: RunDirectory, config: Config) -> Line:
+    """A finished run on its test classes."""
+    results = _results(run)
+    return {
+        "seconds": run.status["seconds"],
+        "data": run.info["data"]["fingerprint"],
+        "metrics": row_metrics(results) | _in_training(run),
+        "held_out": results["selected"].get("value"),
+        **run_class_scores(run, "recall@1", pick_device(config.training.device), config.data.load()),
+        "curves": curves(run),
+        "scalars": scalars(run),
+    }
+
+
+def held_out(run: RunDirectory) -> Line:
+    """A fold's Recall@1 on the classes that it held out, after the last step, and the epoch that was best."""
+    looks = [line["metrics"]["recall@1"] for line in run.metrics() if line["kind"] == "evaluation"]
+    return {"seconds": run.status["seconds"], "score": looks[-1], "epoch": _results(run)["selected"]["epoch"] + 1}
+
+
+def concatenated(runs: Sequence[RunDirectory], config: Config) -> Line:
+    """The models of all folds side by side, and the mean of each alone (Musgrave et al. 2020).
+
+    Differs: the paper selects each model by MAP@R of its validation classes; the trainer selects by Recall@1.
+    """
+    device, skip = pick_device(config.training.device), config.training.skip_corrupt
+    part = config.data.load().part("test")
+    each = [Encoder.load(run, device).embed(part, skip_corrupt=skip) for run in runs]
+    together = Embedded(torch.cat([embedded.vectors for embedded in each], dim=1), each[0].records, each[0].skipped)
+    alone = [row_metrics(_results(run)) for run in runs]
+    width = each[0].vectors.shape[1]
+    means = {f"{name} {width}-d": sum(m[name] for m in alone) / len(alone) for name in alone[0]}
+    return {
+        "seconds": sum(run.status["seconds"] for run in runs),
+        "metrics": {**_scores(together, config), **means},
+        **class_scores(together, "recall@1"),
+        "curves": curves(runs[0]),
+    }
+
+
+def untrained_rows(config: Config, dim: int | None = None) -> list[Line]:
+    """The rows without training: the untrained network's features by cosine, their PCA, their whitened PCA.
+
+    Projections are fitted on what the trained rows learn from. Features are put on the sphere before and after.
+
+    Args:
+        dim: to which PCA reduces; that of the model by default.
+    """
+    experiment = prepare(config, Console())
+    test = experiment.embed(experiment.encoder, experiment.records.part("test"), features=True)
+    known = normalize(experiment.embed(experiment.encoder, experiment.train, features=True).vectors, dim=1)
+    features = normalize(test.vectors, dim=1)
+    rows, dim = {UNTRAINED: features}, dim or config.model.dim or features.shape[1]
+    for name, whiten in ((PCA, False), (WHITENED, True)):
+        rows[name] = normalize(pca(features, known, dim, whiten=whiten), dim=1)
+    lines = []
+    for name, vectors in rows.items():
+        embedded = Embedded(vectors, test.records, test.skipped)
+        scores = _scores(embedded, config)
+        lines.append({"row": name, "seconds": 0.0, "metrics": scores, **class_scores(embedded, "recall@1")})
+    return lines
+
+
+def pca(vectors: Float[Tensor, "n c"], known: Float[Tensor, "m c"], dim: int, *, whiten: bool) -> Float[Tensor, "n d"]:
+    """Project ``vectors`` on the ``dim`` directions in which ``known`` varies most.
+
+    ``whiten`` scales each to variance 1 (Jégou and Chum 2012), small ones up to a floor, which scikit-learn's PCA
+    lacks. There are fewer where there are not as many: m vectors span m - 1 directions about their mean.
+    """
+    if dim < 1 or len(known) < 2:
+        raise ConfigError(f"PCA needs at least 1 dimension and 2 vectors, got {dim} and {len(known)}.")
+    mean = known.double().mean(dim=0)
+    centered = known.double() - mean
+    variances, directions = torch.linalg.eigh(centered.T @ centered / (len(known) - 1))
+    kept = min(dim, known.shape[1], len(known) - 1)
+    variances, directions = variances.flip(0)[:kept], directions.flip(1)[:, :kept]
+    if whiten:
+        directions = directions / variances.clamp(min=_FLOOR * float(variances[0])).sqrt()
+    projected: Tensor = (vectors.double() - mean) @ directions
+    return projected.float()
+
+
+def by_query(metric: str) -> bool:
+    """Whether a metric is a mean over queries, so that classes can be drawn anew."""
+    return metric in ("map@r", "r_precision") or (metric.startswith("recall@") and metric[7:].isdigit())
+
+
+def class_scores(embedded: Embedded, metric: str) -> dict[str, Any]:
+    """``queries`` and ``hits`` of each class, by growing label: how many queries, and the sum of their scores.
+
+    Queries against gallery where the records have such roles, leave-one-out elsewhere. Classes that no neighbor can be
+    of are left out. ``queries`` is one number where all classes have as many.
+    """
+    queries, place = embedded.roles()
+    labels, held = embedded.labels[queries], None if place is None else embedded.labels[place]
+    vectors = embedded.vectors.to("cuda" if torch.cuda.is_available() else "cpu")
+    gallery = None if place is None else vectors[place.to(vectors.device)]
+    relevant, recall = relevant_counts(labels, held), metric.startswith("recall@")
+    k = int(metric[7:]) if recall else ranks_needed(relevant, (1,))
+    found = neighbours(vectors[queries.to(vectors.device)], k, gallery=gallery).ids.cpu()
+    hits = right(found, labels, labels if held is None else held)
+    scores = recall_at(hits, k) if recall else (map_at_r if metric == "map@r" else r_precision)(hits, relevant)
+    keep = relevant > 0
+    _, each, sizes = torch.unique(labels[keep], return_inverse=True, return_counts=True)
+    sums = torch.bincount(each, weights=scores[keep].double(), minlength=len(sizes)).tolist()
+    return _columns(sizes.tolist(), [round(value) if recall else round(value, 6) for value in sums])
+
+
+def run_class_scores(
+    run: RunDirectory, metric: str, device: torch.device, records: Records | None = None
+) -> dict[str, Any]:
+    """The same of a finished run's selected model on its own test classes, which are embedded again if need be.
+
+    Args:
+        records: its data; by default what the run describes.
+    """
+    written = run.arrays("by_class") if metric == "recall@1" else None
+    if written is not None:
+        return _columns(written["queries"].tolist(), written["hits"].tolist())
+    if records is None:
+        kinds = DATASETS | {kind.__name__: kind for kind in (Fold, SelectOnTest)}
+        records = build(run.info["data"]["description"], kinds).load()
+    part = records.part("test" if (records.splits == "test").any() else "validation")
+    if not len(part):
+        raise DataError(f"{run.path} was trained on {records.name}, which has no test classes to compare on.")
+    workers = 0 if part.source.in_memory else min(8, os.cpu_count() or 1)
+    skip = bool(run.settings.get("skip_corrupt"))
+    return class_scores(Encoder.load(run, device).embed(part, workers=workers, skip_corrupt=skip), metric)
+
+
+def _columns(queries: list[int], hits: list[float]) -> dict[str, Any]:
+    return {"queries": queries[0] if len(set(queries)) == 1 else queries, "hits": hits}
+
+
+def row_metrics(results: dict[str, Any], name: str = "trained") -> dict[str, float]:
+    return next(dict(row["metrics"]) for row in results["rows"] if row["name"] == name)
+
+
+def curves(run: RunDirectory) -> dict[str, dict[str, list[float]]]:
+    """Loss and validation recall by step, thinned."""
+    thinned: dict[str, Thinner] = {}
+    for line in run.metrics():
+        if line["kind"] == "step":
+            thinned.setdefault("loss", Thinner(POINTS)).add(line["step"], line["loss"])
+        elif line["kind"] == "evaluation":
+            name = f"{line['split']} recall@1"
+            thinned.setdefault(name, Thinner(POINTS)).add(line["step"], line["metrics"]["recall@1"])
+    found = {}
+    for name, thinner in thinned.items():
+        curve = thinner.curve()
+        values = [float(f"{value:.4g}") for value in curve.mean]
+        found[name] = {"steps": [round(step, 1) for step in curve.steps], "values": values}
+    return found
+
+
+def scalars(run: RunDirectory) -> dict[str, float]:
+    """The mean of each of the method's own scalars over the middle fifth of the steps."""
+    series: dict[str, list[float]] = {}
+    for line in run.metrics():
+        for name, value in line.items() if line["kind"] == "step" else ():
+            if "/" in name and isinstance(value, (int, float)) and math.isfinite(value):
+                series.setdefault(name, []).append(value)
+    middles = {name: np.array_split(np.array(values), 5)[2] for name, values in series.items() if len(values) >= 5}
+    return {name: float(f"{part.mean():.5g}") for name, part in middles.items()}
+
+
+def _in_training(run: RunDirectory) -> dict[str, float]:
+    """The scores of the training classes, beside those of the test classes: does a method reduce over-fitting?"""
+    rows = (run.document("diagnostics") or {"rows": []})["rows"]
+    known: dict[str, Any] = next((row for row in rows if row["name"] == "train"), {})
+    return {f"train {name}": known[name] for name in row_metrics(_results(run)) if name in known}
+
+
+def _results(run: RunDirectory) -> dict[str, Any]:
+    if run.results is None:
+        raise RunError(f"{run.path} has no results: its data has no classes to measure on.")
+    return run.results
+
+
+def _scores(embedded: Embedded, config: Config) -> dict[str, float]:
+    recalls, restarts = config.evaluation.recalls, config.evaluation.restarts
+    return measure(embedded, recalls=recalls, clustering=True, seed=config.training.seed, restarts=restarts)

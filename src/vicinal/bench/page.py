@@ -1,31 +1,254 @@
-"""The page of a table as Markdown and as one HTML file that needs no network, and the short table in a document."""
+"""A table's summary as text: cells and legends, its page as Markdown and HTML, and the short table in a document."""
 
 import base64
-import json
+import io
 import os
 import re
-from collections.abc import Iterable, Sequence
-from hashlib import sha256
-from importlib import resources
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
+from matplotlib.figure import Figure
 
-from vicinal.bench import text
-from vicinal.bench.figures import draw, png
-from vicinal.bench.summary import Summary
-from vicinal.bench.table import Matrix
+from vicinal.bench.statistics import Estimate
+from vicinal.bench.summary import CLAIM_SEEDS, Difference, Summary, SummaryRow
+from vicinal.bench.table import PROTOCOLS, Budget, Table
 from vicinal.errors import DataError
 from vicinal.files import write_text
-from vicinal.reports.series import Chart
+from vicinal.reports.html import chart_data, render_page, script_json
+from vicinal.reports.tables import MISSING, metric_title, per_cent
+
+WIDEST = 9  # columns of the short table; a wider one is cut down to these metrics and its first
+_KEPT = ("map@r", "nmi", "f1")
+Columns = dict[str, Callable[[SummaryRow], str]]  # by its head, the cell of a row
+
+
+def score(estimate: Estimate | None) -> str:
+    """
+    >>> score(Estimate(0.6214, 0.6101, 0.6327, 5)), score(Estimate(0.5, None, None, 1)), score(None)
+    ('62.1 ± 1.1', '50.0', '–')
+    """
+    if estimate is None:
+        return MISSING
+    half = estimate.half_width
+    return f"{100 * estimate.mean:.1f}" + ("" if half is None else f" ± {100 * half:.1f}")
+
+
+def signed(value: float) -> str:
+    """
+    >>> signed(0.0123), signed(-0.004), signed(0.00001)
+    ('+1.2', '−0.4', '0.0')
+    """
+    text = f"{abs(100 * value):.1f}"
+    return text if text == "0.0" else ("+" if value > 0 else "−") + text
+
+
+def interval(estimate: Estimate | None) -> str:
+    """
+    >>> interval(Estimate(0.012, 0.004, 0.02, 5)), interval(Estimate(0.012, None, None, 1))
+    ('+1.2 (+0.4 to +2.0)', '+1.2')
+    """
+    if estimate is None:
+        return MISSING
+    if estimate.low is None or estimate.high is None:
+        return signed(estimate.mean)
+    return f"{signed(estimate.mean)} ({signed(estimate.low)} to {signed(estimate.high)})"
+
+
+def probability(p: float | None) -> str:
+    """
+    >>> probability(0.0312), probability(0.00001), probability(None)
+    ('0.031', '< 0.001', '–')
+    """
+    return MISSING if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def row_score(row: SummaryRow, metric: str) -> str:
+    """A row's score, with the number of seeds behind it where not all of them have it."""
+    estimate = row.scores.get(metric)
+    return score(estimate) + (f" ({estimate.count})" if estimate is not None and estimate.count < row.done else "")
+
+
+def difference_texts(difference: Difference | None) -> Sequence[str]:
+    """Over seeds, over classes, p, and the smallest effect that would have shown."""
+    if difference is None:
+        return (MISSING,) * 4
+    found = interval(difference.over_seeds) + (" ✓" if difference.claimed else "")
+    return found, interval(difference.over_classes), probability(difference.p), per_cent(difference.smallest)
+
+
+def columns(summary: Summary) -> Columns:
+    """The whole table."""
+    metrics = summary.table.metrics
+    found: Columns = {"row": lambda row: row.name}
+    found |= {metric_title(metric): partial(row_score, metric=metric) for metric in metrics}
+    if _any(summary, "held_out"):
+        found["held out"] = lambda row: per_cent(row.held_out)
+    if _any(summary, "difference"):
+        heads = (f"{metric_title(metrics[0])} vs. baseline", "over classes", "p (Holm)", "detectable")
+        found |= {head: partial(_difference_text, place=place) for place, head in enumerate(heads)}
+    if any(row.published for row in summary.rows):
+        found["published"] = lambda row: (
+            ", ".join(f"{metric_title(name)} {per_cent(x)}" for name, x in row.published.items()) or MISSING
+        )
+    return found | {
+        "trials": _trials_cell,
+        "seeds": lambda row: f"{row.done}/{row.wanted}",
+        "marks": lambda row: "; ".join(row.marks),
+    }
+
+
+def short_columns(summary: Summary) -> Columns:
+    """The short table, for a document or a terminal; marks are beside the seeds."""
+    first = summary.table.metrics[0]
+    rest: Columns = {}
+    if _any(summary, "difference"):
+        rest["baseline"] = lambda row: MISSING if row.difference is None else row.difference.against
+        rest[f"{metric_title(first)} vs. baseline"] = partial(_difference_text, place=0)
+    if _has_published(summary):
+        rest["published"] = lambda row: per_cent(row.published.get(first))
+    if len(_trials(summary)) > 1:
+        rest["trials"] = _trials_cell
+    rest["seeds"] = lambda row: "; ".join((*([str(row.done)] if row.done >= row.wanted else []), *row.marks))
+    metrics = summary.table.metrics
+    if 1 + len(rest) + len(metrics) > WIDEST:
+        metrics = tuple(metric for metric in metrics if metric in (first, *_KEPT))
+    found: Columns = {"row": lambda row: row.name}
+    return found | {metric_title(metric): partial(row_score, metric=metric) for metric in metrics} | rest
+
+
+def cells(summary: Summary, columns: Columns) -> list[list[str]]:
+    """The lines of a table."""
+    return [[cell(row) for cell in columns.values()] for row in summary.rows]
+
+
+def _difference_text(row: SummaryRow, place: int) -> str:
+    return difference_texts(row.difference)[place]
+
+
+def _trials_cell(row: SummaryRow) -> str:
+    return MISSING if row.trials is None else str(row.trials)
+
+
+def legend(summary: Summary) -> list[str]:
+    """What the columns mean, in sentences."""
+    table = summary.table
+    text = [
+        f"Protocol `{table.protocol}`: {PROTOCOLS[table.protocol]}.",
+        "Per cent: mean ± half of the 95 % interval over seeds (Student's t).",
+    ]
+    if any(estimate.count < row.done for row in summary.rows for estimate in row.scores.values()):
+        text.append("A number in brackets is that of the seeds that have a score, where not all do.")
+    if _any(summary, "difference"):
+        text.append(
+            "Vs. baseline: the mean of the paired differences to the baseline with the same seeds, its 95 % interval "
+            "over seeds, and the interval of the Recall@1 difference over test classes drawn anew (bootstrap). p is of "
+            "the paired t-test, corrected by Holm over the table. Detectable: the true difference that this many seeds "
+            f"find in 4 of 5 cases. A claim (✓) needs {CLAIM_SEEDS} seeds, an interval above 0 and p below 0.05."
+        )
+    if table.tuned:
+        text.append(tuning(table.tuned))
+    if _any(summary, "held_out"):
+        whose = "folds of the chosen trial" if table.tuned else "seeds, of the step that was tested"
+        text.append(
+            f"Held out: Recall@1 on held-out training classes, mean over the {whose}. What is best is chosen by it."
+        )
+    text.append("Trials: how many settings were tried before these were chosen, on held-out training classes.")
+    return text
+
+
+def tuning(budget: Budget) -> str:
+    """How the rows of a tuned table came by their settings."""
+    folds = f"on {budget.folds} class-disjoint folds of the training classes"
+    if budget.trials == 1:
+        return (
+            f"Held out: each row as it stands was scored by Recall@1 after the last step {folds}; then it was trained "
+            "on all training classes and tested once."
+        )
+    return (
+        f"Tuned: of each tuned row {budget.trials} settings were tried, its own first, {folds}, what a method and its "
+        "baseline share in the same ranges; the best by Recall@1 after the last step was trained on all training "
+        "classes and tested once."
+    )
+
+
+def source(table: Table) -> str:
+    """What names a table on the command line."""
+    return f"{table.file}::{table.origin}" if table.file else table.origin
+
+
+def command(table: Table) -> str:
+    """How a table is run, also its reduced form, tuned, or under another protocol than its own."""
+    options = []
+    if table.tuned:
+        folds = "" if table.tuned.folds == Budget(1).folds else f" --folds {table.tuned.folds}"
+        options.append(f"--trials {table.tuned.trials}{folds}")
+    elif table.name == f"{table.origin}-{table.protocol}":
+        options.append(f"--protocol {table.protocol}")
+    if table.name.startswith(f"{table.origin}-quick"):
+        options.append("--quick")
+    return " ".join(("vicinal bench", source(table), *options, f"--seeds {table.seeds}"))
+
+
+def origins(commits: Sequence[str]) -> str:
+    """
+    >>> origins(["abc", "def", "code 12"]), origins([])
+    ('commits abc, def; code 12', '–')
+    """
+    codes = [one.removeprefix("code ") for one in commits if one.startswith("code ")]
+    named = [one for one in commits if not one.startswith("code ")]
+    text = [f"commit{'s' * (len(named) > 1)} {', '.join(named)}"] if named else []
+    return "; ".join([*text, f"code {', '.join(codes)}"] if codes else text) or MISSING
+
+
+def short_legend(summary: Summary) -> str:
+    table, first = summary.table, metric_title(summary.table.metrics[0])
+    text = [
+        f"Per cent, mean ± half of the 95 % interval over seeds; protocol `{table.protocol}`: "
+        f"{PROTOCOLS[table.protocol]}."
+    ]
+    if _any(summary, "difference"):
+        text.append(
+            f"Vs. baseline: the mean paired difference in {first} with its 95 % interval over seeds; ✓ needs "
+            f"{CLAIM_SEEDS} seeds, an interval above 0 and p below 0.05 after Holm's correction."
+        )
+    if _has_published(summary):
+        text.append(f"Published: the paper's own {first} on these images.")
+    if table.tuned:
+        text.append(tuning(table.tuned))
+    return " ".join([*text, trials_text(summary)])
+
+
+def trials_text(summary: Summary) -> str:
+    """How many settings were tried for the rows, where no column says it."""
+    trials = _trials(summary)
+    if trials == [None]:
+        return "Trials behind the rows' settings were not counted."
+    if len(trials) == 1:
+        return f"Trials behind each row's settings, on held-out training classes: {trials[0]}."
+    return "Trials: settings tried before these were chosen, on held-out training classes."
+
+
+def _any(summary: Summary, field: str) -> bool:
+    return any(getattr(row, field) is not None for row in summary.rows)
+
+
+def _has_published(summary: Summary) -> bool:
+    return any(summary.table.metrics[0] in row.published for row in summary.rows)
+
+
+def _trials(summary: Summary) -> list[int | None]:
+    """The different numbers of trials of the rows that train."""
+    return list(dict.fromkeys(row.trials for row in summary.rows if row.trained))
+
+
+# -- pages ----------------------------------------------------------------------------------------
 
 
 def write_pages(summary: Summary, folder: Path) -> tuple[Path, Path]:
     """Write ``TABLE.md``, ``TABLE.html`` and, where the table has a figure, ``TABLE.png``; return the first two."""
     markdown_path, html_path = folder / f"{summary.table.name}.md", folder / f"{summary.table.name}.html"
-    drawn = draw(summary)
+    drawn = summary.table.figure.draw(summary) if summary.table.figure else None
     picture = None if drawn is None else png(drawn)
     if picture is not None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -39,67 +262,58 @@ def markdown(summary: Summary, *, pictured: bool = False) -> str:
     """The table, its figure, its legend and what each row sets."""
     table = summary.table
     lines = [f"# {plain(table.title)}", ""]
-    lines += [f"{plain(sentence)}\n" for sentence in (table.finding, text.best(summary)) if sentence]
+    lines += [f"{plain(sentence)}\n" for sentence in (table.finding, summary.remark) if sentence]
     lines += [f"![{plain(table.title)}]({table.name}.png)", ""] if pictured else []
-    lines += grid(text.columns(summary), (text.cells(summary, row) for row in summary.rows))
-    lines += ["", *(f"- {sentence}" for sentence in text.legend(summary)), ""]
+    heads = columns(summary)
+    lines += grid(heads, cells(summary, heads))
+    lines += ["", *(f"- {sentence}" for sentence in legend(summary)), ""]
     lines += ["A row has the settings of its baseline, then its own:", ""]
     for row in (row for row in summary.rows if row.trained):
         against = "" if row.difference is None else f" ({plain(row.difference.against)} +)"
         seconds = f", {row.seconds:.0f} s of training" if row.seconds is not None else ""
         words = f"`{row.words}`" if row.words else "as the table"
-        lines.append(f"- {plain(row.name)}{against}: {words}{seconds}; {text.origins(row.commits)}")
+        lines.append(f"- {plain(row.name)}{against}: {words}{seconds}; {origins(row.commits)}")
     run = "; ".join(summary.hardware) or "Nothing has run yet."
-    lines += ["", f"`{text.command(table)}`, one row: `--rows NAME`. {run}"]
+    lines += ["", f"`{command(table)}`, one row: `--rows NAME`. {run}"]
     lines += ["", *(f"- {plain(note)}" for note in summary.notes)] if summary.notes else []
     return "\n".join(lines).rstrip() + "\n"
 
 
-def grid(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+def grid(heads: Iterable[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """The lines of a Markdown table."""
     return [
         "| " + " | ".join(map(_cell, heads)) + " |",
-        "|---" * len(heads) + "|",
+        "|---" * len(list(heads)) + "|",
         *("| " + " | ".join(map(_cell, row)) + " |" for row in rows),
     ]
 
 
 def html(summary: Summary, picture: bytes | None = None) -> str:
-    """The same with learning curves; results are escaped, and scripts run only by their hash."""
-    script = _shipped("vicinal.reports", "charts.js")
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    return environment.from_string(_shipped("vicinal.bench", "page.html.j2")).render(
-        css=Markup(_shipped("vicinal.reports", "page.css")),
-        script=Markup(script),
-        script_hash=base64.b64encode(sha256(script.encode()).digest()).decode(),
+    """The same with learning curves."""
+    heads = columns(summary)
+    return render_page(
+        "vicinal.bench",
+        "page.html.j2",
+        scripts=["charts.js"],
+        filters={"origins": origins},
         table=summary.table,
-        best=text.best(summary),
+        remark=summary.remark,
         picture=None if picture is None else base64.b64encode(picture).decode(),
-        command=text.command(summary.table),
-        origins=text.origins,
-        heads=text.columns(summary),
-        rows=[(row, text.cells(summary, row)) for row in summary.rows],
-        legend=text.legend(summary),
+        command=command(summary.table),
+        heads=list(heads),
+        rows=list(zip(summary.rows, cells(summary, heads), strict=True)),
+        legend=legend(summary),
         charts=summary.charts,
-        charts_json=_json([_chart(chart) for chart in summary.charts]),
+        charts_json=script_json([chart_data(chart) for chart in summary.charts]),
         hardware=summary.hardware,
         notes=summary.notes,
     )
 
 
-def _chart(chart: Chart) -> dict[str, Any]:
-    lines = []
-    for name, curve in chart.lines.items():
-        line: dict[str, Any] = {"name": name, "x": curve.steps, "y": curve.mean}
-        lines.append(line if curve.low == curve.high else line | {"low": curve.low, "high": curve.high})
-    shown = {name: getattr(chart, name) for name in ("key", "title", "unit", "axis")}
-    return {**shown, "mark": None, "lines": lines}
-
-
-def _json(value: Any) -> Markup:
-    """JSON that may stand in a script element: nothing in it can end the element or begin another."""
-    written = json.dumps(value, separators=(",", ":"), allow_nan=False)
-    return Markup(written.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
+def png(figure: Figure) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=144, metadata={"Software": None})  # equal results, equal bytes
+    return buffer.getvalue()
 
 
 def plain(words: str) -> str:
@@ -109,10 +323,6 @@ def plain(words: str) -> str:
 
 def _cell(words: str) -> str:
     return plain(words).replace("|", "\\|")
-
-
-def _shipped(package: str, name: str) -> str:
-    return resources.files(package).joinpath(name).read_text(encoding="utf-8")
 
 
 # -- tables in a document -------------------------------------------------------------------------
@@ -148,20 +358,17 @@ def excerpt(summary: Summary, document: Path | None = None, folder: Path | None 
     table = summary.table
     title = plain(table.title) + ("" if table.title.endswith("?") else ".")
     page, picture = (_link(folder, f"{table.name}{suffix}", document) for suffix in (".md", ".png"))
-    said = (plain(sentence) for sentence in (table.finding, text.best(summary)) if sentence)
+    said = (plain(sentence) for sentence in (table.finding, summary.remark) if sentence)
     lines = [" ".join([f"**{title}**", *said]), ""]
     lines += [f"![{plain(table.title)}]({picture})", ""] if picture else []
-    if isinstance(table.figure, Matrix):  # a line for each condition needs less room than one for each row
-        lines += grid(
-            text.matrix_columns(table.figure), map(text.matrix_cells, text.matrix_lines(summary, table.figure))
-        )
-        lines += ["", f"{text.matrix_legend(summary, table.figure)} {text.trials_text(summary)}", ""]
-    else:
-        lines += grid(text.short_columns(summary), (text.short_cells(summary, row) for row in summary.rows))
-        lines += ["", text.short_legend(summary), ""]
+    shown = table.figure.excerpt(summary) if table.figure else None
+    if shown is None:
+        heads = short_columns(summary)
+        shown = [*grid(heads, cells(summary, heads)), "", short_legend(summary), ""]
+    lines += shown
     made = sorted({commit for row in summary.rows for commit in row.commits})
-    facts = (text.origins(made), *summary.hardware) if made else ("nothing has run yet",)
-    lines.append(f"`{text.command(table)}`: {plain('; '.join(facts))}.")
+    facts = (origins(made), *summary.hardware) if made else ("nothing has run yet",)
+    lines.append(f"`{command(table)}`: {plain('; '.join(facts))}.")
     if page:
         lines.append(f"Each row's settings, its intervals over classes and all metrics are on [its page]({page}).")
     return "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-"""Tasks in processes that stay, some at a time: they share cores or a GPU, survive failures, and stop resumably."""
+"""Run tasks in processes that stay, some at a time: they share cores or a GPU, survive failures, stop resumably."""
 
 import math
 import os
@@ -14,7 +14,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, cast
 
 from filelock import FileLock, Timeout
@@ -23,7 +22,7 @@ from vicinal.bench.worker import DONE
 from vicinal.data.resident import DECODED
 from vicinal.errors import ConfigError
 from vicinal.files import read_json, write_json
-from vicinal.training.console import Console, Follower
+from vicinal.training.console import Console
 
 PROGRAM = (sys.executable, "-m", "vicinal.bench.worker")
 LAST_LINES = 12  # of a failed task's log that are shown
@@ -67,18 +66,22 @@ class Failure:
     last_lines: str
 
 
+Done = Callable[[Task, list[dict[str, Any]]], str]  # gets the results of a task; returns what is printed of them
+
+
 class Worker:
     """A process that does one task after another, and its standard input and output as the conversation with it.
 
     Imports and a GPU's context take longer than a small task; a process that stays pays for them once.
 
     Args:
-        log: what it prints before its first task, so that a failing import is reported too.
+        task: the one that it has.
+        folder: of that task; what the process prints before its first task is logged there, too.
     """
 
-    def __init__(self, program: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
-        self._code = _newest()
-        with log.open("ab") as file:
+    def __init__(self, program: Sequence[str], environment: Mapping[str, str], task: Task, folder: Path) -> None:
+        self.task, self.folder, self._code = task, folder, _newest()
+        with (folder / "log.txt").open("ab") as file:
             self.process = subprocess.Popen(
                 program,
                 stdin=subprocess.PIPE,
@@ -95,9 +98,10 @@ class Worker:
         """Whether it can do another task with the code as it is on the disk now."""
         return self.process.poll() is None and self._code == _newest()
 
-    def give(self, folder: Path) -> None:
+    def give(self) -> None:
+        """Let it begin its task."""
         with suppress(BrokenPipeError):  # it has just ended, which `ended` reports
-            self._requests.write(f"{folder}\n".encode())
+            self._requests.write(f"{self.folder}\n".encode())
 
     def ended(self) -> int | None:
         """How its task ended; None while that runs."""
@@ -124,13 +128,6 @@ class Worker:
             self.process.kill()
             self.process.wait()
             self._answers.close()
-
-
-@dataclass
-class _Running:
-    task: Task
-    folder: Path
-    worker: Worker
 
 
 class Pool:
@@ -167,41 +164,33 @@ class Pool:
         self._entered = True
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._entered = False
         self._dismiss()
 
-    def run(
-        self,
-        tasks: Iterable[Task],
-        done: Callable[[Task, list[dict[str, Any]]], str],
-        *,
-        title: str,
-        minutes: float | None = None,
-    ) -> int:
+    def run(self, tasks: Iterable[Task], done: Done, *, title: str, until: float = math.inf) -> int:
         """Run all tasks and return how many were not started. Ctrl-C stops all and leaves them resumable.
 
         Args:
             done: gets each task's results as it ends; what it returns is printed behind the task's name.
-            minutes: after which no task starts any more; those that run then finish.
+            until: when, by the pool's clock, no task starts any more; those that run then finish.
         """
-        waiting = deque(tasks)
-        total, running = len(waiting), list[_Running]()
-        end = math.inf if minutes is None else self.clock() + 60 * minutes
+        waiting, running = deque(tasks), list[Worker]()
+        total = len(waiting)
         with alone_in(self.runs), self.console.following(total, 0, title) as follower:
             try:  # Ctrl-C may come anywhere in here: a worker that is not noted yet sees that its parent is gone
-                while running or (waiting and self.clock() < end):
-                    while waiting and len(running) < self.slots and self.clock() < end:
+                while running or (waiting and self.clock() < until):
+                    while waiting and len(running) < self.slots and self.clock() < until:
                         self._start(waiting.popleft(), running)
-                    for one in list(running):
-                        code = one.worker.ended()
+                    for worker in list(running):
+                        code = worker.ended()
                         if code is not None:
-                            running.remove(one)
-                            self._idle.append(one.worker)
-                            self._end(one, code, done)
-                    _show(follower, total - len(waiting) - len(running), running)
+                            running.remove(worker)
+                            self._idle.append(worker)
+                            self._end(worker, code, done)
+                    names = ", ".join(worker.task.name for worker in running[:3])
+                    more = " ..." if len(running) > 3 else ""
+                    follower.advance(total - len(waiting) - len(running), f"running: {names}{more}")
                     time.sleep(POLL_SECONDS)
             finally:
                 self._stop(running)
@@ -209,7 +198,7 @@ class Pool:
                     self._dismiss()
         return len(waiting)
 
-    def _start(self, task: Task, running: list[_Running]) -> None:
+    def _start(self, task: Task, running: list[Worker]) -> None:
         folder = task.folder(self.runs)
         if self.fresh:
             shutil.rmtree(folder, ignore_errors=True)
@@ -217,45 +206,45 @@ class Pool:
         (folder / "done.json").unlink(missing_ok=True)  # its content was recorded, or is recorded anew
         write_json(folder / "task.json", {"call": task.call, "arguments": dict(task.arguments)})
         (folder / "log.txt").write_bytes(b"")
-        running.append(_Running(task, folder, self._worker(folder / "log.txt")))
-        running[-1].worker.give(folder)
+        running.append(self._worker(task, folder))
+        running[-1].give()
 
-    def _worker(self, log: Path) -> Worker:
+    def _worker(self, task: Task, folder: Path) -> Worker:
         while self._idle:
             worker = self._idle.pop()
             if worker.fit():
+                worker.task, worker.folder = task, folder
                 return worker
             worker.leave()
         decoded = {DECODED: str((self.runs.parent / "decoded").resolve())}
-        return Worker(self.program, {**os.environ, **threads(self.slots, os.environ), **decoded}, log)
+        return Worker(self.program, {**os.environ, **threads(self.slots, os.environ), **decoded}, task, folder)
 
-    def _end(self, one: _Running, code: int, done: Callable[[Task, list[dict[str, Any]]], str]) -> None:
-        found = one.folder / "done.json"
+    def _end(self, worker: Worker, code: int, done: Done) -> None:
+        task, found, log = worker.task, worker.folder / "done.json", worker.folder / "log.txt"
         if code == DONE and found.is_file():  # a task can end its process with any code
-            self.console.line(f"{one.task.name}: {done(one.task, read_json(found))}")
+            self.console.line(f"{task.name}: {done(task, read_json(found))}")
             return
-        path = one.folder / "log.txt"
-        last = "\n".join(path.read_text(errors="replace").strip().splitlines()[-LAST_LINES:])
-        self.failures.append(Failure(one.task, code, path, last))
-        self.console.line(f"{one.task.name} failed (exit {code}); its last lines, from {path}:\n{last}", warning=True)
+        last = "\n".join(log.read_text(errors="replace").strip().splitlines()[-LAST_LINES:])
+        self.failures.append(Failure(task, code, log, last))
+        self.console.line(f"{task.name} failed (exit {code}); its last lines, from {log}:\n{last}", warning=True)
 
-    def _stop(self, running: list[_Running]) -> None:
+    def _stop(self, running: list[Worker]) -> None:
         """Interrupt each task, so that it saves its run; kill it if it does not end."""
         if not running:
             return
         self.console.line(f"stopping {len(running)} jobs; a second Ctrl-C does not wait for them to save")
         limit = time.monotonic() + STOP_SECONDS
         try:
-            for one in running:
-                one.worker.interrupt()
-            for one in running:
-                one.worker.process.wait(max(0.1, limit - time.monotonic()))
+            for worker in running:
+                worker.interrupt()
+            for worker in running:
+                worker.process.wait(max(0.1, limit - time.monotonic()))
         except (subprocess.TimeoutExpired, KeyboardInterrupt):
-            for one in running:
-                one.worker.process.kill()
+            for worker in running:
+                worker.process.kill()
         finally:
-            for one in running:
-                one.worker.leave()
+            for worker in running:
+                worker.leave()
 
     def _dismiss(self) -> None:
         for worker in self._idle:
@@ -305,8 +294,3 @@ def _newest() -> int:
         with suppress(FileNotFoundError):  # being replaced at this moment
             times.append(path.stat().st_mtime_ns)
     return max(times)
-
-
-def _show(follower: Follower, done: int, running: list[_Running]) -> None:
-    names = ", ".join(one.task.name for one in running[:3])
-    follower.advance(done, f"running: {names}{' ...' if len(running) > 3 else ''}")

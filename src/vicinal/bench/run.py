@@ -1,19 +1,50 @@
-"""Tables run: which results are there, which jobs are missing, and what became of them."""
+"""Run tables: which results are there, which jobs are missing, and what became of them."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from vicinal.bench import results
 from vicinal.bench.job import Job
-from vicinal.bench.pool import Failure, Pool, Task
+from vicinal.bench.pool import Done, Failure, Pool, Task
 from vicinal.bench.results import Line, Store
 from vicinal.bench.table import UNTRAINED_ROWS, Table
 from vicinal.errors import ConfigError, unknown
 from vicinal.files import write_text
 from vicinal.training.console import Console
 from vicinal.training.provenance import commit
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where and how jobs are done.
+
+    Attributes:
+        folder: of results files and pages.
+        runs: where jobs work.
+        slots: jobs at a time.
+        rows: do these alone, with their baselines and the rows without training; all by default.
+        until: when, by ``time.monotonic``, no job starts any more; those that run then finish.
+        data: a copy of the tables' data on this machine, if it is not where the rows say.
+        fresh: use results of this very code alone.
+    """
+
+    folder: Path
+    runs: Path
+    console: Console
+    slots: int = 1
+    rows: Collection[str] = ()
+    until: float = math.inf
+    data: str = ""
+    fresh: bool = False
+    make_pool: Callable[..., Pool] = Pool
+
+    def do(self, tasks: Iterable[Task], done: Done, title: str) -> tuple[int, list[Failure]]:
+        """Run tasks; return how many were not started, and which failed."""
+        pool = self.make_pool(self.runs / "jobs", slots=self.slots, console=self.console, fresh=self.fresh)
+        left = pool.run(tasks, done, title=title, until=self.until)
+        return left, pool.failures
 
 
 @dataclass
@@ -35,12 +66,12 @@ class Outcome:
         return [job for job in jobs(self.table) if any(job.seed not in self.lines[row] for row in rows_of(job))]
 
 
-def jobs(table: Table, data: str = "") -> list[Job]:
+def jobs(table: Table) -> list[Job]:
     """Every job of a table, seed by seed, so that a bench stopped early has all rows with few seeds."""
     found = []
     for seed in range(table.seeds):
-        found.append(Job(table, table.row(table.network), "untrained", seed, data=data))
-        found += [Job(table, row, "trained", seed, data=data) for row in table.rows]
+        found.append(Job(table, table.row(table.network), "untrained", seed))
+        found += [Job(table, row, "trained", seed) for row in table.rows]
     return found
 
 
@@ -78,42 +109,24 @@ def chosen(table: Table, rows: Collection[str]) -> set[str]:
     return {*UNTRAINED_ROWS, *(row.name for row in own), *(row.against for row in own if row.against is not None)}
 
 
-def run_tables(
-    tables: Sequence[Table],
-    folder: Path,
-    runs: Path,
-    *,
-    slots: int,
-    console: Console,
-    fresh: bool = False,
-    rows: Collection[str] = (),
-    minutes: float | None = None,
-    data: str = "",
-    make_pool: Callable[..., Pool] = Pool,
-) -> list[Outcome]:
+def run_tables(tables: Sequence[Table], bench: Bench) -> list[Outcome]:
     """Run what is missing of some tables through one pool; results are appended to ``folder/TABLE.jsonl`` as they come.
 
     Seeds go round by round over all tables, so that a stop leaves whole seeds. A job that several tables need is done
     once, and the first of them keeps its result.
-
-    Args:
-        runs: where the jobs work.
-        rows: run these alone, with their baselines and the rows without training; without any, all.
-        minutes: no job starts later than this; those that run then finish.
-        data: a copy of the tables' data on this machine, if it is not where the rows say.
     """
-    check_rows(tables, rows)
-    store = Store(folder, fresh=fresh)
+    check_rows(tables, bench.rows)
+    store, console = Store(bench.folder, fresh=bench.fresh), bench.console
     for note in store.notes:
         console.line(note, warning=True)
     outcomes = [collect(table, store) for table in tables]
     wanted: dict[Task, list[tuple[Outcome, Job]]] = {}
     by_key: dict[str, Task] = {}
     asked = [
-        (outcome, Job(job.table, job.row, job.kind, job.seed, data=data))
+        (outcome, replace(job, data=bench.data))
         for outcome in outcomes
         for job in outcome.missing()
-        if chosen(outcome.table, rows).intersection(rows_of(job))
+        if chosen(outcome.table, bench.rows).intersection(rows_of(job))
     ]
     for outcome, job in sorted(asked, key=lambda place: place[1].seed):  # stable: tables keep their order
         task = job.task()
@@ -126,22 +139,21 @@ def run_tables(
     def done(task: Task, lines: list[Line]) -> str:
         first = wanted[task][0][0].table.name
         for line in lines:
-            results.append(folder / f"{first}.jsonl", {"table": first, **line})
+            results.append(bench.folder / f"{first}.jsonl", {"table": first, **line})
             for outcome, job in wanted[task]:
                 outcome.lines[line["row"] if job.kind == "untrained" else job.row.name][job.seed] = line
         recall = lines[-1]["metrics"].get("recall@1")
         return "done" if recall is None else f"R@1 {100 * recall:.1f}"
 
-    pool = make_pool(runs / "jobs", slots=slots, console=console, fresh=fresh)
     title = tables[0].name if len(tables) == 1 else f"{len(tables)} tables"
-    left = pool.run(wanted, done, title=title, minutes=minutes)
-    _report(pool.failures, wanted, console)
+    left, failures = bench.do(wanted, done, title)
+    _report(failures, wanted, console)
     if left:
         console.line(f"{title}: time is up, {left} jobs were not started; run the same command to continue")
     return outcomes
 
 
-def _report(failures: Iterable[Failure], wanted: dict[Task, list[tuple[Outcome, Job]]], console: Console) -> None:
+def _report(failures: Iterable[Failure], wanted: Mapping[Task, list[tuple[Outcome, Job]]], console: Console) -> None:
     names: dict[str, list[str]] = {}
     for failure in failures:
         for outcome, job in wanted[failure.task]:
@@ -171,22 +183,18 @@ def commits(lines: Iterable[Line]) -> list[str]:
 
 
 def rehash(tables: Sequence[Table], folder: Path) -> int:
-    """Give results their rows' new hashes, where settings were renamed and not changed; how many lines changed.
+    """Give results their rows' new hashes, where settings were renamed and not changed; return how many changed.
 
     A line is taken for its table's row by the names of both.
     """
-    new: dict[tuple[Any, ...], str] = {
-        (job.table.name, row, job.protocol, job.seed): job.identity()["slots"]
-        for table in tables
-        for job in jobs(table)
-        for row in rows_of(job)
-    }
     changed = 0
     for table in tables:
+        new = {(row, job.seed): job.identity()["slots"] for job in jobs(table) for row in rows_of(job)}
         path = folder / f"{table.name}.jsonl"
         lines, _ = results.read(path)
         for line in lines:
-            slots = new.get((line.get("table"), line.get("row"), line.get("protocol"), line.get("seed")))
+            own = line.get("table") == table.name and line.get("protocol") == table.protocol
+            slots = new.get((line["row"], line["seed"])) if own else None
             if slots is not None and slots != line["slots"]:
                 line["slots"], changed = slots, changed + 1
         if lines:

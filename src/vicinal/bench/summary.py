@@ -1,12 +1,11 @@
 """A table's results as numbers to print: means with intervals, paired differences to the baseline, marks, curves."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from vicinal.bench.results import Line
 from vicinal.bench.run import Outcome, commits
 from vicinal.bench.statistics import (
     LEVEL,
@@ -18,7 +17,7 @@ from vicinal.bench.statistics import (
     spread_of,
     t_interval,
 )
-from vicinal.bench.table import UNTRAINED, UNTRAINED_ROWS, Row, Table
+from vicinal.bench.table import UNTRAINED_ROWS, Row, Table
 from vicinal.reports.series import Chart, Curve
 from vicinal.reports.tables import metric_title
 
@@ -26,21 +25,21 @@ CLAIM_SEEDS = 5  # fewer show a difference, but claim none
 MOST_CURVES = 24  # lines that eight colors and three dashes distinguish
 
 
-@dataclass(frozen=True)
+@dataclass
 class Difference:
     """A row minus its baseline in the first metric, over the seeds that both have.
 
     Attributes:
         over_classes: the difference in Recall@1 with the interval over test classes; None where they differ.
-        p: corrected by Holm over all differences of the table.
         smallest: the smallest effect that this many seeds would have shown.
+        p: corrected by Holm over all differences of the table.
     """
 
     against: str
     over_seeds: Estimate
     over_classes: Estimate | None
-    p: float | None
     smallest: float | None
+    p: float | None = None
 
     @property
     def claimed(self) -> bool:
@@ -49,7 +48,7 @@ class Difference:
         return self.over_seeds.count >= CLAIM_SEEDS and self.over_seeds.above_zero and significant
 
 
-@dataclass(frozen=True)
+@dataclass
 class SummaryRow:
     """One printed line.
 
@@ -73,7 +72,7 @@ class SummaryRow:
     published: Mapping[str, float]
     marks: tuple[str, ...]
     seconds: float | None
-    commits: tuple[str, ...]
+    commits: list[str]
     scalars: Mapping[str, float]
 
     @property
@@ -82,41 +81,11 @@ class SummaryRow:
 
 
 @dataclass(frozen=True)
-class Best:
-    """The row of a kind that held-out classes choose.
-
-    Attributes:
-        held_out: mean Recall@1 on held-out training classes.
-        test: the table's first metric on the test classes, over seeds; None while there is no result.
-    """
-
-    kind: str
-    row: str
-    held_out: float
-    test: Estimate | None
-
-
-@dataclass(frozen=True)
-class Contest:
-    """The best of each kind, and the first kind's minus the second's on the test classes, paired by seed.
-
-    The highest test score of many rows is too high by the choice; a row chosen on held-out classes is tested once.
-
-    Attributes:
-        lacking: rows without a held-out score; while there are any, ``best`` is empty.
-    """
-
-    best: tuple[Best, ...]
-    difference: Estimate | None
-    lacking: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Summary:
     table: Table
-    rows: tuple[SummaryRow, ...]
-    contest: Contest | None
-    charts: tuple[Chart, ...]
+    rows: list[SummaryRow]
+    remark: str
+    charts: list[Chart]
     hardware: tuple[str, ...]
     notes: tuple[str, ...]
 
@@ -125,24 +94,22 @@ def summarize(outcome: Outcome) -> Summary:
     """The table as it stands; rows without any result are there too, as incomplete."""
     table, first = outcome.table, outcome.table.metrics[0]
     rows = [_row(row, outcome) for row in (*map(Row, UNTRAINED_ROWS), *table.rows)]
-    tested = [
-        (i, d, d.over_seeds.p) for i, row in enumerate(rows) if (d := row.difference) and d.over_seeds.p is not None
-    ]
-    for (place, difference, _), p in zip(tested, holm([p for _, _, p in tested]), strict=True):
-        rows[place] = replace(rows[place], difference=replace(difference, p=p))
-    floor = next((row.scores[first].mean for row in rows if row.name == UNTRAINED and first in row.scores), None)
-    if floor is not None:
-        rows = [_mark_below(row, first, floor) for row in rows]
+    compared = [(d, d.over_seeds.p) for row in rows if (d := row.difference) and d.over_seeds.p is not None]
+    for (difference, _), p in zip(compared, holm([p for _, p in compared]), strict=True):
+        difference.p = p
+    for row in rows[1:]:
+        if first in row.scores and first in rows[0].scores and row.scores[first].mean < rows[0].scores[first].mean:
+            row.marks += ("below untrained",)
     hardware = dict.fromkeys(line["hardware"] for seeds in outcome.lines.values() for line in seeds.values())
-    charts = tuple(learning_curves(outcome))
-    return Summary(table, tuple(rows), contest(outcome), charts, tuple(hardware), tuple(outcome.notes))
+    remark = table.remark(outcome) if table.remark else ""
+    return Summary(table, rows, remark, learning_curves(outcome), tuple(hardware), tuple(outcome.notes))
 
 
-def departures(outcome: Outcome) -> list[str]:
-    """A sentence for each row outside what the table expects; a better row is outside, too."""
+def regressions(outcome: Outcome) -> list[str]:
+    """A sentence for each row outside of what its table expects; a better row is outside, too."""
     found, table = [], outcome.table
     for name, (expected, tolerance) in table.expected.items():
-        values = list(_tested(name, outcome).values())
+        values = list(tested(name, outcome).values())
         if len(values) < table.seeds:
             found.append(f"{table.name}, {name}: {len(values)} of {table.seeds} seeds have a result.")
         elif abs(float(np.mean(values)) - expected) > tolerance:
@@ -161,23 +128,30 @@ def _row(row: Row, outcome: Outcome) -> SummaryRow:
         values = [line["metrics"][metric] for line in lines.values() if metric in line["metrics"]]
         if values:
             scores[metric] = t_interval(values)
-    held_out = list(held_out_scores(row, outcome).values()) if trained else []
-    seconds = [line["seconds"] for line in lines.values()]
+    scalars: dict[str, list[float]] = {}
+    for line in lines.values():
+        for name, value in line.get("scalars", {}).items():
+            scalars.setdefault(name, []).append(value)
     return SummaryRow(
         row.name,
-        " ".join((*_words(row.own), *row.extra)) if trained else "",
+        " ".join((*_words(row.own), *row.extra)),
         scores,
         _difference(row, outcome) if row.against else None,
-        float(np.mean(held_out)) if held_out else None,
+        _mean(held_out_scores(row, outcome).values()) if trained else None,
         len(lines),
         table.seeds,
         row.trials,
         row.published,
         tuple(_marks(row, outcome, trained=trained)),
-        float(np.mean(seconds)) if seconds and trained else None,
-        tuple(commits(lines.values())),
-        _scalars(lines.values()),
+        _mean(line["seconds"] for line in lines.values()) if trained else None,
+        commits(lines.values()),
+        {name: float(np.mean(values)) for name, values in scalars.items()},
     )
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    found = list(values)
+    return float(np.mean(found)) if found else None
 
 
 def _marks(row: Row, outcome: Outcome, *, trained: bool) -> Iterable[str]:
@@ -209,25 +183,26 @@ def _words(own: Mapping[str, Any]) -> Iterable[str]:
             yield f"{slot}={text}" if key == "name" else f"{slot}.{key}={text}"
 
 
-def _scalars(lines: Iterable[Line]) -> dict[str, float]:
-    found: dict[str, list[float]] = {}
-    for line in lines:
-        for name, value in line.get("scalars", {}).items():
-            found.setdefault(name, []).append(value)
-    return {name: float(np.mean(values)) for name, values in found.items()}
-
-
 def _difference(row: Row, outcome: Outcome) -> Difference | None:
-    against, ours = str(row.against), _tested(row.name, outcome)
-    theirs = _tested(against, outcome)
+    against = str(row.against)
+    ours, theirs = tested(row.name, outcome), tested(against, outcome)
     seeds = sorted(ours.keys() & theirs.keys())
     if not seeds:
         return None
-    values, others = [ours[seed] for seed in seeds], [theirs[seed] for seed in seeds]
     lines = [[outcome.lines[name][seed] for seed in seeds] for name in (row.name, against)]
-    spread = spread_of([value - other for value, other in zip(values, others, strict=True)])
-    paired = paired_t_interval(values, others)
-    return Difference(against, paired, over_classes(*lines), None, smallest_effect(spread, len(seeds)))
+    return Difference(against, paired(ours, theirs), over_classes(*lines), smallest_difference(ours, theirs))
+
+
+def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Estimate:
+    """The mean difference over the seeds that both have, with its interval."""
+    seeds = sorted(ours.keys() & theirs.keys())
+    return paired_t_interval([ours[seed] for seed in seeds], [theirs[seed] for seed in seeds])
+
+
+def smallest_difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> float | None:
+    """The smallest effect that the shared seeds would have shown."""
+    found = [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
+    return smallest_effect(spread_of(found), len(found))
 
 
 def over_classes(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]]) -> Estimate | None:
@@ -241,12 +216,6 @@ def over_classes(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str
     return class_bootstrap(hits, others, np.broadcast_to(lines[0]["queries"], hits.shape) * len(ours))
 
 
-def _mark_below(row: SummaryRow, metric: str, floor: float) -> SummaryRow:
-    if row.name == UNTRAINED or metric not in row.scores or row.scores[metric].mean >= floor:
-        return row
-    return replace(row, marks=(*row.marks, "below untrained"))
-
-
 def held_out_scores(row: Row, outcome: Outcome) -> dict[int, float]:
     """Recall@1 on held-out training classes: by fold of the tuning, or by seed under protocol ``validation``."""
     if row.held_out:
@@ -257,30 +226,8 @@ def held_out_scores(row: Row, outcome: Outcome) -> dict[int, float]:
     return {seed: value for seed, value in found.items() if value is not None}
 
 
-def contest(outcome: Outcome) -> Contest | None:
-    """The best rows of a table's kinds, over the folds or seeds that all of them have; None for a table without."""
-    table = outcome.table
-    if not table.best_of:
-        return None
-    scores = {name: held_out_scores(table.row(name), outcome) for names in table.best_of.values() for name in names}
-    shared = set.intersection(*(set(found) for found in scores.values()))
-    if not shared:
-        return Contest((), None, tuple(name for name, found in scores.items() if not found) or tuple(scores))
-    means = {name: sum(found[key] for key in shared) / len(shared) for name, found in scores.items()}
-    best = []
-    for kind, names in table.best_of.items():
-        first = max(names, key=means.__getitem__)
-        tested = list(_tested(first, outcome).values())
-        best.append(Best(kind, first, means[first], t_interval(tested) if tested else None))
-    if len(best) < 2:
-        return Contest(tuple(best), None, ())
-    ours, theirs = (_tested(one.row, outcome) for one in best[:2])
-    seeds = sorted(ours.keys() & theirs.keys())
-    difference = paired_t_interval([ours[s] for s in seeds], [theirs[s] for s in seeds]) if seeds else None
-    return Contest(tuple(best), difference, ())
-
-
-def _tested(name: str, outcome: Outcome) -> dict[int, float]:
+def tested(name: str, outcome: Outcome) -> dict[int, float]:
+    """A row's scores in the table's first metric, by seed."""
     metric = outcome.table.metrics[0]
     return {seed: line["metrics"][metric] for seed, line in outcome.lines[name].items() if metric in line["metrics"]}
 

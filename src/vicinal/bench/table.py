@@ -21,17 +21,23 @@ import copy
 import os
 import runpy
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from vicinal.config import SLOTS, from_toml, from_words
 from vicinal.errors import ConfigError, unknown
 
-Protocol = Literal["validation", "final", "reality_check", "authors"]
-PROTOCOLS: dict[Protocol, str] = {
+if TYPE_CHECKING:
+    import matplotlib.figure
+
+    from vicinal.bench.run import Outcome
+    from vicinal.bench.summary import Summary
+
+ProtocolName = Literal["validation", "final", "reality_check", "authors"]
+PROTOCOLS: dict[ProtocolName, str] = {
     "validation": "the step is chosen on held-out training classes, then tested once",
     "final": "fixed steps on all training classes, the last step tested once",
     "reality_check": "4 class-disjoint folds, 128 dimensions each and their concatenation (Musgrave et al. 2020)",
@@ -82,7 +88,7 @@ def row(
     published: Mapping[str, float] | None = None,
     **slots: Any,
 ) -> Row:
-    """A row by words (``"loss.alpha=2"``), by slots (``loss="danml"``, ``method=("hdml", {"alpha": 0})``), or both.
+    """Make a row by words (``"loss.alpha=2"``), by slots (``method=("hdml", {"alpha": 0})``), or both.
 
     >>> row("HDML", "method.alpha=0.5", method="hdml", against="N-pair").own
     {'method': {'name': 'hdml', 'alpha': '0.5'}}
@@ -90,17 +96,14 @@ def row(
     return Row(name, layer(*words, **slots), against, tuple(search), trials, published or {})
 
 
-def baseline(name: str, *words: str, **options: Any) -> Row:
-    """A row that others are compared with; it may itself be ``against`` another."""
-    return row(name, *words, **options)
+baseline = row  # the same, where others are compared with it; it may itself be ``against`` another
 
 
 def layer(*words: str, **slots: Any) -> dict[str, Any]:
-    """Slots and words as one dictionary of slots."""
+    """Combine slots and words into one dictionary of slots."""
     preset = slots.pop("preset", None)
-    for slot in slots:
-        if slot not in SLOTS:
-            raise ConfigError(unknown("slot", slot, (*SLOTS, "preset")))
+    for slot in slots.keys() - SLOTS:
+        raise ConfigError(unknown("slot", slot, (*SLOTS, "preset")))
     base = from_toml(Path(preset)) if str(preset).endswith(".toml") else {"preset": preset} if preset else {}
     return merged(base, {slot: _plain(value) for slot, value in slots.items()}, from_words(words))
 
@@ -136,34 +139,20 @@ class Budget:
     seed: int = 0
 
 
-@dataclass(frozen=True)
-class Scatter:
-    """A figure of scores against a scalar that a method logs, such as HDML's λ.
+class TableFigure(Protocol):
+    """A figure of a table's results, drawn on its page; ``experiments/figures.py`` has two kinds."""
 
-    Attributes:
-        scalar: its name in ``metrics.jsonl``; the mean over the middle fifth of the training is drawn.
-        axis: title of its axis.
-        rows: the rows that are its points.
-        level: a row drawn as a level line.
-    """
+    def rows(self) -> Iterable[str]:
+        """Name the rows that it shows."""
+        ...
 
-    scalar: str
-    axis: str
-    rows: tuple[str, ...]
-    level: str | None = None
+    def draw(self, summary: "Summary") -> "matplotlib.figure.Figure | None":
+        """Draw what is there; None while there is nothing to draw."""
+        ...
 
-
-@dataclass(frozen=True)
-class Matrix:
-    """A figure of differences to the baseline: a line for each condition, a column for each method.
-
-    Attributes:
-        cells: by condition, then by method, the row's name. Conditions whose last word is the same are grouped.
-        levels: columns of baselines, whose own score is shown: by title, then by condition, the row's name.
-    """
-
-    cells: Mapping[str, Mapping[str, str]]
-    levels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    def excerpt(self, summary: "Summary") -> Sequence[str] | None:
+        """The lines of Markdown that a document shows in place of the table; None for the table itself."""
+        ...
 
 
 class Table:
@@ -184,11 +173,11 @@ class Table:
             another table of it.
         finding: what holds and what does not, in a sentence or two.
         findings: the same of its variants, by protocol or ``tuned``.
+        remark: a sentence that follows from the results, such as which row held-out classes choose.
         figure: what the page shows besides the table.
-        best_of: kinds of rows, by name; the best of each is chosen on held-out classes.
         search: what ``--trials`` searches for every row, besides the row's own.
         quick: words of ``--quick``, which rehearses every row with one seed.
-        expected: mean and tolerance of the first metric by row, where a departure is an error.
+        expected: mean and tolerance of the first metric by row; a value outside is a regression, and an error.
         tuned: how its rows were tuned, where they were.
     """
 
@@ -199,15 +188,15 @@ class Table:
         name: str = "",
         words: Sequence[str] = (),
         steps: int | None = None,
-        protocol: Protocol = "validation",
+        protocol: ProtocolName = "validation",
         metrics: Sequence[str] = ("recall@1", "map@r", "nmi"),
         seeds: int = 5,
         network: str = "",
         records: str = "",
         finding: str = "",
         findings: Mapping[str, str] | None = None,
-        figure: Scatter | Matrix | None = None,
-        best_of: Mapping[str, Sequence[str]] | None = None,
+        remark: "Callable[[Outcome], str] | None" = None,
+        figure: TableFigure | None = None,
         search: Sequence[str] = (),
         quick: Sequence[str] = ("training.epochs=1", "evaluation.restarts=1"),
         expected: Mapping[str, tuple[float, float]] | None = None,
@@ -219,14 +208,14 @@ class Table:
         self.common = merged(layer(*words, **slots), {"training": {"steps": steps}} if steps else {})
         self.metrics, self.network, self.records = tuple(metrics), network, records
         self.finding, self.findings = finding, dict(findings or {})
-        self.figure, self.best_of, self.tuned = figure, dict(best_of or {}), tuned
+        self.remark, self.figure, self.tuned = remark, figure, tuned
         self.quick, self.expected, self.search = tuple(quick), dict(expected or {}), tuple(search)
         self.file, self.origin = "", self.name  # which file defines it, under which name
         self._check()
         self.network = network or rows[0].name
 
     def replace(self, **changes: Any) -> "Table":
-        """A copy with other attributes."""
+        """Copy it with other attributes."""
         changed = copy.copy(self)
         vars(changed).update(changes)
         return changed
@@ -247,8 +236,7 @@ class Table:
 
     def reduced(self) -> "Table":
         """The table of ``--quick``."""
-        changed = self._changed(f"{self.name}-quick", f"{self.title}, reduced", self.quick)
-        return changed.replace(seeds=1)
+        return self._changed(f"{self.name}-quick", f"{self.title}, reduced", self.quick).replace(seeds=1)
 
     def under(self, protocol: str) -> "Table":
         """The same rows under another protocol, as a table of its own."""
@@ -263,13 +251,12 @@ class Table:
     def on(self, path: str) -> "Table":
         """The same rows on other data, as a table of its own."""
         stem = Path(path).resolve().stem
-        return self._changed(
-            f"{self.name}-{stem}", f"{self.title}: on {stem} instead of its own data", [f"data={path}"]
-        )
+        title = f"{self.title}: on {stem} instead of its own data"
+        return self._changed(f"{self.name}-{stem}", title, [f"data={path}"])
 
     def _changed(self, name: str, title: str, words: Sequence[str]) -> "Table":
         rows = tuple(replace(row, extra=(*row.extra, *words), published={}) for row in self.rows)
-        less: dict[str, Any] = {"finding": "", "figure": None, "best_of": {}, "expected": {}}
+        less: dict[str, Any] = {"finding": "", "remark": None, "figure": None, "expected": {}}
         return self.replace(name=name, title=title, rows=rows, **less)
 
     def _check(self) -> None:
@@ -292,35 +279,21 @@ class Table:
                 if other in seen:
                     raise ConfigError(f"table {self.name!r}: {' against '.join([*seen, other])} is a circle.")
                 seen.append(other)
-        for name in (*_drawn(self.figure), *self.expected, *(n for names in self.best_of.values() for n in names)):
-            if name not in UNTRAINED_ROWS:
-                self.row(name)
-        if self.network:
-            self.row(self.network)
-
-
-def _drawn(figure: Scatter | Matrix | None) -> Iterator[str]:
-    """The rows that a figure shows."""
-    match figure:
-        case Scatter(rows=rows, level=level):
-            yield from (*rows, *([] if level is None else [level]))
-        case Matrix(cells=cells, levels=levels):
-            yield from (name for line in (*cells.values(), *levels.values()) for name in line.values())
+        shown = self.figure.rows() if self.figure else ()
+        for name in {*shown, *self.expected, self.network or self.rows[0].name} - {*UNTRAINED_ROWS}:
+            self.row(name)
 
 
 def load_tables(source: str) -> list[Table]:
-    """The tables of ``FILE.py``, or one of them, ``FILE.py::NAME``.
+    """Load the tables of ``FILE.py``, or one of them, ``FILE.py::NAME``.
 
     The file is run because the user names it; modules beside it can be imported by it.
     """
     text, _, name = source.partition("::")
     path = Path(text)
     if path.suffix != ".py" or not path.is_file():
-        raise ConfigError(
-            f"a table is a Python file of yours, such as experiments/hdml.py, got {text!r}"
-            + ("." if path.suffix == ".py" else ", which does not end in .py.")
-            + (" That file does not exist." if path.suffix == ".py" else "")
-        )
+        wrong = "does not exist" if path.suffix == ".py" else "does not end in .py"
+        raise ConfigError(f"a table is a Python file, such as experiments/hdml.py, got {text!r}, which {wrong}.")
     folder, before = str(path.resolve().parent), set(sys.modules)
     sys.path.insert(0, folder)
     try:

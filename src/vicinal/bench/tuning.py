@@ -10,17 +10,22 @@ nothing is tested before every row has had all of its own.
 """
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
+from zlib import crc32
+
+import numpy as np
 
 from vicinal.bench import results
-from vicinal.bench.job import Job
+from vicinal.bench.job import Fold, Job
 from vicinal.bench.pool import Pool, Task
 from vicinal.bench.results import Line, fingerprint
+from vicinal.bench.run import Bench
 from vicinal.bench.run import chosen as rows_to_run
-from vicinal.bench.search_space import Space, optuna_trial, parse, random_trial, require_optuna, words_of
 from vicinal.bench.statistics import Estimate, spread_of, t_interval
 from vicinal.bench.table import Budget, Row, Table, merged, slots_hash
 from vicinal.config import compose, from_words, read
@@ -30,12 +35,178 @@ from vicinal.training.console import Console
 
 FOLDER = "tuning"  # of tables' trials, below that of the results
 _LAST_ALONE = ("training.evaluate_every=1000000", "evaluation.restarts=1")  # the last epoch alone is evaluated
+_DIGITS = 16  # of a share of a range that are spread; more trials than 2^16 would not be
 _KEPT = ("commit", "code", "hardware", "created", "seconds", "wall", "diverged")
+
+
+# -- what may be tried: key=low..high, key=low..high:log, key=a,b,c; key+key=... is one value for both ----------------
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from ``low`` to ``high``; whole ones if both ends are written as such."""
+
+    low: float
+    high: float
+    log: bool = False
+    whole: bool = False
+
+    def draw(self, share: float) -> str:
+        """The value at ``share`` (0 to 1) of the range, as it is written on the command line.
+
+        >>> Range(1e-5, 1e-1, log=True).draw(0.5), Range(2, 8, whole=True).draw(0.999)
+        ('0.001', '8')
+        """
+        if self.whole:
+            return str(min(int(self.high), math.floor(self.low + share * (self.high - self.low + 1))))
+        if self.log:
+            return f"{math.exp(math.log(self.low) + share * math.log(self.high / self.low)):.4g}"
+        return f"{self.low + share * (self.high - self.low):.4g}"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of some values."""
+
+    values: tuple[str, ...]
+
+    def draw(self, share: float) -> str:
+        return self.values[min(len(self.values) - 1, math.floor(share * len(self.values)))]
+
+
+Space = Mapping[str, Range | Choice]
+
+
+def parse(words: Sequence[str]) -> tuple[dict[str, Range | Choice], list[str]]:
+    """The space that some words span, and the words that fix a setting.
+
+    >>> space, fixed = parse(["loss.margin=0.1..0.5", "model.dim=64,128", "training.epochs=5"])
+    >>> space["loss.margin"], space["model.dim"], fixed
+    (Range(low=0.1, high=0.5, log=False, whole=False), Choice(values=('64', '128')), ['training.epochs=5'])
+    """
+    space: dict[str, Range | Choice] = {}
+    fixed: list[str] = []
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals or not key:
+            raise ConfigError(f"a setting is written key=value, key=low..high or key=a,b,c, got {word!r}.")
+        if key in space or any(other.startswith(f"{key}=") for other in fixed):
+            raise ConfigError(f"{key} is given twice; name each setting once.")
+        if ".." in text:
+            space[key] = _range(key, text)
+        elif "," in text:
+            space[key] = Choice(tuple(part.strip() for part in text.split(",") if part.strip()))
+        else:
+            fixed.append(word)
+    return space, fixed
+
+
+def words_of(values: Mapping[str, str]) -> list[str]:
+    """Values as settings; a key ``a+b`` gives both the same value.
+
+    >>> words_of({"loss.lambda1+loss.lambda2": "0.5"})
+    ['loss.lambda1=0.5', 'loss.lambda2=0.5']
+    """
+    return [f"{key}={value}" for keys, value in values.items() for key in keys.split("+")]
+
+
+def random_trial(space: Space, seed: int, number: int) -> dict[str, str]:
+    """The values of trial ``number`` (1, 2, ...), each a function of seed, number and its key alone.
+
+    So a search continues after a stop, and two spaces that share a range try the same values of it, trial by trial: a
+    method and its baseline. Values are random and spread: the first 2^k trials have one in each 2^k-th part of a
+    range. Independent draws would leave a third of these parts untried.
+    """
+    return {key: part.draw(_share(key, seed, number - 1)) for key, part in sorted(space.items())}
+
+
+def _share(key: str, seed: int, place: int) -> float:
+    """The van der Corput sequence, each digit flipped at random by the digits before it (Owen 1995).
+
+    Each doubling of the trials has an order of the key's own, or all settings would move together. scipy's scrambled
+    Halton and Sobol sequences draw all dimensions at once: adding a setting would change the values of the others.
+    """
+    name = crc32(key.encode())
+    if place > 1:
+        doubling = 1 << (place.bit_length() - 1)
+        place = doubling + int(np.random.default_rng([seed, name, doubling]).permutation(doubling)[place - doubling])
+    share = float(np.random.default_rng([seed, name, _DIGITS, place]).random()) / (1 << _DIGITS)
+    for digit in range(_DIGITS):
+        flipped = int(np.random.default_rng([seed, name, digit, place % (1 << digit)]).integers(2))
+        share += ((place >> digit) % 2 ^ flipped) / (2 << digit)
+    return share
+
+
+def _range(key: str, text: str) -> Range:
+    ends, _, scale = text.partition(":")
+    texts = [end.strip() for end in ends.split("..", 1)]
+    try:
+        low, high = map(float, texts)
+    except ValueError:
+        low = high = math.nan
+    log, whole = scale == "log", all(re.fullmatch(r"-?\d+", end) for end in texts)
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise ConfigError(f"{key} is searched in low..high with low < high, such as 0.1..0.5, got {text!r}.")
+    if scale not in ("", "log"):
+        raise ConfigError(f"{key} is searched on a plain scale or on `:log`, got `:{scale}`.")
+    if log and (whole or low <= 0):
+        raise ConfigError(
+            f"{key} is searched on a log scale, which starts above 0 and has no whole numbers, got {text!r}. "
+            f"List them, such as {key}=1,2,4."
+        )
+    return Range(low, high, log, whole)
+
+
+def require_optuna() -> Any:
+    """The package behind ``--searcher optuna``, or an error that says how to install it."""
+    try:
+        import optuna
+    except ImportError:
+        raise ConfigError(
+            "--searcher optuna needs optuna, which is not installed. Run `pip install 'vicinal[tune]'`, or leave "
+            "--searcher out for the random search."
+        ) from None
+    return optuna
+
+
+def optuna_trial(space: Space, known: Sequence[tuple[Mapping[str, str], float]], seed: int) -> dict[str, str]:
+    """What Optuna's tree-structured Parzen estimator (Bergstra et al. 2011) tries next, given values and their scores.
+
+    The study is made anew from the journal each time, so nothing else has to be kept for a resume.
+    """
+    optuna = require_optuna()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    scales: dict[str, Any] = {}
+    for key, part in space.items():
+        if isinstance(part, Choice):
+            scales[key] = optuna.distributions.CategoricalDistribution(part.values)
+        elif part.whole:
+            scales[key] = optuna.distributions.IntDistribution(int(part.low), int(part.high))
+        else:
+            scales[key] = optuna.distributions.FloatDistribution(part.low, part.high, log=part.log)
+    # Seeded by how far the search is: the same seed each time would make the same first draws each time.
+    sampler = optuna.samplers.TPESampler(seed=seed * 10_007 + len(known))
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    for values, score in known:
+        if values:  # trial 0, as it stands, has values of its own, which are not among these
+            numbers = {key: _number(space[key], text) for key, text in values.items()}
+            study.add_trial(optuna.trial.create_trial(params=numbers, distributions=scales, value=score))
+    asked = study.ask(scales).params
+    return {key: f"{asked[key]:.4g}" if isinstance(asked[key], float) else str(asked[key]) for key in sorted(space)}
+
+
+def _number(part: Range | Choice, text: str) -> str | int | float:
+    if isinstance(part, Choice):
+        return text
+    return int(text) if part.whole else min(part.high, max(part.low, float(text)))
+
+
+# -- trials and the choice -------------------------------------------------------------------------
 
 
 @dataclass
 class Trial:
-    """One choice of settings, its score on each fold, and the epoch at which each was best."""
+    """One choice of settings, its score on each fold, and the epoch at which each was best; 0 if it diverged."""
 
     number: int
     values: dict[str, str]
@@ -43,16 +214,23 @@ class Trial:
     epochs: dict[int, int] = field(default_factory=dict)
 
     @property
-    def mean(self) -> float:
-        return sum(self.scores.values()) / len(self.scores)
-
-    @property
     def by_fold(self) -> tuple[float, ...]:
         return tuple(self.scores[fold] for fold in sorted(self.scores))
+
+    @property
+    def score(self) -> Estimate:
+        """The mean over folds with its interval; of the best trial a little too high, since it was chosen by it."""
+        return t_interval(self.by_fold)
 
     def take(self, line: Mapping[str, Any]) -> None:
         fold = line["fold"][0] if isinstance(line["fold"], list) else line["fold"]
         self.scores[fold], self.epochs[fold] = line["score"], line.get("epoch", 0)
+
+    def record(self, line: Line, journal: Path) -> str:
+        """Append a fold's line to the journal; return its score in words."""
+        results.append(journal, line)
+        self.take(line)
+        return "diverged" if "diverged" in line else f"R@1 {100 * line['score']:.1f}"
 
 
 @dataclass(frozen=True)
@@ -60,30 +238,43 @@ class Chosen:
     """The best trial.
 
     Attributes:
-        score: mean over folds with its interval; a little too high, since it was chosen by it.
-        spread: standard deviation over folds.
         alike: for each setting the values of all trials within one standard error of the best: how much it matters.
-        epochs: by fold, the epoch at which it was best; 0 if it diverged.
     """
 
     trial: Trial
-    score: Estimate
-    spread: float
     alike: Mapping[str, tuple[str, ...]]
-    epochs: tuple[int, ...]
+
+    @property
+    def spread(self) -> float:
+        """The standard deviation over folds."""
+        return spread_of(self.trial.by_fold)
+
+    @property
+    def epochs(self) -> list[int]:
+        """The epoch at which each fold was best."""
+        return [self.trial.epochs[fold] for fold in sorted(self.trial.epochs)]
+
+    def described(self) -> dict[str, Any]:
+        return {
+            "chosen": self.trial.values,
+            "trial": self.trial.number,
+            "held_out": list(self.trial.by_fold),
+            "spread": self.spread,
+            "within_one_standard_error": {key: list(values) for key, values in self.alike.items()},
+            "epochs": self.epochs,
+        }
 
 
 def choose(trials: Sequence[Trial]) -> Chosen:
-    """The trial of the highest mean; of equal ones the first."""
+    """Choose the trial of the highest mean; of equal ones the first."""
     if not trials:
         raise RunError("no trial has finished all of its folds. Their logs are in the folders below runs/.")
-    best = max(trials, key=lambda trial: (trial.mean, -trial.number))
-    scores = best.by_fold
-    spread = spread_of(scores)
-    near = [trial for trial in trials if trial.mean >= best.mean - spread / len(scores) ** 0.5]
+    best = max(trials, key=lambda trial: (trial.score.mean, -trial.number))
+    least = best.score.mean - spread_of(best.by_fold) / len(best.by_fold) ** 0.5
+    near = [trial.values for trial in trials if trial.score.mean >= least]
     keys = sorted({key for trial in trials for key in trial.values})
-    alike = {key: tuple(sorted({trial.values.get(key, "(as it is)") for trial in near}, key=_order)) for key in keys}
-    return Chosen(best, t_interval(scores), spread, alike, tuple(best.epochs[fold] for fold in sorted(best.epochs)))
+    alike = {key: tuple(sorted({values.get(key, "(as it is)") for values in near}, key=_order)) for key in keys}
+    return Chosen(best, alike)
 
 
 def _order(text: str) -> tuple[int, float, str]:
@@ -115,7 +306,7 @@ class Search:
     trials: int = 20
     folds: int = 4
     seed: int = 0
-    searcher: Literal["random", "optuna"] = "random"
+    searcher: str = "random"
 
     def check(self) -> "Search":
         if not self.space:
@@ -128,10 +319,10 @@ class Search:
             raise ConfigError(f"--searcher is random or optuna, got {self.searcher!r}.")
         if self.searcher == "optuna":
             require_optuna()
-        for number in range(min(2, self.trials)):  # rejects unknown settings and wrong types before anything runs
-            values = {} if number == 0 else random_trial(self.space, self.seed, number)
+        for values in ({}, random_trial(self.space, self.seed, 1)):  # rejects what cannot run before anything does
             layer = read(self.source)[1] if self.source else {}
-            compose(layer, from_words(self.words(values)), from_words(["training.validation=0"]))
+            config = compose(layer, from_words(self.words(values)), from_words(["training.validation=0"]))
+        Fold(config.data, self.folds, 0, self.seed, test=False).load()
         return self
 
     def words(self, values: Mapping[str, str]) -> list[str]:
@@ -150,7 +341,7 @@ class Search:
 
     def command(self, chosen: Chosen) -> str:
         """How the choice is trained on all training classes and tested once."""
-        words = [f"--data {w[5:]}" if w.startswith("data=") else w for w in self.words(chosen.trial.values)]
+        words = [re.sub("^data=", "--data ", word) for word in self.words(chosen.trial.values)]
         return " ".join(filter(None, ("vicinal train", self.source, *words, "training.validation=0")))
 
 
@@ -180,37 +371,29 @@ def tune(
             def record(task: Task, found: list[Line], known: Mapping[Task, tuple[Trial, int]] = todo) -> str:
                 trial, fold = known[task]
                 line = {"trial": trial.number, "values": trial.values, "fold": fold, **found[0]}
-                results.append(journal, line)
-                trial.take(line)
-                return _outcome(line)
+                return trial.record(line, journal)
 
             if todo:
                 pool.run(todo, record, title=f"tuning {search.source}")
     whole = [trial for trial in trials.values() if len(trial.scores) == search.folds]
     chosen = choose(whole)
-    written = {**_described(chosen), "command": search.command(chosen), "trials_done": len(whole)}
-    write_json(folder / "tuning.json", search.describe() | written)
+    facts = {"command": search.command(chosen), "trials_done": len(whole)}
+    write_json(folder / "tuning.json", search.describe() | chosen.described() | facts)
     return chosen
-
-
-def _outcome(line: Line) -> str:
-    return "diverged" if "diverged" in line else f"R@1 {100 * line['score']:.1f}"
 
 
 def _batches(search: Search, trials: Mapping[int, Trial]) -> Iterator[list[Trial]]:
     """Trials to run together: all of a random search; one by one where the next depends on the last."""
-    first = Trial(0, {})
     if search.searcher == "random":
-        drawn = (Trial(n, random_trial(search.space, search.seed, n)) for n in range(1, search.trials))
-        yield [first, *drawn]
+        yield [Trial(n, random_trial(search.space, search.seed, n) if n else {}) for n in range(search.trials)]
         return
-    yield [first]
-    for number in range(1, search.trials):
-        # A trial begun before a stop keeps its values; the searcher would by now propose others.
-        begun = trials[number].values if number in trials else None
-        whole = [trials[n] for n in sorted(trials) if n < number and len(trials[n].scores) == search.folds]
-        known = [(trial.values, trial.mean) for trial in whole]
-        yield [Trial(number, begun if begun is not None else optuna_trial(search.space, known, search.seed))]
+    for number in range(search.trials):
+        if number not in trials and number:  # one begun before a stop keeps its values; others would be proposed now
+            known = [trials[n] for n in sorted(trials) if n < number and len(trials[n].scores) == search.folds]
+            scores = [(trial.values, trial.score.mean) for trial in known]
+            yield [Trial(number, optuna_trial(search.space, scores, search.seed))]
+        else:
+            yield [trials.get(number, Trial(0, {}))]
 
 
 def _claim(search: Search, folder: Path) -> None:
@@ -227,35 +410,10 @@ def _claim(search: Search, folder: Path) -> None:
     write_json(path, wanted)
 
 
-def _described(chosen: Chosen) -> dict[str, Any]:
-    return {
-        "chosen": chosen.trial.values,
-        "trial": chosen.trial.number,
-        "held_out": list(chosen.trial.by_fold),
-        "spread": chosen.spread,
-        "within_one_standard_error": {key: list(values) for key, values in chosen.alike.items()},
-        "epochs": list(chosen.epochs),
-    }
-
-
 # -- all rows of a table --------------------------------------------------------------------------
 
 
-def tune_table(
-    table: Table,
-    budget: Budget,
-    folder: Path,
-    runs: Path,
-    *,
-    slots: int,
-    console: Console,
-    rows: Collection[str] = (),
-    minutes: float | None = None,
-    data: str = "",
-    fresh: bool = False,
-    recorded_only: bool = False,
-    make_pool: Callable[..., Pool] = Pool,
-) -> Table | None:
+def tune_table(table: Table, budget: Budget, bench: Bench, *, recorded_only: bool = False) -> Table | None:
     """The table at the settings that its trials chose; None while some are missing, with which the same call continues.
 
     Trials go round by round over all rows. Each fold is appended to ``folder/tuning/TABLE.trials.jsonl`` as it comes;
@@ -263,18 +421,14 @@ def tune_table(
     is tuned once.
 
     Args:
-        rows: tune these alone, with their baselines; what was tuned before counts all the same.
-        minutes: no trial starts later than this.
-        data: a copy of the table's data on this machine, if it is not where the rows say.
-        fresh: accept trials of this very code alone.
         recorded_only: run nothing; rows without all of their trials stay as they are.
     """
-    place = folder / FOLDER
-    known = _recorded(place, console, fresh=fresh)
+    place, console = bench.folder / FOLDER, bench.console
+    known = _recorded(place, console, fresh=bench.fresh)
     trials = {row.name: _trials(table, row, budget, known) for row in table.rows}
     if recorded_only:
         return at(table, budget, _settle(trials, budget))
-    wanted = rows_to_run(table, rows)
+    wanted = rows_to_run(table, bench.rows)
     todo: dict[Task, tuple[Row, Trial, Job]] = {}
     for number in range(budget.trials):
         for row in table.rows:
@@ -282,11 +436,11 @@ def tune_table(
             for fold in range(budget.folds):
                 if row.name in wanted and fold not in trial.scores:
                     words = (*words_of(trial.values), *_LAST_ALONE)
-                    job = Job(table, row, "fold", budget.seed, words, (fold, budget.folds, budget.seed), data)
-                    task = job.task()
-                    todo[replace(task, name=f"{row.name}, trial {number}, fold {fold + 1}")] = row, trial, job
-    for _, _, job in todo.values():
-        job.located()
+                    job = Job(table, row, "fold", budget.seed, words, (fold, budget.folds, budget.seed), bench.data)
+                    todo[replace(job.task(), name=f"{row.name}, trial {number}, fold {fold + 1}")] = row, trial, job
+    configs = [job.located() for _, _, job in todo.values()]
+    if configs:  # the rows of a table share its data
+        Fold(configs[0].data, budget.folds, 0, budget.seed, test=False).load()
     console.line(
         f"{table.name}: {budget.trials} trials of {len(wanted & trials.keys())} rows on {budget.folds} folds of the "
         f"training classes: {len(todo)} runs to do"
@@ -297,21 +451,18 @@ def tune_table(
         line: Line = {"table": table.name, "row": row.name, "slots": _row_hash(table, row), "trial": trial.number}
         line |= {"values": trial.values, "fold": list(job.fold), "score": lines[0]["score"]}
         line |= {key: lines[0][key] for key in _KEPT if key in lines[0]}
-        results.append(place / f"{table.name}.trials.jsonl", line)
-        trial.take(line)
-        return _outcome(line)
+        return trial.record(line, place / f"{table.name}.trials.jsonl")
 
-    pool = make_pool(runs / "jobs", slots=slots, console=console, fresh=fresh)
-    left = pool.run(todo, record, title=f"tuning {table.name}", minutes=minutes)
-    if pool.failures or left:
+    left, failures = bench.do(todo, record, f"tuning {table.name}")
+    if failures or left:
         console.line(
-            f"{table.name}: {len(pool.failures)} runs of trials failed, {left} were not started. Nothing is tested "
+            f"{table.name}: {len(failures)} runs of trials failed, {left} were not started. Nothing is tested "
             "before every row has had its trials; run the same command to continue",
             warning=True,
         )
         return None
     settled = _settle(trials, budget)
-    lines = [{"row": name, **_described(best), **asdict(budget)} for name, best in settled.items()]
+    lines = [{"row": name, **best.described(), **asdict(budget)} for name, best in settled.items()]
     write_text(place / f"{table.name}.jsonl", "".join(map(results.written, lines)))
     return at(table, budget, settled)
 
@@ -324,14 +475,14 @@ def _settle(trials: Mapping[str, Sequence[Trial]], budget: Budget) -> dict[str, 
 
 def at(table: Table, budget: Budget, settled: Mapping[str, Chosen]) -> Table:
     """The table with its rows at what was chosen, trained on all training classes and tested once."""
-    rows = tuple(_settled(row, budget, settled[row.name]) if row.name in settled else row for row in table.rows)
+    rows = []
+    for row in table.rows:
+        if row.name in settled:
+            best, tried = settled[row.name].trial, (row.trials or 1) - 1 + budget.trials  # trial 0 had some before it
+            row = replace(row, extra=(*row.extra, *words_of(best.values)), trials=tried, held_out=best.by_fold)
+        rows.append(row)
     finding = table.findings.get("tuned", "")
-    return table.replace(name=f"{table.name}-tuned", protocol="final", finding=finding, rows=rows, tuned=budget)
-
-
-def _settled(row: Row, budget: Budget, best: Chosen) -> Row:
-    tried = (row.trials or 1) - 1 + budget.trials  # the settings of trial 0 have trials behind them, too
-    return replace(row, extra=(*row.extra, *words_of(best.trial.values)), trials=tried, held_out=best.trial.by_fold)
+    return table.replace(name=f"{table.name}-tuned", protocol="final", finding=finding, rows=tuple(rows), tuned=budget)
 
 
 def _trials(table: Table, row: Row, budget: Budget, known: Mapping[tuple[Any, ...], list[Line]]) -> list[Trial]:

@@ -17,7 +17,7 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from vicinal.errors import VicinalError
 from vicinal.files import read_json, write_json
@@ -26,7 +26,7 @@ DONE, REJECTED, INTERRUPTED = 0, 2, 130  # how tasks end; after the first two a 
 LEFT_BYTES = 2**29  # on a GPU: below it is work space that libraries keep for each stream, above it a leak
 
 
-def serve(prepare: "Callable[[], State] | None" = None) -> int:
+def serve(prepare: "Callable[[], ProcessState] | None" = None) -> int:
     """Do tasks until no more come; the exit code.
 
     Standard output and error are each task's own log; the conversation is moved out of the way of all it starts.
@@ -98,14 +98,6 @@ def stop_with_parent() -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-class State(Protocol):
-    """What every task of a process begins in."""
-
-    def restore(self) -> bool:
-        """Make the process as good as new, or return False."""
-        ...
 
 
 class ProcessState:

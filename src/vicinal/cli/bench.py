@@ -1,17 +1,17 @@
 """``vicinal bench``: a table of rows and seeds, run by one command."""
 
+import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypedDict
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from vicinal.bench.run import Outcome
+    from vicinal.bench.run import Bench, Outcome
     from vicinal.bench.summary import Summary
     from vicinal.bench.table import Budget, Table
-    from vicinal.training.console import Console
 
 
 def bench(
@@ -72,15 +72,14 @@ def bench(
 
     from vicinal.bench.page import check_markers, excerpt, write_into
     from vicinal.bench.pool import slots_here
-    from vicinal.bench.results import Store
-    from vicinal.bench.run import check_rows, collect
+    from vicinal.bench.run import Bench, check_rows
     from vicinal.bench.run import rehash as rehash_results
-    from vicinal.bench.summary import departures, summarize
+    from vicinal.bench.summary import regressions, summarize
     from vicinal.bench.table import Budget, load_tables
     from vicinal.errors import ConfigError
     from vicinal.training.console import Console
 
-    end = None if minutes is None else time.monotonic() + 60 * minutes
+    until = math.inf if minutes is None else time.monotonic() + 60 * minutes
     loaded = [table for source in dict.fromkeys(tables) for table in load_tables(source)]
     if list_only:
         for table in loaded:
@@ -101,14 +100,10 @@ def bench(
         return
 
     slots = slots_here() if jobs is None else jobs
-    terms = _Terms(folder=folder, runs=runs, rows=rows or (), slots=slots, data=copy, fresh=fresh, console=Console())
+    place = Bench(folder, runs, Console(), slots, rows or (), until, copy, fresh)
     if trials is not None:
-        wanted = _tuned(wanted, Budget(trials, folds), end, terms, recorded_only=page_only)
-    if page_only:
-        store = Store(folder, fresh=fresh)
-        outcomes = [collect(table, store) for table in wanted]
-    else:
-        outcomes = _run(wanted, end, terms)
+        wanted = _tuned(wanted, Budget(trials, folds), place, recorded_only=page_only)
+    outcomes = _recorded(wanted, place) if page_only else _run(wanted, place)
 
     summaries = [summarize(outcome) for outcome in outcomes]
     for summary in summaries:
@@ -117,7 +112,7 @@ def bench(
         write_into(into, [(summary.table.name, excerpt(summary, into, folder)) for summary in summaries])
         typer.echo(f"written into {into}: {', '.join(table.name for table in wanted)}")
     failed = any(outcome.failures for outcome in outcomes)
-    for sentence in [] if rows else [text for outcome in outcomes for text in departures(outcome)]:
+    for sentence in [] if rows else [text for outcome in outcomes for text in regressions(outcome)]:
         typer.secho(sentence, fg="red", err=True)
         failed = True
     if failed:
@@ -148,31 +143,14 @@ def _on_data(tables: "list[Table]", data: str) -> "tuple[list[Table], str]":
     return [table.on(data) for table in tables], ""
 
 
-class _Terms(TypedDict):
-    """Where and how runs are done, of trials and of tests alike."""
-
-    folder: Path
-    runs: Path
-    rows: Sequence[str]
-    slots: int
-    data: str
-    fresh: bool
-    console: "Console"
-
-
-def _tuned(
-    tables: "Sequence[Table]", budget: "Budget", end: float | None, terms: _Terms, *, recorded_only: bool
-) -> "list[Table]":
+def _tuned(tables: "Sequence[Table]", budget: "Budget", bench: "Bench", *, recorded_only: bool) -> "list[Table]":
     """The tables at the settings that their trials chose; ends here while trials are missing."""
     from vicinal.bench.tuning import tune_table
 
     try:
-        found = [
-            tune_table(table, budget, minutes=_minutes_until(end), recorded_only=recorded_only, **terms)
-            for table in tables
-        ]
+        found = [tune_table(table, budget, bench, recorded_only=recorded_only) for table in tables]
     except KeyboardInterrupt:
-        terms["console"].line("stopped in the middle of the trials; run the same command to continue")
+        bench.console.line("stopped in the middle of the trials; run the same command to continue")
         raise
     whole = [table for table in found if table is not None]
     if len(whole) < len(found):
@@ -180,35 +158,37 @@ def _tuned(
     return whole
 
 
-def _run(tables: "Sequence[Table]", end: float | None, terms: _Terms) -> "list[Outcome]":
+def _recorded(tables: "Sequence[Table]", bench: "Bench") -> "list[Outcome]":
+    from vicinal.bench.results import Store
+    from vicinal.bench.run import collect
+
+    store = Store(bench.folder, fresh=bench.fresh)
+    return [collect(table, store) for table in tables]
+
+
+def _run(tables: "Sequence[Table]", bench: "Bench") -> "list[Outcome]":
     """The tables' results after the run; a stop leaves pages of what is there."""
     from vicinal.bench.page import write_pages
-    from vicinal.bench.results import Store
-    from vicinal.bench.run import collect, run_tables
+    from vicinal.bench.run import run_tables
     from vicinal.bench.summary import summarize
 
     try:
-        return run_tables(tables, minutes=_minutes_until(end), **terms)
+        return run_tables(tables, bench)
     except KeyboardInterrupt:
-        folder, store = terms["folder"], Store(terms["folder"], fresh=terms["fresh"])
-        pages = [write_pages(summarize(collect(table, store)), folder)[0] for table in tables]
-        terms["console"].line(f"stopped. Run the same command to continue; so far: {', '.join(map(str, pages))}")
+        pages = [write_pages(summarize(outcome), bench.folder)[0] for outcome in _recorded(tables, bench)]
+        bench.console.line(f"stopped. Run the same command to continue; so far: {', '.join(map(str, pages))}")
         raise
-
-
-def _minutes_until(end: float | None) -> float | None:
-    return None if end is None else (end - time.monotonic()) / 60
 
 
 def _show(summary: "Summary", folder: Path) -> None:
     """Write a table's pages, and print it in short."""
-    from vicinal.bench.page import write_pages
-    from vicinal.bench.text import best, short_cells, short_columns
+    from vicinal.bench.page import cells, short_columns, write_pages
     from vicinal.cli.tables import print_fitting
 
     text, page = write_pages(summary, folder)
-    print_fitting(summary.table.title, short_columns(summary), [short_cells(summary, row) for row in summary.rows])
-    if sentence := best(summary):
-        typer.echo(sentence)
+    heads = short_columns(summary)
+    print_fitting(summary.table.title, list(heads), cells(summary, heads))
+    if summary.remark:
+        typer.echo(summary.remark)
     file = folder / f"{summary.table.name}.jsonl"
     typer.echo(f"page: {page} and {text.name}; results: {file if file.is_file() else folder}")

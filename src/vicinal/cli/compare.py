@@ -24,27 +24,18 @@ def compare(
     from dataclasses import asdict
 
     from vicinal.bench.compare import compare as compare_runs
-    from vicinal.bench.text import interval, probability, score
+    from vicinal.bench.page import interval, probability, score
     from vicinal.cli.tables import print_grid
-    from vicinal.reports.tables import MISSING, metric_title
+    from vicinal.reports.tables import metric_title, per_cent
 
     lines = compare_runs(runs, metric)
     if as_json:
         found = [
-            {
-                "name": line.group.name,
-                "runs": [str(run.path) for run in line.group.runs.values()],
-                "score": asdict(line.score),
-                "seeds": list(line.seeds),
-                "over_seeds": asdict(line.over_seeds) if line.over_seeds else None,
-                "over_classes": asdict(line.over_classes) if line.over_classes else None,
-                "p": line.p,
-                "smallest": line.smallest,
-                "notes": list(line.notes),
-            }
+            {"name": line.group.name, "runs": [str(run.path) for run in line.group.runs.values()]}
+            | {key: value for key, value in vars(line).items() if key != "group"}
             for line in lines
         ]
-        typer.echo(json.dumps({"metric": metric, "rows": found}, indent=2))
+        typer.echo(json.dumps({"metric": metric, "rows": found}, indent=2, default=asdict))
         return
     heads = ["runs", metric_title(metric), "difference", "over classes", "p", "detectable", "seeds"]
     rows = [
@@ -54,7 +45,7 @@ def compare(
             interval(line.over_seeds),
             interval(line.over_classes),
             probability(line.p),
-            MISSING if line.smallest is None else f"{100 * line.smallest:.1f}",
+            per_cent(line.smallest),
             f"{len(line.seeds)} of {len(line.group.runs)}" if line.seeds else str(len(line.group.runs)),
         ]
         for line in lines

@@ -30,9 +30,7 @@ def evaluate(
     try:
         wanted = tuple(int(k) for k in recalls.split(","))
     except ValueError:
-        raise ConfigError(
-            f"--recalls takes whole numbers with commas, such as 1,2,4,8, but {recalls!r} came."
-        ) from None
+        raise ConfigError(f"--recalls takes whole numbers with commas, such as 1,2,4,8, got {recalls!r}.") from None
     results = measure_run(
         RunDirectory.open(run),
         data=data,

@@ -25,7 +25,7 @@ def print_fitting(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]
     widths[-1] = min(widths[-1], 20)  # remarks may be broken into lines
     kept, room = list(range(len(heads))), terminal().width
     for place in range(len(heads) - 2, 1, -1):
-        if sum(widths[other] for other in kept) > room and not heads[place].endswith("to twin"):
+        if sum(widths[other] for other in kept) > room and not heads[place].endswith("vs. baseline"):
             kept.remove(place)
     print_grid(title, [heads[place] for place in kept], [[row[place] for place in kept] for row in rows])
 

@@ -30,12 +30,9 @@ def tune(
     The same command continues after a stop; a larger --trials adds trials. `vicinal bench FILE.py --trials N` tunes all
     rows of a table, a method and its baseline alike.
     """
-    from typing import Literal, cast
-
+    from vicinal.bench.page import score
     from vicinal.bench.pool import slots_here
-    from vicinal.bench.search_space import parse
-    from vicinal.bench.text import score
-    from vicinal.bench.tuning import Search
+    from vicinal.bench.tuning import Search, parse
     from vicinal.bench.tuning import tune as search_settings
     from vicinal.errors import ConfigError
     from vicinal.training.console import Console
@@ -46,8 +43,7 @@ def tune(
         raise ConfigError(f"an experiment is tuned, got {source}. `vicinal bench {source} --trials 20` tunes a table.")
     space, fixed = parse(words)
     own = [] if data is None else [f"data={data}"]
-    kind = cast(Literal["random", "optuna"], searcher)
-    search = Search(source, (*own, *fixed, *(fix or [])), space, trials, folds, seed, kind)
+    search = Search(source, (*own, *fixed, *(fix or [])), space, trials, folds, seed, searcher)
     folder = out or Path("runs/tune") / (Path(source or data or "glyphs").stem or "data")
     slots = slots_here() if jobs is None else jobs
     console = Console()
@@ -62,7 +58,8 @@ def tune(
         typer.echo("  the experiment as it stands")
     for key, value in chosen.trial.values.items():
         typer.echo(f"  {key} = {value}   (as good within one standard error: {', '.join(chosen.alike[key])})")
-    typer.echo(f"  held-out R@1 {score(chosen.score)} (95 % over folds), standard deviation {100 * chosen.spread:.1f}")
+    found = score(chosen.trial.score)
+    typer.echo(f"  held-out R@1 {found} (95 % over folds), standard deviation {100 * chosen.spread:.1f}")
     typer.echo(f"  after the last epoch; the folds were best after {', '.join(map(str, chosen.epochs))}")
     typer.echo(f"train and test it: {search.command(chosen)}")
     typer.echo(f"all trials: {folder / 'trials.jsonl'}; the choice: {folder / 'tuning.json'}")

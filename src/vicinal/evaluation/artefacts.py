@@ -9,11 +9,11 @@ from jaxtyping import Float, Int
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from vicinal.data.records import BOTH, GALLERY, QUERY, Records
-from vicinal.evaluation.confusion import confused_pairs, recall_by_class
+from vicinal.data.records import Records
 from vicinal.evaluation.encoder import Embedded
-from vicinal.evaluation.generalisation import intra_inter_ratio, spectral_decay, spectrum
+from vicinal.evaluation.generalization import intra_inter_ratio, spectral_decay, spectrum
 from vicinal.evaluation.projection import tsne
+from vicinal.evaluation.retrieval import relevant_counts, right
 from vicinal.files import write_atomically
 from vicinal.index.exact import Neighbours, neighbours
 from vicinal.run_directory import RunDirectory
@@ -25,55 +25,77 @@ MEMBERS = 6  # thumbnails of each of the worst classes
 TILE, COLUMNS = 48, 40  # thumbnails: pixels per side, tiles per row
 
 
+@dataclass(frozen=True)
+class ClassRecall:
+    """How often the first neighbor of a class's queries is of that class."""
+
+    label: int
+    queries: int
+    hits: int
+
+    @property
+    def recall(self) -> float:
+        return self.hits / self.queries
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """How often the first neighbor of a class's queries is of one other class.
+
+    Attributes:
+        label: the queries' class.
+        taken_for: their neighbors' class.
+        share: of the class's queries.
+        queries: how many queries the class has.
+        example: position of one such query, the first, and of its neighbor.
+    """
+
+    label: int
+    taken_for: int
+    share: float
+    queries: int
+    example: tuple[int, int]
+
+
 def write_artefacts(run: RunDirectory, trained: Embedded, untrained: Embedded | None, *, seed: int) -> None:
     """Write right answers by class and, given ``untrained`` to compare with, the pictures of a report.
 
     They are retrievals, map, confusions and their thumbnails.
     """
     rng = np.random.default_rng(seed)
-    search = _Search.of(trained.records)
-    found = search.neighbours(trained.vectors, NEIGHBOURS if untrained is not None else 1)
-    if search.gallery is None:
-        _by_class(run, found.ids[:, 0], trained)
+    queries, gallery = trained.roles()
+    found = _nearest(trained.vectors, queries, gallery, NEIGHBOURS if untrained is not None else 1)
+    worst = recall_by_class(found.ids[:, 0], trained.labels, queries, gallery)
+    if gallery is None:
+        rows = sorted(worst, key=lambda row: row.label)
+        columns = {name: np.array([getattr(row, name) for row in rows]) for name in ("label", "queries", "hits")}
+        run.write_arrays("by_class", **columns)
     if untrained is None:
         return
-    shown = _retrievals(run, search, found, trained, untrained, rng) | _map(run, trained, rng, seed)
-    shown |= _confusions(run, search, found.ids[:, 0], trained)
+    shown = _retrievals(run, trained, untrained, found, rng) | _map(run, trained, rng, seed)
+    confused = confused_pairs(found.ids[:, 0], trained.labels, queries, gallery)
+    shown |= _classes(run, worst[:WORST], confused[:CONFUSED], trained)
     _records(run, trained.records, sorted(shown))
 
 
-@dataclass(frozen=True)
-class _Search:
-    """Which records are sought, and among which: each among the others, or queries in a gallery.
-
-    Attributes:
-        queries: positions of the records that are sought.
-        gallery: positions of those among which; None: the other records.
-    """
-
-    queries: Int[Tensor, "q"]
-    gallery: Int[Tensor, "g"] | None
-
-    @classmethod
-    def of(cls, records: Records) -> "_Search":
-        role = records.columns.get("role")
-        if role is None or (role == BOTH).all():
-            return cls(torch.arange(len(records)), None)
-        return cls(*(torch.from_numpy(np.flatnonzero(role == wanted)) for wanted in (QUERY, GALLERY)))
-
-    def neighbours(self, vectors: Float[Tensor, "n d"], count: int) -> Neighbours:
-        """The nearest of each query, as places in the gallery where there is one, else as positions."""
-        if self.gallery is None:
-            return neighbours(vectors, count)
-        return neighbours(vectors[self.queries], count, gallery=vectors[self.gallery])
-
-    def positions(self, ids: Int[Tensor, "*any"]) -> Int[Tensor, "*any"]:
-        """Positions of what ``neighbours`` found; -1 stays."""
-        return ids if self.gallery is None else torch.where(ids >= 0, self.gallery[ids], -1)
+def _nearest(
+    vectors: Float[Tensor, "n d"], queries: Int[Tensor, "q"], gallery: Int[Tensor, "g"] | None, count: int
+) -> Neighbours:
+    """The nearest rows of some rows, by position, in a gallery or among the other rows; -1 where there are too few."""
+    if gallery is not None:
+        found = neighbours(vectors[queries], count, gallery=vectors[gallery])
+        return replace(found, ids=torch.where(found.ids >= 0, gallery[found.ids], -1))
+    if len(queries) == len(vectors):
+        return neighbours(vectors, count)
+    found = neighbours(vectors[queries], count + 1, gallery=vectors)
+    own = found.ids == queries[:, None]
+    own[:, -1] |= ~own.any(dim=1)  # hidden behind duplicates of itself: then the last one goes
+    ids, distances = (part[~own].view(len(queries), count) for part in (found.ids, found.distances))
+    return replace(found, ids=ids, distances=distances)
 
 
 def diagnosis(name: str, embedded: Embedded, scores: Mapping[str, float]) -> dict[str, object]:
-    """One row of ``diagnostics.json``: its scores, and what shape its cloud has."""
+    """One row of ``diagnostics.json``: its scores, density and spectrum."""
     vectors, labels = embedded.vectors, embedded.labels
     return {
         "name": name,
@@ -85,24 +107,16 @@ def diagnosis(name: str, embedded: Embedded, scores: Mapping[str, float]) -> dic
 
 
 def _retrievals(
-    run: RunDirectory,
-    search: _Search,
-    found: Neighbours,
-    trained: Embedded,
-    untrained: Embedded,
-    rng: np.random.Generator,
+    run: RunDirectory, trained: Embedded, untrained: Embedded, found: Neighbours, rng: np.random.Generator
 ) -> set[int]:
-    """Neighbours of some queries, one per class while classes last, before and after training."""
-    labels = trained.records.labels[search.queries.numpy()]
+    """Neighbors of some queries, one per class while classes last, before and after training."""
+    queries, gallery = trained.roles()
+    labels = trained.records.labels[queries.numpy()]
     order = rng.permutation(len(labels))
     _, first = np.unique(labels[order], return_index=True)
     chosen = torch.from_numpy(np.unique(np.concatenate([rng.permutation(order[first]), order])[:QUERIES]))
-    query, after = search.queries[chosen], search.positions(found.ids[chosen])
-    if search.gallery is None:
-        before = _others(untrained.vectors, query)
-    else:
-        gallery = untrained.vectors[search.gallery]
-        before = search.positions(neighbours(untrained.vectors[query], NEIGHBOURS, gallery=gallery).ids)
+    query, after = queries[chosen], found.ids[chosen]
+    before = _nearest(untrained.vectors, query, gallery, NEIGHBOURS).ids
     run.write_arrays(
         "retrieval",
         query=query.numpy(),
@@ -111,14 +125,6 @@ def _retrievals(
         untrained_neighbours=before.numpy(),
     )
     return {*query.tolist(), *after.flatten().tolist(), *before.flatten().tolist()} - {-1}
-
-
-def _others(vectors: Float[Tensor, "n d"], query: Int[Tensor, "q"]) -> Int[Tensor, "q k"]:
-    """Nearest rows of some rows, themselves left out; -1 where there are not enough."""
-    ids = neighbours(vectors[query], NEIGHBOURS + 1, gallery=vectors).ids
-    own = ids == query[:, None]
-    own[:, -1] |= ~own.any(dim=1)  # hidden behind duplicates of itself: then the last one goes
-    return ids[~own].view(len(query), NEIGHBOURS)
 
 
 def _map(run: RunDirectory, trained: Embedded, rng: np.random.Generator, seed: int) -> set[int]:
@@ -136,28 +142,9 @@ def _map(run: RunDirectory, trained: Embedded, rng: np.random.Generator, seed: i
     return set(record.tolist())
 
 
-def _by_class(run: RunDirectory, first: Int[Tensor, "n"], trained: Embedded) -> None:
-    """Queries and right first neighbours of each class: what a comparison of two runs needs of each."""
-    rows = sorted(recall_by_class(first, trained.labels), key=lambda row: row.label)
-    run.write_arrays(
-        "by_class",
-        label=np.array([row.label for row in rows]),
-        queries=np.array([row.queries for row in rows]),
-        hits=np.array([round(row.recall * row.queries) for row in rows]),
-    )
-
-
-def _confusions(run: RunDirectory, search: _Search, first: Int[Tensor, "q"], trained: Embedded) -> set[int]:
-    """The worst classes, and the pairs of classes whose first neighbour is most often the other's."""
-    classes, labels = trained.records.classes, trained.labels
-    named = labels[search.queries], None if search.gallery is None else labels[search.gallery]
-    worst = recall_by_class(first, *named)[:WORST]
-    confused = [
-        replace(
-            pair, example=(int(search.queries[pair.example[0]]), int(search.positions(torch.tensor(pair.example[1]))))
-        )
-        for pair in confused_pairs(first, *named, limit=CONFUSED)
-    ]
+def _classes(run: RunDirectory, worst: list[ClassRecall], confused: list[Confusion], trained: Embedded) -> set[int]:
+    """The worst classes, and the pairs of classes whose first neighbor is most often the other's."""
+    classes = trained.records.classes
     run.write_document(
         "classes",
         {
@@ -174,7 +161,7 @@ def _confusions(run: RunDirectory, search: _Search, first: Int[Tensor, "q"], tra
             ],
         },
     )
-    members = [(labels == each.label).nonzero().flatten()[:MEMBERS].tolist() for each in worst]
+    members = [(trained.labels == each.label).nonzero().flatten()[:MEMBERS].tolist() for each in worst]
     return {index for rows in (*members, *(pair.example for pair in confused)) for index in rows}
 
 
@@ -207,3 +194,52 @@ def _contact_sheet(records: Records, shown: list[int]) -> Image.Image:
         tile = ImageOps.fit(records.source.read(index), (TILE, TILE))
         sheet.paste(tile, (place % COLUMNS * TILE, place // COLUMNS * TILE))
     return sheet
+
+
+def recall_by_class(
+    first: Int[Tensor, "q"], labels: Int[Tensor, "n"], queries: Int[Tensor, "q"], gallery: Int[Tensor, "g"] | None
+) -> list[ClassRecall]:
+    """Recall@1 of each class, worst first, larger classes before smaller ones of equal recall.
+
+    Classes that no neighbor can be of (no other row) are left out.
+
+    Args:
+        first: position of the first neighbor of each query; -1 for none.
+        labels: of all rows.
+        queries: positions of the queries.
+        gallery: positions of the gallery; None for leave-one-out.
+
+    >>> recall_by_class(torch.tensor([1, 2, 3, 2]), torch.tensor([0, 0, 1, 1]), torch.arange(4), None)[0]
+    ClassRecall(label=0, queries=2, hits=1)
+    """
+    own = labels[queries]
+    asked = relevant_counts(own, None if gallery is None else labels[gallery]) > 0
+    hits = right(first.unsqueeze(1), own, labels).squeeze(1)[asked]
+    classes, place, sizes = torch.unique(own[asked], return_inverse=True, return_counts=True)
+    found = torch.bincount(place, weights=hits.double(), minlength=len(classes)).long()
+    rows = zip(classes.tolist(), sizes.tolist(), found.tolist(), strict=True)
+    return sorted((ClassRecall(*row) for row in rows), key=lambda row: (row.recall, -row.queries, row.label))
+
+
+def confused_pairs(
+    first: Int[Tensor, "q"], labels: Int[Tensor, "n"], queries: Int[Tensor, "q"], gallery: Int[Tensor, "g"] | None
+) -> list[Confusion]:
+    """Pairs of classes by the share of the one's queries whose first neighbor is of the other, largest first.
+
+    Of equal shares the one of more queries comes first. Arguments and left-out classes are as in ``recall_by_class``.
+
+    >>> confused_pairs(torch.tensor([1, 2, 3, 2]), torch.tensor([0, 0, 1, 1]), torch.arange(4), None)
+    [Confusion(label=0, taken_for=1, share=0.5, queries=2, example=(1, 2))]
+    """
+    own = labels[queries]
+    asked = relevant_counts(own, None if gallery is None else labels[gallery]) > 0
+    sizes = torch.bincount(own)
+    cases: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for place in (asked & (first >= 0) & (labels[first] != own)).nonzero().flatten().tolist():
+        query, neighbor = int(queries[place]), int(first[place])
+        cases.setdefault((int(labels[query]), int(labels[neighbor])), []).append((query, neighbor))
+    pairs = [
+        Confusion(label, other, len(found) / int(sizes[label]), int(sizes[label]), found[0])
+        for (label, other), found in cases.items()
+    ]
+    return sorted(pairs, key=lambda pair: (-pair.share, -pair.queries, pair.label, pair.taken_for))

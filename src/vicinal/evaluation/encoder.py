@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
@@ -14,7 +14,7 @@ from torch import Tensor
 from vicinal import parallel
 from vicinal.data import TRANSFORMS
 from vicinal.data.loader import load_all
-from vicinal.data.records import GALLERY, QUERY, Batch, Records
+from vicinal.data.records import BOTH, GALLERY, QUERY, Batch, Records
 from vicinal.data.resident import Resident
 from vicinal.data.transforms import ImageTransform, Transform
 from vicinal.description import build, describe
@@ -44,6 +44,18 @@ class Embedded:
     @property
     def labels(self) -> Tensor:
         return torch.from_numpy(self.records.labels).long()
+
+    def roles(self) -> tuple[Int[Tensor, "q"], Int[Tensor, "g"] | None]:
+        """Positions of the queries and of the gallery; all rows and None where each row is sought among the others."""
+        role = self.records.columns.get("role")
+        if role is None or (role == BOTH).all():
+            return torch.arange(len(self.vectors)), None
+        if (role == BOTH).any():
+            raise DataError(
+                f"{self.records.name} mixes rows that are query and gallery with rows that are one of them. "
+                f"Give every row the role {QUERY} (query) or {GALLERY} (gallery), or none a role."
+            )
+        return torch.from_numpy(np.flatnonzero(role == QUERY)), torch.from_numpy(np.flatnonzero(role == GALLERY))
 
 
 @dataclass(frozen=True)
@@ -81,7 +93,7 @@ class Encoder:
         """
         if records.source.kind != self.preprocessing.kind:
             raise DataError(
-                f"this model embeds {self.preprocessing.kind}, but {records.name} holds {records.source.kind}. "
+                f"this model embeds {self.preprocessing.kind}, got {records.name}, which holds {records.source.kind}. "
                 f"Use data of the kind it was trained on."
             )
         share = parallel.part(range(len(records)))
@@ -135,7 +147,7 @@ class Encoder:
         return vectors[torch.cat(shares).argsort()]
 
     def save_description(self, run: RunDirectory) -> None:
-        """Write ``model.json``; a network that could not be rebuilt from it is refused now, not after training."""
+        """Write ``model.json``; a network that could not be rebuilt from it raises now, not after training."""
         build(describe(self.embedder), MODELS | trusted(self.embedder))
         document = {
             "format": FORMAT,

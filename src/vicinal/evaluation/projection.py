@@ -8,9 +8,9 @@ from vicinal.index.exact import require_finite
 
 
 def tsne(embeddings: Float[Tensor, "n d"], *, seed: int, perplexity: float = 30.0) -> Float[Tensor, "n 2"]:
-    """Positions in the plane that keep neighbours near; the same for the same rows and seed.
+    """Positions in the plane that keep neighbors near; the same for the same rows and seed.
 
-    The perplexity, about how many neighbours each row tries to keep, is lowered to a third of the rows where there
+    The perplexity, about how many neighbors each row tries to keep, is lowered to a third of the rows where there
     are few. Rows that are all equal, and a single row, lie at the origin.
     """
     require_finite(embeddings, "embeddings")

@@ -67,8 +67,8 @@ def reidentification_scores(
         answerable += len(hits)
     if not answerable:
         raise DataError(
-            f"re-identification needs queries that another camera saw, but none of the {len(labels)} queries has a "
-            f"gallery row of its identity from another camera. Check the labels and cameras."
+            f"re-identification needs queries that another camera saw, got {len(labels)} queries without a "
+            f"gallery row of their identity from another camera. Check the labels and cameras."
         )
     return {name: total / answerable for name, total in totals.items()}
 

@@ -1,6 +1,6 @@
-"""Retrieval scores as pure functions of neighbour ids and labels: Recall@K, R-precision, MAP@R.
+"""Retrieval scores as pure functions of neighbor ids and labels: Recall@K, R-precision, MAP@R.
 
-A query is right at rank i if its i-th neighbour has its label. R is the number of gallery rows with the query's label
+A query is right at rank i if its i-th neighbor has its label. R is the number of gallery rows with the query's label
 (in leave-one-out, of other rows). Scores are fractions in float64, first one per query, then their mean.
 
 A lone query, with no other row of its class (R = 0), can never be right and scores 0. By default lone queries are
@@ -33,10 +33,10 @@ def retrieval_scores(
     recalls: Sequence[int] = (1, 2, 4, 8),
     lone: Lone = "exclude",
 ) -> dict[str, float]:
-    """Mean scores over all queries, from their neighbours as these arrive; no chunk is kept.
+    """Mean scores over all queries, from their neighbors as these arrive; no chunk is kept.
 
     Args:
-        chunks: the neighbours of all queries in order, at least ``ranks_needed`` of each.
+        chunks: the neighbors of all queries in order, at least ``ranks_needed`` of each.
         labels: the queries' labels.
         gallery_labels: the gallery's labels; None for leave-one-out, where ids name queries.
         recalls: the K of Recall@K; Recall@1 is precision at 1.
@@ -51,8 +51,8 @@ def retrieval_scores(
     counted = relevant > 0 if lone == "exclude" else torch.ones_like(relevant, dtype=torch.bool)
     if not counted.any():
         raise DataError(
-            f"retrieval needs queries whose class has {'another' if gallery_labels is None else 'a gallery'} row, but "
-            f"none of the {len(labels)} queries has one. Evaluate on classes with at least two rows."
+            f"retrieval needs queries whose class has {'another' if gallery_labels is None else 'a gallery'} row, got "
+            f"{len(labels)} queries without. Evaluate on classes with at least two rows."
         )
     names = gallery_labels if gallery_labels is not None else labels
     totals = {name: 0.0 for name in (*(f"recall@{k}" for k in recalls), "map@r", "r_precision")}
@@ -67,14 +67,16 @@ def retrieval_scores(
         totals["map@r"] += float(map_at_r(hits, wanted).sum())
         seen += len(chunk.ids)
     if seen != len(labels):
-        raise DataError(f"neighbours of {seen} queries came, but there are {len(labels)} labels. Pass those of all.")
+        raise DataError(
+            f"each query needs its neighbors, got those of {seen} for {len(labels)} labels. Pass those of all."
+        )
     return {name: total / int(counted.sum()) for name, total in totals.items()}
 
 
 def ranks_needed(relevant: Int[Tensor, "q"], recalls: Sequence[int]) -> int:
-    """How many neighbours of each query the scores look at: the largest K or R."""
+    """How many neighbors of each query the scores look at: the largest K or R."""
     if not all(k >= 1 for k in recalls):
-        raise ConfigError(f"Recall@K counts from K = 1, but the list of K is {list(recalls)}.")
+        raise ConfigError(f"Recall@K counts from K = 1, got recalls {list(recalls)}.")
     return max([1, *recalls, int(relevant.max()) if len(relevant) else 0])
 
 
@@ -92,12 +94,12 @@ def relevant_counts(labels: Int[Tensor, "q"], gallery_labels: Int[Tensor, "g"] |
 
 
 def right(ids: Int[Tensor, "q k"], labels: Int[Tensor, "q"], gallery_labels: Int[Tensor, "g"]) -> Bool[Tensor, "q k"]:
-    """Which neighbours have their query's label; an absent neighbour (id -1) has none."""
+    """Which neighbors have their query's label; an absent neighbor (id -1) has none."""
     return (gallery_labels[ids] == labels.unsqueeze(1)) & (ids >= 0)
 
 
 def recall_at(hits: Bool[Tensor, "q n"], k: int) -> Float[Tensor, "q"]:
-    """1 where any of the first ``k`` neighbours is right, else 0.
+    """1 where any of the first ``k`` neighbors is right, else 0.
 
     >>> recall_at(torch.tensor([[False, True], [False, False]]), 2).tolist()
     [1.0, 0.0]
@@ -105,24 +107,15 @@ def recall_at(hits: Bool[Tensor, "q n"], k: int) -> Float[Tensor, "q"]:
     return hits[:, :k].any(dim=1).double()
 
 
-def precision_at(hits: Bool[Tensor, "q n"], k: int) -> Float[Tensor, "q"]:
-    """Share of the first ``k`` neighbours that are right; at 1 the same as recall.
-
-    >>> precision_at(torch.tensor([[False, True], [False, False]]), 2).tolist()
-    [0.5, 0.0]
-    """
-    return hits[:, :k].sum(dim=1) / torch.tensor(k, dtype=torch.float64, device=hits.device)
-
-
 def r_precision(hits: Bool[Tensor, "q n"], relevant: Int[Tensor, "q"]) -> Float[Tensor, "q"]:
-    """Share of the first R neighbours that are right, r/R (Musgrave et al. 2020); 0 where R = 0."""
+    """Share of the first R neighbors that are right, r/R (Musgrave et al. 2020); 0 where R = 0."""
     return _within(hits, relevant).sum(dim=1) / relevant.clamp(min=1).double()
 
 
 def map_at_r(hits: Bool[Tensor, "q n"], relevant: Int[Tensor, "q"]) -> Float[Tensor, "q"]:
     """Mean average precision at R: R-precision that rewards order as well; 0 where R = 0.
 
-        MAP@R = 1/R Σ_{i=1}^{R} P(i),   P(i) = precision at i if the i-th neighbour is right, else 0
+        MAP@R = 1/R Σ_{i=1}^{R} P(i),   P(i) = precision at i if the i-th neighbor is right, else 0
 
     defined in Musgrave et al. 2020, "A Metric Learning Reality Check".
 
@@ -140,7 +133,7 @@ def _within(hits: Tensor, relevant: Tensor) -> Tensor:
     most = int(relevant.max()) if len(relevant) else 0
     if most > hits.shape[1]:
         raise ConfigError(
-            f"scores at R need as many neighbours as the largest class has other rows ({most}), but {hits.shape[1]} "
-            f"came. Search for `ranks_needed` neighbours."
+            f"scores at R need as many neighbors as the largest class has other rows ({most}), got {hits.shape[1]}. "
+            f"Search for `ranks_needed` neighbors."
         )
     return hits[:, :most] & (torch.arange(most, device=hits.device) < relevant.unsqueeze(1))

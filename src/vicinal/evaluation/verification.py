@@ -38,7 +38,7 @@ def verification_scores(
     """
     if not bool((distances >= 0).all()) or not bool(distances.isfinite().all()):
         raise DataError(
-            f"distances of pairs are finite and not negative, but they run from {float(distances.min())} to "
+            f"distances of pairs must be finite and not negative, got {float(distances.min())} to "
             f"{float(distances.max())}. Of a similarity up to 1, pass 1 - similarity."
         )
     return _scores(lambda: [(distances, same)], fars)
@@ -58,7 +58,7 @@ def verify(
     once for each of the two passes, and rounded to float32.
     """
     if (gallery is None) != (gallery_labels is None):
-        raise ConfigError("a gallery comes with its labels, but only one of the two was passed. Pass both or neither.")
+        raise ConfigError("a gallery comes with its labels, got one without the other. Pass both or neither.")
     require_finite(embeddings, "embeddings")
     if gallery is not None:
         require_finite(gallery, "gallery")
@@ -70,11 +70,11 @@ def _all_pairs(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     columns, column_labels = (rows, labels) if gallery is None or gallery_labels is None else (gallery, gallery_labels)
     columns, labels, column_labels = (part.to(rows.device) for part in (columns.detach(), labels, column_labels))
-    centre = columns.mean(dim=0, dtype=torch.float64)
+    center = columns.mean(dim=0, dtype=torch.float64)
     for top in range(0, len(rows), _TILE):
-        left = rows[top : top + _TILE].double() - centre
+        left = rows[top : top + _TILE].double() - center
         for start in range(top if gallery is None else 0, len(columns), _TILE):
-            right = columns[start : start + _TILE].double() - centre
+            right = columns[start : start + _TILE].double() - center
             distances = torch.cdist(left, right, compute_mode="use_mm_for_euclid_dist")
             same = labels[top : top + _TILE].unsqueeze(1) == column_labels[start : start + _TILE]
             if gallery is None and start == top:
@@ -150,12 +150,12 @@ def _histogram(keys: Int[Tensor, "p"], same: Bool[Tensor, "p"]) -> Int[Tensor, "
 def _check(different: int, same: int, fars: Sequence[float]) -> None:
     if not different or not same:
         raise DataError(
-            f"verification needs pairs of both kinds, but {same} same and {different} different pairs came. "
+            f"verification needs pairs of both kinds, got {same} same and {different} different pairs. "
             f"Pass at least two classes, one of them with two rows."
         )
     for far in fars:
         if not 1 / different <= far < 1:
             raise ConfigError(
-                f"TAR was asked for at FAR {far:g}, but with {different} different pairs a FAR is at least "
-                f"1/{different} = {1 / different:.2g} and below 1. Ask for a FAR in between, or pass more pairs."
+                f"with {different} different pairs a FAR is at least 1/{different} = {1 / different:.2g} and below 1, "
+                f"got {far:g}. Ask for a FAR in between, or pass more pairs."
             )

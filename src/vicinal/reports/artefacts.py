@@ -1,4 +1,4 @@
-"""What a run shows besides numbers, read from ``artefacts/``: neighbours, the map, hard classes, diagnostics.
+"""What a run shows besides numbers, read from ``artefacts/``: neighbors, the map, hard classes, diagnostics.
 
 What the run did not write is None or empty here, and a section that the report leaves out.
 """
@@ -45,9 +45,10 @@ class Thumbnails:
                 return Image.alpha_composite(Image.new("RGBA", above.size, "white"), above).convert("RGB")
             return image.convert("RGB")
 
-    def corner(self, tile: int) -> tuple[int, int]:
-        """The left upper pixel of a tile."""
-        return tile % self.columns * self.tile, tile // self.columns * self.tile
+    def box(self, tile: int) -> tuple[int, int, int, int]:
+        """The pixels of a tile: left, top, right, bottom."""
+        left, top = tile % self.columns * self.tile, tile // self.columns * self.tile
+        return left, top, left + self.tile, top + self.tile
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Neighbour:
 
 @dataclass(frozen=True)
 class Query:
-    """A query and whom the trained and the untrained model take for its neighbours, nearest first."""
+    """A query and whom the trained and the untrained model take for its neighbors, nearest first."""
 
     record: Record
     trained: list[Neighbour]
@@ -84,7 +85,7 @@ class WorstClass:
 
 @dataclass(frozen=True)
 class Confusion:
-    """``share`` of the ``queries`` of class ``label`` have a first neighbour of class ``taken_for``."""
+    """``share`` of the ``queries`` of class ``label`` have a first neighbor of class ``taken_for``."""
 
     label: str
     taken_for: str
@@ -104,7 +105,7 @@ class Artefacts:
 
 
 def read_artefacts(run: RunDirectory) -> Artefacts:
-    """All that the report shows besides numbers, checked once; a file that contradicts the format is refused."""
+    """All that the report shows besides numbers, checked once; a file that contradicts the format is an error."""
     thumbnails, records = _records(run)
     with format_of("retrieval.npz"):
         gallery = _gallery(run, records)
@@ -138,11 +139,11 @@ def read_thumbnails(document: Mapping[str, Any], path: Path, file: str) -> tuple
     except (OSError, SyntaxError, Image.DecompressionBombError) as error:
         raise RunError(f"{path} cannot be read as an image: {error}. Evaluate the run anew.") from error
     last = max((r.tile for r in records.values() if r.tile is not None), default=0)
-    right, bottom = (corner + thumbnails.tile for corner in thumbnails.corner(last))
+    right, bottom = thumbnails.box(last)[2:]
     if bottom > thumbnails.size[1] or right > thumbnails.size[0]:
         raise RunError(
-            f"{file} names tile {last}, which ends at pixel {right}, {bottom}, but {path} "
-            f"has {thumbnails.size[0]} x {thumbnails.size[1]} pixels. Evaluate the run anew."
+            f"{file} names tile {last}, which ends at pixel {right}, {bottom}, and {path} has "
+            f"{thumbnails.size[0]} x {thumbnails.size[1]} pixels. Evaluate the run anew."
         )
     return thumbnails, records
 
@@ -203,7 +204,7 @@ def _classes(run: RunDirectory, records: Mapping[int, Record]) -> tuple[list[Wor
 
 @contextmanager
 def format_of(file: str) -> Iterator[None]:
-    """Turn what a malformed artefact does to its reader into a refusal that names the file."""
+    """Turn what a malformed artefact does to its reader into an error that names the file."""
     try:
         yield
     except KeyError as error:

@@ -1,4 +1,4 @@
-"""The report's colours: the same in figures and on the page, and told apart without red and green."""
+"""The report's colors: the same in figures and on the page, and distinct without red and green."""
 
 import math
 
@@ -13,7 +13,7 @@ _GOLDEN_ANGLE = 137.50776  # degrees; successive multiples never come close to o
 
 
 def class_colours(count: int) -> list[str]:
-    """One colour per class: the palette while it lasts, then hues that stay as far apart as many hues can.
+    """One color per class: the palette while it lasts, then hues that stay as far apart as many hues can.
 
     >>> class_colours(2), len(set(class_colours(200)))
     (['#0072b2', '#d55e00'], 200)

@@ -1,4 +1,4 @@
-"""Diagnostics of generalisation, each with one sentence on how to read it."""
+"""Diagnostics of generalization, each with a caption that says how to read it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,17 +21,17 @@ class Bar:
 class Measure:
     title: str
     bars: list[Bar]
-    reading: str
+    caption: str
 
 
-SPECTRUM_READING = (
+SPECTRUM_CAPTION = (
     "Singular values, largest first: a line that falls late uses many directions, a cliff means that few carry all."
 )
-ACTIVE_READING = (
+ACTIVE_CAPTION = (
     "Tuples of a batch that still have something to learn: near 0 the examples have become too easy, "
     "stuck near 100 % nothing is being learned."
 )
-_RECALL = "High on both is what one wants; a wide gap means that the training classes were memorised."
+_RECALL = "High on both is what one wants; a wide gap means that the training classes were memorized."
 _RATIO = (
     "Mean distance within classes over that between class means. Lower is tighter; a train value far below the other "
     "means that only the training classes were squeezed."

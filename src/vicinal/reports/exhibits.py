@@ -8,13 +8,12 @@ import numpy as np
 from vicinal.errors import ConfigError, RunError
 from vicinal.exhibits import Dendrogram, Exhibit, Leaf, Scatter, Tuples, from_json
 from vicinal.reports.artefacts import Record, Thumbnails, format_of, read_thumbnails
-from vicinal.reports.plots import unit_square
 from vicinal.run_directory import RunDirectory
 
 WIDTH, EDGE = 640, 24  # of a scatter on the page: units across, and kept free around its points
 MOST_HEIGHT, LEAST_HEIGHT = 480, 160
 TREE = 400  # units across of a dendrogram, from its root to its leaves; a row of it is 1 high
-SIGNS = ("circle", "square", "diamond", "triangle", "cross")  # groups differ in sign as well as in colour
+SIGNS = ("circle", "square", "diamond", "triangle", "cross")  # groups differ in sign as well as in color
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ class PlacedDendrogram:
 
 
 def read_exhibition(run: RunDirectory) -> Exhibition:
-    """What the method of a run shows; empty where it shows nothing. What contradicts the format is refused."""
+    """What the method of a run shows; empty where it shows nothing. What contradicts the format is an error."""
     with format_of("readings.json"):
         readings = {str(group): str(text) for group, text in (run.document("readings") or {}).items()}
     document = run.document("exhibits")
@@ -89,8 +88,20 @@ def read_exhibition(run: RunDirectory) -> Exhibition:
             ) from error
         thumbnails, records = read_thumbnails(document, run.exhibit_thumbnails_path, "exhibits.json")
         for exhibit in exhibits:
-            _refuse_malformed(exhibit, records)
+            _reject_malformed(exhibit, records)
     return Exhibition(readings, exhibits, records, thumbnails)
+
+
+def unit_square(positions: np.ndarray) -> np.ndarray:
+    """Positions [m 2] moved and scaled, both axes alike, to fill the middle of the unit square.
+
+    >>> unit_square(np.array([[0.0, 10.0], [4.0, 12.0]])).tolist()
+    [[0.0, 0.25], [1.0, 0.75]]
+    """
+    low, high = positions.min(axis=0), positions.max(axis=0)
+    extent = float((high - low).max()) or 1.0  # one point, or all at one place, stay in the middle
+    scaled: np.ndarray = (positions - (low + high) / 2) / extent + 0.5
+    return scaled
 
 
 def place_scatter(scatter: Scatter) -> PlacedScatter:
@@ -138,7 +149,7 @@ def place_dendrogram(tree: Dendrogram) -> PlacedDendrogram:
     return PlacedDendrogram([tree.leaves[leaf] for leaf in order], brackets)
 
 
-def _refuse_malformed(exhibit: Exhibit, records: Mapping[int, Record]) -> None:
+def _reject_malformed(exhibit: Exhibit, records: Mapping[int, Record]) -> None:
     """A description can hold anything where a number belongs; say so here instead of drawing it."""
     if isinstance(exhibit, Tuples):
         for each in exhibit.tuples:

@@ -85,7 +85,7 @@ class _Bucket:
 class Thinner:
     """Collects ``(step, value)`` in at most ``limit`` buckets of equal width, however many come.
 
-    When they no longer fit, the width doubles and neighbours merge, so the series is read once and never held:
+    When they no longer fit, the width doubles and neighbors merge, so the series is read once and never held:
     the result is what bucketing the whole series with the final width would have given.
     """
 

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Float32, Int64
 
 from vicinal.errors import ConfigError, DataError, unknown
-from vicinal.evaluation.k_means import kmeans
+from vicinal.evaluation.clustering import kmeans
 from vicinal.index.exact import Metric
 from vicinal.search.map import principal_components
 from vicinal.search.pairs import Pairs, close_pairs

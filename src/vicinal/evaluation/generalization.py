@@ -1,4 +1,4 @@
-"""Diagnostics of generalisation: density and spectrum of an embedding (Roth et al., ICML 2020)."""
+"""Diagnostics of generalization: density and spectrum of an embedding (Roth et al., ICML 2020)."""
 
 import math
 
@@ -26,8 +26,8 @@ def intra_inter_ratio(embeddings: Float[Tensor, "n d"], labels: Int[Tensor, "n"]
     classes, place, sizes = torch.unique(labels.to(rows.device), return_inverse=True, return_counts=True)
     if len(classes) < 2 or int(sizes.max()) < 2:
         raise DataError(
-            f"the ratio of distances needs two classes and two rows in one of them, but {len(classes)} classes of at "
-            f"most {int(sizes.max()) if len(classes) else 0} rows came."
+            f"the ratio of distances needs two classes and two rows in one of them, got {len(classes)} classes of at "
+            f"most {int(sizes.max()) if len(classes) else 0} rows."
         )
     sums = rows.new_zeros(len(classes), rows.shape[1]).index_add_(0, place, rows)
     lengths = rows.new_zeros(len(classes)).index_add_(0, place, rows.square().sum(dim=1))
@@ -63,7 +63,7 @@ def spectral_decay(embeddings: Float[Tensor, "n d"]) -> float:
 
         ρ = KL(U || S) = 1/r Σ_i log((1/r) / s_i)                                              Roth et al. 2020
 
-    with s the normalised singular values. Directions not used at all (s = 0) count as 1.5e-8, where the rounding of
+    with s the normalized singular values. Directions not used at all (s = 0) count as 1.5e-8, where the rounding of
     the values ends, so that ρ stays finite.
     """
     values = spectrum(embeddings).clamp(min=_FLOOR)

@@ -4,7 +4,7 @@ from math import log10
 
 import pytest
 
-from vicinal.bench.search_space import Choice, Range, parse, random_trial, words_of
+from vicinal.bench.tuning import Choice, Range, parse, random_trial, words_of
 from vicinal.errors import ConfigError
 
 

@@ -1,4 +1,4 @@
-"""Text in figures: class names come in any script, and as any file system allows."""
+"""Fonts and text of figures: class names come in any script, and as any file system allows."""
 
 import unicodedata
 from functools import cache
@@ -47,7 +47,7 @@ def printable(text: str) -> str:
     )
 
 
-def letter(figure: Figure) -> None:
+def use_fonts(figure: Figure) -> None:
     """Make all text of a finished figure drawable: known characters, our fonts, and ``$`` as a plain dollar."""
     for text in figure.findobj(Text):
         text.set_text(printable(text.get_text()))

@@ -1,15 +1,16 @@
-"""PCA against scikit-learn's; scores by class add up to the metrics; whole jobs of every kind."""
+"""PCA against scikit-learn's; scores by class add up to the metrics; data split anew; whole jobs of every kind."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from sklearn.decomposition import PCA as Peer
 
-from vicinal.bench.job import Job, perform
-from vicinal.bench.measure import by_query, class_scores, fit_pca
+from vicinal.bench.job import Fold, Job, SelectOnTest, by_query, class_scores, pca, perform
 from vicinal.bench.table import UNTRAINED_ROWS
+from vicinal.data.arrays import Arrays
 from vicinal.data.records import FeatureArray, Records
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.encoder import Embedded
@@ -23,19 +24,19 @@ def vectors(rng):
 
 @pytest.mark.parametrize("whiten", [False, True])
 def test_projects_as_scikit_learn_does(vectors, whiten):
-    ours = fit_pca(vectors, 5, whiten=whiten)(vectors)
+    ours = pca(vectors, vectors, 5, whiten=whiten)
     peer = torch.from_numpy(Peer(5, whiten=whiten, svd_solver="full").fit_transform(vectors.double().numpy())).float()
     torch.testing.assert_close(ours.abs(), peer.abs(), atol=1e-4, rtol=1e-4)  # a direction's sign is free
 
 
 def test_flat_directions_stay_small_and_none_is_beyond_what_vectors_span(vectors, rng):
     flat = torch.cat([vectors, 1e-5 * torch.randn(60, 1, generator=rng)], dim=1)
-    spreads = fit_pca(flat, 9, whiten=True)(flat).std(dim=0)
+    spreads = pca(flat, flat, 9, whiten=True).std(dim=0)
     torch.testing.assert_close(spreads[:8], torch.ones(8), atol=1e-4, rtol=1e-4)
     assert spreads[8] < 1e-2
-    assert fit_pca(vectors[:4], 8, whiten=False).directions.shape == (8, 3)
+    assert pca(vectors, vectors[:4], 8, whiten=False).shape == (60, 3)
     with pytest.raises(ConfigError, match="at least 1 dimension"):
-        fit_pca(vectors, 0, whiten=False)
+        pca(vectors, vectors, 0, whiten=False)
 
 
 @pytest.mark.parametrize("roles", [False, True])
@@ -108,3 +109,43 @@ def test_a_fold_that_diverges_scores_nothing(table, tmp_path):
     job = Job(table, table.row("plain"), "fold", 0, words, (0, 2, 0))
     (line,) = perform(tmp_path, **job.task().arguments)
     assert line["score"] == 0 and "diverged" in line
+
+
+@pytest.fixture
+def data(tiny):
+    return Arrays(tiny.removesuffix(".py") + ".npz")
+
+
+def classes(records, split):
+    return set(records.labels[records.splits == split].tolist())
+
+
+def test_folds_cover_the_training_classes_and_share_none(data):
+    whole = data.load()
+    cuts = [Fold(data, 4, fold, seed=3, test=False).load() for fold in range(4)]
+    for cut in cuts:
+        assert not classes(cut, "train") & classes(cut, "validation")
+        assert classes(cut, "train") | classes(cut, "validation") == classes(whole, "train")
+        assert not (cut.splits == "test").any() and len(cut) == (whole.splits == "train").sum()
+    held = [label for cut in cuts for label in classes(cut, "validation")]
+    assert sorted(held) == sorted(classes(whole, "train"))
+
+
+def test_kin_stay_in_one_fold(data):
+    class Kin:
+        """Two classes each are one kin."""
+
+        def load(self):
+            records = data.load()
+            return replace(records, columns={"kin": records.labels // 2})
+
+    cut = Fold(Kin(), 2, 0, seed=3, test=False).load()
+    sides = [set(cut.columns["kin"][cut.splits == split].tolist()) for split in ("train", "validation")]
+    assert all(sides) and not sides[0] & sides[1]
+
+
+def test_test_records_may_stay_or_select(data):
+    whole = data.load()
+    np.testing.assert_array_equal(Fold(data, 4, 0, seed=0, test=True).load().splits == "test", whole.splits == "test")
+    cut = SelectOnTest(data).load()
+    assert classes(cut, "validation") == classes(whole, "test") and classes(cut, "train") == classes(whole, "train")

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from vicinal.errors import DataError
-from vicinal.evaluation.generalisation import intra_inter_ratio, spectral_decay, spectrum
+from vicinal.evaluation.generalization import intra_inter_ratio, spectral_decay, spectrum
 
 
 def ratio_by_hand(rows, labels):

@@ -1,9 +1,14 @@
-"""Curves and map: any name can be written, everything is drawn, nothing warns."""
+"""Figures: any name can be written, everything is drawn, nothing warns, and verdicts differ without color, too."""
 
 import numpy as np
+from matplotlib.collections import PatchCollection
+from matplotlib.colors import to_hex
+from matplotlib.path import Path
 
-from vicinal.reports.artefacts import EmbeddingMap, Record
-from vicinal.reports.plots import apart, draw_curves, draw_map, unit_square
+from vicinal.reports.artefacts import EmbeddingMap, Record, read_artefacts
+from vicinal.reports.colours import INK, RIGHT, WRONG
+from vicinal.reports.exhibits import unit_square
+from vicinal.reports.figures import apart, draw_confused, draw_curves, draw_map, draw_retrieval
 from vicinal.reports.series import Chart, Curve
 
 
@@ -41,3 +46,26 @@ def test_chosen_points_are_apart():
     gaps = np.abs(chosen[:, None] - chosen[None]).max(axis=2)
     assert gaps[~np.eye(len(chosen), dtype=bool)].min() >= 0.1
     assert len(chosen) > 20
+
+
+def has_color(image: np.ndarray, color: str) -> bool:
+    wanted = [int(color[i : i + 2], 16) for i in (1, 3, 5)]
+    return bool((np.abs(image.astype(int) - wanted).max(axis=2) < 12).any())
+
+
+def test_verdicts_differ_in_color_line_and_sign(reported, pixels):
+    artefacts = read_artefacts(reported.run)
+    figure = draw_retrieval(artefacts.gallery, artefacts.thumbnails)
+    frames = [c for c in figure.axes[0].collections if isinstance(c, PatchCollection)]
+    dashes = {to_hex(frame.get_edgecolor()[0]): frame.get_linestyle()[0][1] is not None for frame in frames}
+    assert dashes == {INK: False, RIGHT: False, WRONG: True}
+    signs = [line.get_marker() for line in figure.axes[0].lines]
+    assert len([sign for sign in signs if isinstance(sign, Path)]) == 2  # tick and cross
+    image = pixels(figure)
+    assert has_color(image, RIGHT) and has_color(image, WRONG)
+
+
+def test_confused_pairs_without_an_example_have_no_figure(reported):
+    artefacts = read_artefacts(reported.run)
+    without = [type(pair)(pair.label, pair.taken_for, pair.share, pair.queries, None) for pair in artefacts.confused]
+    assert draw_confused(without, artefacts.thumbnails) is None

@@ -1,0 +1,56 @@
+"""Self-contained HTML pages: values are escaped, styles and scripts are inside, and scripts run only by their hash."""
+
+import base64
+import json
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from importlib import resources
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from vicinal.reports.series import Chart
+
+
+def render_page(
+    package: str, template: str, *, scripts: Sequence[str], filters: Mapping[str, Callable[..., Any]], **values: Any
+) -> str:
+    """Render a template of ``package`` with the style and the ``scripts`` of the reports."""
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= filters
+    texts = [shipped("vicinal.reports", name) for name in scripts]
+    return environment.from_string(shipped(package, template)).render(
+        css=Markup(shipped("vicinal.reports", "page.css")),
+        scripts=[Markup(text) for text in texts],
+        script_hashes=[base64.b64encode(sha256(text.encode()).digest()).decode() for text in texts],
+        **values,
+    )
+
+
+def shipped(package: str, name: str) -> str:
+    """Read a file that comes with a package."""
+    return resources.files(package).joinpath(name).read_text(encoding="utf-8")
+
+
+def script_json(value: Any) -> Markup:
+    """Write JSON that may stand in a script element: nothing in it can end the element or begin another."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)  # all ASCII, so U+2028 is escaped as well
+    return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
+
+
+def chart_data(chart: Chart, mark: float | None = None) -> dict[str, Any]:
+    """A chart as ``charts.js`` draws it, with a ``mark`` on its axis of steps."""
+    lines = []
+    for name, curve in chart.lines.items():
+        columns = {"x": [round(step, 1) for step in curve.steps], "y": _short(curve.mean)}
+        if curve.low != curve.high:
+            columns |= {"low": _short(curve.low), "high": _short(curve.high)}
+        lines.append({"name": name, **columns})
+    shown = {name: getattr(chart, name) for name in ("key", "title", "unit", "axis")}
+    return {**shown, "mark": mark if chart.axis == "step" else None, "lines": lines}
+
+
+def _short(values: Sequence[float]) -> list[float]:
+    """Five digits are more than a screen can show, and half the bytes of a double."""
+    return [float(f"{value:.5g}") for value in values]
