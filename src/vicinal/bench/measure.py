@@ -22,12 +22,13 @@ from vicinal.description import build
 from vicinal.errors import ConfigError, DataError, RunError
 from vicinal.evaluation.encoder import Embedded, Encoder
 from vicinal.evaluation.measure import measure
+from vicinal.evaluation.neighbors import neighbors
 from vicinal.evaluation.retrieval import map_at_r, r_precision, ranks_needed, recall_at, relevant_counts, right
-from vicinal.index.exact import neighbours
+from vicinal.parallel import pick_device
 from vicinal.reports.series import Thinner
 from vicinal.run_directory import RunDirectory
 from vicinal.training.console import Console
-from vicinal.training.experiment import pick_device, prepare
+from vicinal.training.experiment import prepare
 from vicinal.training.provenance import commit, hardware, package_version
 
 POINTS = 20  # of a learning curve in a results file
@@ -154,7 +155,7 @@ def class_scores(embedded: Embedded, metric: str) -> dict[str, Any]:
         vectors, labels = vectors[asked.to(device)], labels[asked]
     relevant = relevant_counts(labels, gallery_labels)
     k = int(metric[7:]) if metric.startswith("recall@") else ranks_needed(relevant, (1,))
-    found = neighbours(vectors, k, gallery=gallery).ids.cpu()
+    found = neighbors(vectors, k, gallery=gallery).ids.cpu()
     hits = right(found, labels, labels if gallery_labels is None else gallery_labels)
     recall = metric.startswith("recall@")
     scores = recall_at(hits, k) if recall else (map_at_r if metric == "map@r" else r_precision)(hits, relevant)

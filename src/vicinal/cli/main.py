@@ -1,33 +1,78 @@
-"""The ``vicinal`` command: finds the subcommand, prints refusals without a traceback."""
+"""The ``vicinal`` command: finds the subcommand, prints errors without a traceback."""
 
 import errno
 import inspect
 import os
 import sys
-from collections.abc import Callable
-from typing import Annotated, NoReturn
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from importlib import import_module
+from typing import Annotated, Any, NoReturn, cast
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command
 
-from vicinal.cli.bench import bench
-from vicinal.cli.catalog import explain, list_, recipes
-from vicinal.cli.cluster import cluster
-from vicinal.cli.compare import compare
-from vicinal.cli.data import app as data
-from vicinal.cli.dedupe import dedupe
-from vicinal.cli.embed import embed
-from vicinal.cli.evaluate import evaluate
 from vicinal.cli.examples import epilog
-from vicinal.cli.export import export
-from vicinal.cli.index import index
-from vicinal.cli.report import report
-from vicinal.cli.search import search
-from vicinal.cli.serve import serve
-from vicinal.cli.train import train
-from vicinal.cli.tune import tune
 from vicinal.errors import VicinalError
 
+# The module of each command. It is imported when the command is called: the others' settings are none of its concern.
+MODULES = {
+    "train": "train",
+    "evaluate": "evaluate",
+    "embed": "embed",
+    "report": "report",
+    "explain": "catalog",
+    "bench": "bench",
+    "compare": "compare",
+    "tune": "tune",
+    "index": "index",
+    "search": "search",
+    "cluster": "groups",
+    "dedupe": "groups",
+    "export": "export",
+    "serve": "serve",
+    "list": "catalog",
+    "recipes": "catalog",
+    "data": "data",
+}
+
+
+class Commands(Mapping[str, Any]):
+    """The commands by name, each loaded when it is first asked for."""
+
+    def __getitem__(self, name: str) -> Any:
+        return _load(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(MODULES)
+
+    def __len__(self) -> int:
+        return len(MODULES)
+
+
+class LazyGroup(TyperGroup):
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = cast(Any, Commands())
+
+
+@cache
+def _load(name: str) -> Any:
+    module = import_module(f"vicinal.cli.{MODULES[name]}")
+    if name == "data":
+        command = get_command(module.app)
+    else:
+        single, function = typer.Typer(add_completion=False), getattr(module, "list_" if name == "list" else name)
+        hidden = name == "recipes"
+        single.command(help=_flowing(function), epilog=None if hidden else epilog(name), hidden=hidden)(function)
+        command = get_command(single)
+    command.name = name
+    return command
+
+
 app = typer.Typer(
+    cls=LazyGroup,
     no_args_is_help=True,
     invoke_without_command=True,
     add_completion=False,
@@ -63,45 +108,24 @@ def _flowing(command: Callable[..., None]) -> str:
     return "\n\n".join(" ".join(part.split()) for part in (inspect.getdoc(command) or "").split("\n\n"))
 
 
-for command in (
-    train,
-    evaluate,
-    embed,
-    report,
-    explain,
-    bench,
-    compare,
-    tune,
-    index,
-    search,
-    cluster,
-    dedupe,
-    export,
-    serve,
-):
-    app.command(help=_flowing(command), epilog=epilog(command.__name__))(command)
-app.command(name="list", help=_flowing(list_), epilog=epilog("list"))(list_)
-app.command(hidden=True)(recipes)
-app.add_typer(data, name="data")
-
-REFUSED, INTERRUPTED = 2, 130  # as the shell's own conventions have them
+FAILED, INTERRUPTED = 2, 130  # as the shell's own conventions have them
 
 
 def run() -> None:
-    """Entry point; exit status 0 done, 2 refused, 130 interrupted."""
+    """Entry point; exit status 0 done, 2 error, 130 interrupted."""
     try:
         app()
     except VicinalError as error:
-        _refuse(str(error))
+        _fail(str(error))
     except OSError as error:
         if error.filename is None and error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise  # no file that the system refuses us, so a mistake of our own
+            raise  # not about a file of the user, so a mistake of our own
         place = error.filename or "the disk"
-        _refuse(f"{place} cannot be used: {error.strerror}. Check the path, its rights and the room there.")
+        _fail(f"{place} cannot be used: {error.strerror}. Check the path, its rights and the room there.")
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
 
 
-def _refuse(message: str) -> NoReturn:
+def _fail(message: str) -> NoReturn:
     typer.secho(f"error: {message}", fg="red", err=True, color=False if os.environ.get("NO_COLOR") else None)
-    sys.exit(REFUSED)
+    sys.exit(FAILED)

@@ -13,9 +13,9 @@ from vicinal.data.records import BOTH, GALLERY, QUERY, Records
 from vicinal.evaluation.confusion import confused_pairs, recall_by_class
 from vicinal.evaluation.encoder import Embedded
 from vicinal.evaluation.generalisation import intra_inter_ratio, spectral_decay, spectrum
+from vicinal.evaluation.neighbors import Neighbors, neighbors
 from vicinal.evaluation.projection import tsne
 from vicinal.files import write_atomically
-from vicinal.index.exact import Neighbours, neighbours
 from vicinal.run_directory import RunDirectory
 
 QUERIES, NEIGHBOURS = 24, 8  # of the gallery of retrievals
@@ -32,7 +32,7 @@ def write_artefacts(run: RunDirectory, trained: Embedded, untrained: Embedded | 
     """
     rng = np.random.default_rng(seed)
     search = _Search.of(trained.records)
-    found = search.neighbours(trained.vectors, NEIGHBOURS if untrained is not None else 1)
+    found = search.neighbors(trained.vectors, NEIGHBOURS if untrained is not None else 1)
     if search.gallery is None:
         _by_class(run, found.ids[:, 0], trained)
     if untrained is None:
@@ -61,11 +61,11 @@ class _Search:
             return cls(torch.arange(len(records)), None)
         return cls(*(torch.from_numpy(np.flatnonzero(role == wanted)) for wanted in (QUERY, GALLERY)))
 
-    def neighbours(self, vectors: Float[Tensor, "n d"], count: int) -> Neighbours:
+    def neighbors(self, vectors: Float[Tensor, "n d"], count: int) -> Neighbors:
         """The nearest of each query, as places in the gallery where there is one, else as positions."""
         if self.gallery is None:
-            return neighbours(vectors, count)
-        return neighbours(vectors[self.queries], count, gallery=vectors[self.gallery])
+            return neighbors(vectors, count)
+        return neighbors(vectors[self.queries], count, gallery=vectors[self.gallery])
 
     def positions(self, ids: Int[Tensor, "*any"]) -> Int[Tensor, "*any"]:
         """Positions of what ``neighbours`` found; -1 stays."""
@@ -87,12 +87,12 @@ def diagnosis(name: str, embedded: Embedded, scores: Mapping[str, float]) -> dic
 def _retrievals(
     run: RunDirectory,
     search: _Search,
-    found: Neighbours,
+    found: Neighbors,
     trained: Embedded,
     untrained: Embedded,
     rng: np.random.Generator,
 ) -> set[int]:
-    """Neighbours of some queries, one per class while classes last, before and after training."""
+    """Neighbors of some queries, one per class while classes last, before and after training."""
     labels = trained.records.labels[search.queries.numpy()]
     order = rng.permutation(len(labels))
     _, first = np.unique(labels[order], return_index=True)
@@ -102,7 +102,7 @@ def _retrievals(
         before = _others(untrained.vectors, query)
     else:
         gallery = untrained.vectors[search.gallery]
-        before = search.positions(neighbours(untrained.vectors[query], NEIGHBOURS, gallery=gallery).ids)
+        before = search.positions(neighbors(untrained.vectors[query], NEIGHBOURS, gallery=gallery).ids)
     run.write_arrays(
         "retrieval",
         query=query.numpy(),
@@ -115,7 +115,7 @@ def _retrievals(
 
 def _others(vectors: Float[Tensor, "n d"], query: Int[Tensor, "q"]) -> Int[Tensor, "q k"]:
     """Nearest rows of some rows, themselves left out; -1 where there are not enough."""
-    ids = neighbours(vectors[query], NEIGHBOURS + 1, gallery=vectors).ids
+    ids = neighbors(vectors[query], NEIGHBOURS + 1, gallery=vectors).ids
     own = ids == query[:, None]
     own[:, -1] |= ~own.any(dim=1)  # hidden behind duplicates of itself: then the last one goes
     return ids[~own].view(len(query), NEIGHBOURS)

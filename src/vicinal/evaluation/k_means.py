@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from vicinal.errors import ConfigError, unknown
-from vicinal.index.exact import require_finite
+from vicinal.evaluation.neighbors import require_finite
 
 Engine = Literal["auto", "faiss", "torch"]
 
