@@ -1,83 +1,88 @@
 """The ``vicinal`` command: finds the subcommand, prints errors without a traceback."""
 
 import errno
+import importlib
 import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from importlib import import_module
-from typing import Annotated, Any, NoReturn, cast
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
-from typer.main import get_command
+from typer.main import get_group
 
 from vicinal.cli.examples import epilog
 from vicinal.errors import VicinalError
 
-# The module of each command. It is imported when the command is called: the others' settings are none of its concern.
-MODULES = {
-    "train": "train",
-    "evaluate": "evaluate",
-    "embed": "embed",
-    "report": "report",
-    "explain": "catalog",
-    "bench": "bench",
-    "compare": "compare",
-    "tune": "tune",
-    "index": "index",
-    "search": "search",
-    "cluster": "groups",
-    "dedupe": "groups",
-    "export": "export",
-    "serve": "serve",
-    "list": "catalog",
-    "recipes": "catalog",
-    "data": "data",
+# The function behind each command, by module of this package.
+COMMANDS = {
+    "train": "train:train",
+    "evaluate": "evaluate:evaluate",
+    "embed": "embed:embed",
+    "report": "report:report",
+    "explain": "catalog:explain",
+    "bench": "bench:bench",
+    "compare": "compare:compare",
+    "tune": "tune:tune",
+    "index": "index:index",
+    "search": "search:search",
+    "cluster": "groups:cluster",
+    "dedupe": "groups:dedupe",
+    "export": "export:export",
+    "serve": "serve:serve",
+    "list": "catalog:list_",
+    "recipes": "catalog:recipes",
+    "data": "data:app",
 }
+HIDDEN = ("recipes",)  # of version 0.1; names its replacement
 
 
-class Commands(Mapping[str, Any]):
-    """The commands by name, each loaded when it is first asked for."""
+class _Commands(Mapping[str, Any]):
+    """The commands by name, each of which is imported when it is asked for: they are many, and a call needs one."""
 
     def __getitem__(self, name: str) -> Any:
-        return _load(name)
+        return _command(name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(MODULES)
+        return iter(COMMANDS)
 
     def __len__(self) -> int:
-        return len(MODULES)
-
-
-class LazyGroup(TyperGroup):
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        self.commands = cast(Any, Commands())
+        return len(COMMANDS)
 
 
 @cache
-def _load(name: str) -> Any:
-    module = import_module(f"vicinal.cli.{MODULES[name]}")
-    if name == "data":
-        command = get_command(module.app)
+def _command(name: str) -> Any:
+    module, _, function = COMMANDS[name].partition(":")
+    found = getattr(importlib.import_module(f"vicinal.cli.{module}"), function)
+    alone = typer.Typer()
+    if isinstance(found, typer.Typer):
+        alone.add_typer(found, name=name)
     else:
-        single, function = typer.Typer(add_completion=False), getattr(module, "list_" if name == "list" else name)
-        hidden = name == "recipes"
-        single.command(help=_flowing(function), epilog=None if hidden else epilog(name), hidden=hidden)(function)
-        command = get_command(single)
-    command.name = name
-    return command
+        hidden = name in HIDDEN
+        alone.command(name, help=_flowing(found), epilog=None if hidden else epilog(name), hidden=hidden)(found)
+    return get_group(alone).commands[name]
+
+
+class _Group(TyperGroup):
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = _Commands()  # type: ignore[assignment]
+
+
+def _flowing(command: Callable[..., None]) -> str:
+    """Return the docstring with its lines joined, for the terminal to break where it ends."""
+    return "\n\n".join(" ".join(part.split()) for part in (inspect.getdoc(command) or "").split("\n\n"))
 
 
 app = typer.Typer(
-    cls=LazyGroup,
+    cls=_Group,
     no_args_is_help=True,
     invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    context_settings={"color": False if os.environ.get("NO_COLOR") else None},  # which typer alone does not heed
+    context_settings={"color": False if os.environ.get("NO_COLOR") else None},  # which typer alone ignores
     help="Metric learning in which hardness is a quantity one can see and steer.",
     epilog=epilog("vicinal"),
 )
@@ -103,23 +108,18 @@ def _main(
         raise typer.Exit
 
 
-def _flowing(command: Callable[..., None]) -> str:
-    """The docstring with its lines joined, for the terminal to break where it ends."""
-    return "\n\n".join(" ".join(part.split()) for part in (inspect.getdoc(command) or "").split("\n\n"))
-
-
-FAILED, INTERRUPTED = 2, 130  # as the shell's own conventions have them
+FAILED, INTERRUPTED = 2, 130  # by the conventions of shells
 
 
 def run() -> None:
-    """Entry point; exit status 0 done, 2 error, 130 interrupted."""
+    """Run the command line; exit status 0 done, 2 error, 130 interrupted."""
     try:
         app()
     except VicinalError as error:
         _fail(str(error))
     except OSError as error:
         if error.filename is None and error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise  # not about a file of the user, so a mistake of our own
+            raise  # about no file, so a mistake of our own
         place = error.filename or "the disk"
         _fail(f"{place} cannot be used: {error.strerror}. Check the path, its rights and the room there.")
     except KeyboardInterrupt:

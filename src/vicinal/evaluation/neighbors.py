@@ -273,7 +273,8 @@ def _nearest(
             ids[query] = some.gather(1, order.indices[:, :k])
             distances[query] = order.values[:, :k]
         unsettled, width = unsettled[~settled], width * _WIDEN
-    for query in torch.split(unsettled, max(1, budget // (24 * len(among)))):
+    rest = torch.split(unsettled, max(1, budget // (24 * len(among)))) if len(unsettled) else ()
+    for query in rest:
         left_out = None if own is None else own[query]
         ids[query], distances[query] = _nearest_of_all(block[query], among, k, left_out, excluded)
     return ids, distances

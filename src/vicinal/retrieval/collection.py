@@ -8,7 +8,7 @@ afterwards. A reader takes a ``Snapshot`` and answers from it, however often the
 
 import json
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +26,7 @@ from vicinal.errors import ConfigError, DataError, RunError, unknown
 from vicinal.evaluation.neighbors import Metric
 from vicinal.files import read_array, read_json
 from vicinal.retrieval.index.flat import FlatStore
-from vicinal.retrieval.index.store import Attributes, Item, Store
+from vicinal.retrieval.index.store import Attributes, Ids, Item, Queries, Store, Where
 from vicinal.run_directory import RunDirectory
 
 FORMAT = 1  # raised when a reader of the old format would misread the new one
@@ -177,14 +177,7 @@ class Snapshot:
         """Which items have which label and metadata."""
         return Attributes([item.attributes for item in self._items])
 
-    def search(
-        self,
-        vectors: Float[np.ndarray, "q d"],
-        k: int,
-        *,
-        where: Mapping[str, str] | None = None,
-        exclude: Collection[int] = (),
-    ) -> list[list[Match]]:
+    def search(self, vectors: Queries, k: int, *, where: Where = None, exclude: Ids = ()) -> list[list[Match]]:
         """Find the ``k`` nearest items of each vector, nearest first; fewer where the collection has no more.
 
         Args:

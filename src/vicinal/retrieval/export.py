@@ -88,15 +88,12 @@ def export_run(run: RunDirectory, folder: Path | None = None, *, onnx: bool = Tr
 
 def _facts(run: RunDirectory) -> dict[str, Any]:
     """Which run the model came from; nothing about the machine."""
-    info = run.info
-    config, data = run.config, info.get("data") or {}
-    return {
-        "name": info.get("name"),
+    info, config = run.info, run.config
+    facts = {key: info.get(key) for key in ("name", "created", "vicinal")}
+    return facts | {
         "preset": config.get("preset"),
         "title": config.get("title"),
-        "data": data.get("name"),
-        "created": info.get("created"),
-        "vicinal": info.get("vicinal"),
+        "data": (info.get("data") or {}).get("name"),
     }
 
 

@@ -1,6 +1,6 @@
 """Asking a collection: by images or vectors, by things it holds, by a label; several together are their mean."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from vicinal.errors import ConfigError, DataError, unknown
 from vicinal.evaluation.encoder import Encoder
 from vicinal.files import read_array, read_arrays
 from vicinal.retrieval.collection import Match, Snapshot
+from vicinal.retrieval.index.store import Where
 
 
 @dataclass(frozen=True)
@@ -67,14 +68,7 @@ class Answer:
         }
 
 
-def ask(
-    snapshot: Snapshot,
-    query: Query,
-    k: int,
-    *,
-    where: Mapping[str, str] | None = None,
-    threshold: float | None = None,
-) -> Answer:
+def ask(snapshot: Snapshot, query: Query, k: int, *, where: Where = None, threshold: float | None = None) -> Answer:
     """Find the ``k`` nearest things of a collection; those beyond the threshold are no match."""
     found = snapshot.search(query.vector[None], k, where=where, exclude=query.exclude)[0]
     limit = np.inf if threshold is None else threshold

@@ -126,7 +126,7 @@ def test_the_policy_allows_no_inline_script_and_no_other_machine():
 
 @pytest.mark.parametrize("address", SHIPPED)
 def test_the_page_names_no_other_machine_and_holds_no_inline_script(address):
-    package, name, _ = SHIPPED[address]
+    package, name = SHIPPED[address]
     text = resources.files(package).joinpath(name).read_text(encoding="utf-8")
     assert set(re.findall(r"https?://[^\s\"'`]+", text)) <= {"http://www.w3.org/2000/svg"}
     if name.endswith(".html"):
@@ -137,7 +137,7 @@ def test_the_page_names_no_other_machine_and_holds_no_inline_script(address):
 
 
 def test_every_file_that_the_page_asks_for_is_shipped():
-    for package, name, _ in SHIPPED.values():
+    for package, name in SHIPPED.values():
         text = resources.files(package).joinpath(name).read_text(encoding="utf-8")
         assert set(re.findall(r"/static/[\w.]+", text)) <= set(SHIPPED)
 

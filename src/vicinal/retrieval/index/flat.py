@@ -5,7 +5,7 @@ lie, so a file larger than memory is never copied; and a search can be narrowed 
 """
 
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 
 import numpy as np
@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 
 from vicinal.errors import DataError
 from vicinal.evaluation.neighbors import SLACK, Gallery, Metric, require_finite
-from vicinal.retrieval.index.store import Found
+from vicinal.retrieval.index.store import Found, Ids, Queries, Where
 
 _GATHER = 8  # a part of the rows smaller than 1/8 is copied out rather than masked: a product over all costs more
 _CHUNK_BYTES = 2**26  # of products at a time
@@ -53,14 +53,7 @@ class FlatStore:
     def close(self) -> None:
         """Do nothing: the memory map goes with the matrix."""
 
-    def search(
-        self,
-        queries: Float[np.ndarray, "q d"],
-        k: int,
-        *,
-        where: Mapping[str, str] | None = None,
-        exclude: Collection[int] = (),
-    ) -> Found:
+    def search(self, queries: Queries, k: int, *, where: Where = None, exclude: Ids = ()) -> Found:
         """Search as ``Store.search`` says; exact, whatever is asked."""
         asked = torch.from_numpy(np.array(queries, dtype=np.float32))
         require_finite(asked, "queries")
@@ -78,7 +71,7 @@ class FlatStore:
         places = np.concatenate([chunk.ids.numpy() for chunk in chunks])
         return Found(np.append(ids, -1)[places], np.concatenate([chunk.distances.numpy() for chunk in chunks]))
 
-    def _allowed(self, where: Mapping[str, str] | None, exclude: Collection[int]) -> Int[np.ndarray, "m"] | None:
+    def _allowed(self, where: Where, exclude: Ids) -> Int[np.ndarray, "m"] | None:
         """The rows to search among; None for all of them."""
         rows = None
         if where:

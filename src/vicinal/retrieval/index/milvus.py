@@ -8,7 +8,7 @@ writer left of a generation that nobody saw is taken back by the next one.
 
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
@@ -23,7 +23,7 @@ from vicinal.errors import ConfigError, RunError, unknown
 from vicinal.evaluation.neighbors import Metric
 from vicinal.files import read_array
 from vicinal.retrieval.index.flat import FlatStore
-from vicinal.retrieval.index.store import Found, Item
+from vicinal.retrieval.index.store import Found, Ids, Item, Queries, Where
 
 IndexKind = Literal["FLAT", "HNSW", "IVF_FLAT"]
 INDEX_KINDS: tuple[IndexKind, ...] = get_args(IndexKind)
@@ -51,36 +51,6 @@ def is_url(address: str) -> bool:
     return "://" in address or address.startswith("unix:")
 
 
-class MilvusStore:
-    """One generation of a table, for readers; ``Milvus.at`` makes it."""
-
-    def __init__(self, table: "Milvus", generation: int) -> None:
-        self._table, self._generation = table, generation
-
-    def close(self) -> None:
-        self._table.close()
-
-    def search(
-        self,
-        queries: Float[np.ndarray, "q d"],
-        k: int,
-        *,
-        where: Mapping[str, str] | None = None,
-        exclude: Collection[int] = (),
-    ) -> Found:
-        """Search as ``Store.search`` says, to the float32 precision of the engine and the recall of its index."""
-        if not 1 <= k <= _MOST:
-            raise ConfigError(f"Milvus finds 1 to {_MOST} neighbors per query; got k = {k}.")
-        ids = np.full((len(queries), k), -1, np.int64)
-        distances = np.full((len(queries), k), np.inf, np.float32)
-        if len(queries):
-            filter = _filter(self._generation, where or {}, exclude)
-            for row, hits in enumerate(self._table.nearest(queries, k, filter)):
-                for rank, (distance, id) in enumerate(sorted(hits)):  # equal distances by the lower id
-                    ids[row, rank], distances[row, rank] = id, distance
-        return Found(ids, distances)
-
-
 class Milvus:
     """A table of vectors in Milvus.
 
@@ -96,36 +66,22 @@ class Milvus:
         self, address: str, table: str, *, dim: int, metric: Metric = "euclidean", index: IndexKind = "FLAT"
     ) -> None:
         self.address, self.table, self.dim, self.metric, self.index = address, table, dim, metric, index
-        self._client = _connected(address)
+        self.client = _connected(address)
         try:
-            if self._client.has_collection(table):
-                self._client.load_collection(table)  # a reopened store does not load by itself
+            if self.client.has_collection(table):
+                self.client.load_collection(table)  # a reopened store does not load by itself
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        self._client.close()
+        self.client.close()
 
-    def at(self, generation: int) -> MilvusStore:
+    def at(self, generation: int) -> "MilvusStore":
         """What readers of a generation see."""
-        if not self._client.has_collection(self.table):
+        if not self.client.has_collection(self.table):
             raise RunError(f"{self.address} has no table {self.table}. Index again with --store {self.address}.")
         return MilvusStore(self, generation)
-
-    def nearest(self, queries: Float[np.ndarray, "q d"], k: int, filter: str) -> Iterator[list[tuple[float, int]]]:
-        """For each query the distances and ids of the nearest rows that pass a filter of Milvus."""
-        effort = {"ef": max(k, _SEARCH["HNSW"]["ef"])} if self.index == "HNSW" else {}  # HNSW needs ef >= k
-        found = self._client.search(
-            self.table,
-            data=np.asarray(queries, np.float32).tolist(),
-            limit=k,
-            filter=filter,
-            output_fields=["id"],
-            search_params={"metric_type": _METRIC[self.metric], "params": _SEARCH[self.index] | effort},
-        )
-        for hits in found:
-            yield [(self._distance(hit["distance"]), int(hit["entity"]["id"])) for hit in hits]
 
     def write(self, generation: int, added: Iterable[Row], removed: Sequence[int]) -> None:
         """Make a generation of the one before it. It is there, whole and on disk, when this returns.
@@ -135,14 +91,14 @@ class Milvus:
             added: new rows, and those that replace rows in ``removed``.
             removed: ids whose rows of the generation before are no longer there.
         """
-        if not self._client.has_collection(self.table):
+        if not self.client.has_collection(self.table):
             self._create()
         self._take_back(generation)
         for ids in _batches(removed):
-            rows = self._client.query(self.table, filter=f"id in {list(ids)} and gone == {_FOREVER}")
-            self._client.upsert(self.table, [{**row, "gone": generation} for row in rows])
+            rows = self.client.query(self.table, filter=f"id in {list(ids)} and gone == {_FOREVER}")
+            self.client.upsert(self.table, [{**row, "gone": generation} for row in rows])
         for some in _batches(added):
-            self._client.insert(
+            self.client.insert(
                 self.table,
                 [
                     {
@@ -157,45 +113,77 @@ class Milvus:
                     for id, vector, attributes in some
                 ],
             )
-        self._client.delete(self.table, filter=f"gone < {generation}")  # nobody reads generations before the last
-        self._client.flush(self.table)  # unflushed rows are searched one by one
-        self._client.load_collection(self.table)
+        self.client.delete(self.table, filter=f"gone < {generation}")  # nobody reads generations before the last
+        self.client.flush(self.table)  # unflushed rows are searched one by one
+        self.client.load_collection(self.table)
 
     def drop(self) -> None:
         """Remove the table, where there is one."""
-        if self._client.has_collection(self.table):
-            self._client.drop_collection(self.table)
+        if self.client.has_collection(self.table):
+            self.client.drop_collection(self.table)
 
     def _take_back(self, generation: int) -> None:
-        self._client.delete(self.table, filter=f"born >= {generation}")
-        while rows := self._client.query(
-            self.table, filter=f"gone >= {generation} and gone < {_FOREVER}", limit=_BATCH
-        ):
-            self._client.upsert(self.table, [{**row, "gone": _FOREVER} for row in rows])
+        self.client.delete(self.table, filter=f"born >= {generation}")
+        while rows := self.client.query(self.table, filter=f"gone >= {generation} and gone < {_FOREVER}", limit=_BATCH):
+            self.client.upsert(self.table, [{**row, "gone": _FOREVER} for row in rows])
 
     def _create(self) -> None:
         from pymilvus import DataType
 
-        schema = self._client.create_schema(auto_id=False, enable_dynamic_field=False)
+        schema = self.client.create_schema(auto_id=False, enable_dynamic_field=False)
         schema.add_field("key", DataType.INT64, is_primary=True)
         for name in ("id", "born", "gone"):
             schema.add_field(name, DataType.INT64)
         schema.add_field("label", DataType.VARCHAR, max_length=_LONGEST)  # beside the others: quicker to filter by
         schema.add_field("attributes", DataType.JSON)
         schema.add_field("vector", DataType.FLOAT_VECTOR, dim=self.dim)
-        indexes = self._client.prepare_index_params()
+        indexes = self.client.prepare_index_params()
         indexes.add_index(
             field_name="vector", index_type=self.index, metric_type=_METRIC[self.metric], params=_BUILD[self.index]
         )
         # Strong: on a cluster, a search sees every row written before it.
-        self._client.create_collection(self.table, schema=schema, index_params=indexes, consistency_level="Strong")
-
-    def _distance(self, value: float) -> float:
-        # Milvus gives squared distances for L2 and similarities for COSINE.
-        return max(0.0, value) ** 0.5 if self.metric == "euclidean" else 1 - value
+        self.client.create_collection(self.table, schema=schema, index_params=indexes, consistency_level="Strong")
 
 
-def _filter(generation: int, where: Mapping[str, str], exclude: Collection[int]) -> str:
+class MilvusStore:
+    """One generation of a table, for readers; ``Milvus.at`` makes it."""
+
+    def __init__(self, table: Milvus, generation: int) -> None:
+        self._table, self._generation = table, generation
+
+    def close(self) -> None:
+        self._table.close()
+
+    def search(self, queries: Queries, k: int, *, where: Where = None, exclude: Ids = ()) -> Found:
+        """Search as ``Store.search`` says, to the float32 precision of the engine and the recall of its index."""
+        if not 1 <= k <= _MOST:
+            raise ConfigError(f"Milvus finds 1 to {_MOST} neighbors per query; got k = {k}.")
+        table, shape = self._table, (len(queries), k)
+        found = Found(np.full(shape, -1, np.int64), np.full(shape, np.inf, np.float32))
+        if not len(queries):
+            return found
+        effort = {"ef": max(k, _SEARCH["HNSW"]["ef"])} if table.index == "HNSW" else {}  # HNSW needs ef >= k
+        hits = table.client.search(
+            table.table,
+            data=np.asarray(queries, np.float32).tolist(),
+            limit=k,
+            filter=_filter(self._generation, where or {}, exclude),
+            output_fields=["id"],
+            search_params={"metric_type": _METRIC[table.metric], "params": _SEARCH[table.index] | effort},
+        )
+        for row, near in enumerate(hits):
+            pairs = sorted((_distance(table.metric, hit["distance"]), int(hit["entity"]["id"])) for hit in near)
+            for rank, (distance, id) in enumerate(pairs):  # equal distances by the lower id
+                found.ids[row, rank], found.distances[row, rank] = id, distance
+        return found
+
+
+def _distance(metric: Metric, value: float) -> float:
+    """Milvus gives squared distances for L2 and similarities for COSINE."""
+    return max(0.0, value) ** 0.5 if metric == "euclidean" else 1 - value
+
+
+def _filter(generation: int, where: Mapping[str, str], exclude: Ids) -> str:
     """A filter expression; texts are quoted as JSON, so that no value can be read as a part of the expression."""
     parts = [f"born <= {generation}", f"gone > {generation}"]
     for name, value in where.items():

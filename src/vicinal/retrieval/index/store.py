@@ -8,6 +8,10 @@ from typing import Protocol
 import numpy as np
 from jaxtyping import Float, Int
 
+Queries = Float[np.ndarray, "q d"]
+Where = Mapping[str, str] | None  # attributes that what is found must have
+Ids = Collection[int]
+
 
 @dataclass(frozen=True)
 class Item:
@@ -51,14 +55,7 @@ class Found:
 class Store(Protocol):
     """Vectors by id, with attributes by which a search can be narrowed. What it holds does not change."""
 
-    def search(
-        self,
-        queries: Float[np.ndarray, "q d"],
-        k: int,
-        *,
-        where: Mapping[str, str] | None = None,
-        exclude: Collection[int] = (),
-    ) -> Found:
+    def search(self, queries: Queries, k: int, *, where: Where = None, exclude: Ids = ()) -> Found:
         """Find the ``k`` nearest vectors that have all attributes of ``where`` and no id of ``exclude``."""
         ...
 

@@ -1,4 +1,4 @@
-// Asks the server; a refusal comes back as what was asked, what came and what to do.
+// Asks the server; an error comes back as what was asked, what came and what to do.
 
 export class Refused extends Error {
   constructor(status, problem) {

@@ -63,14 +63,11 @@ def overloaded(waiting: int) -> RequestError:
 def answer_errors(application: FastAPI) -> None:
     """Answer every error with a ``Problem``."""
 
-    async def rejected(_: Request, error: Exception) -> JSONResponse:
-        if not isinstance(error, RequestError):
-            raise error
-        return error.response()
+    async def rejected(_: Request, error: Any) -> JSONResponse:
+        response: JSONResponse = error.response()
+        return response
 
-    async def invalid(_: Request, error: Exception) -> JSONResponse:
-        if not isinstance(error, RequestValidationError):
-            raise error
+    async def invalid(_: Request, error: Any) -> JSONResponse:
         return RequestError(422, *_sentences(error.errors())).response()
 
     async def of_vicinal(_: Request, error: Exception) -> JSONResponse:
@@ -78,12 +75,10 @@ def answer_errors(application: FastAPI) -> None:
         asked = "what this run and its collection can answer."
         return RequestError(status, asked, text(str(error)), advice).response()
 
-    async def plain(_: Request, error: Exception) -> JSONResponse:
-        if not isinstance(error, HTTPException):
-            raise error
+    async def plain(_: Request, error: Any) -> JSONResponse:
         if isinstance(error, TooMuch):
             return RequestError(
-                413, f"a body of at most {error.limit:,} bytes.", "more bytes than that came.", "Send a smaller one."
+                413, f"a body of at most {error.limit:,} bytes.", "more bytes than that.", "Send a smaller one."
             ).response()
         asked, advice = _PLAIN.get(error.status_code, ("a request that the server knows.", "See /docs."))
         return RequestError(error.status_code, asked, f"{error.detail}.", advice, error.headers).response()

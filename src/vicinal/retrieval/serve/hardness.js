@@ -40,7 +40,7 @@ export const show_hardness = async (section, about, narrow) => {
   if (answer.worst.length || answer.confused.length) parts.push(make("h2", {}, "What is hard now"));
   const pair = make("div", { class: "pair" });
   if (answer.worst.length) {
-    pair.append(make("div", {}, make("h3", {}, "Worst classes"), make("p", { class: "lead" }, "Share of a class's test queries whose first neighbour is of that class."),
+    pair.append(make("div", {}, make("h3", {}, "Worst classes"), make("p", { class: "lead" }, "Share of a class's test queries whose first neighbor is of that class."),
       make("ol", { class: "worst" }, ...answer.worst.map((one) => make("li", {}, name_of(one.label, one.items, narrow),
         make("span", { class: "figures" }, make("b", {}, per_cent(one.recall)), ` of ${one.records}`), make("i", { style: { "--part": String(one.recall) } }),
         one.items ? examples(one.label, about) : null)))));

@@ -87,7 +87,7 @@ export class CollectionMap {
     if (this.wanted) this.highlight(...this.wanted); else this.ask();
   }
 
-  /** Let a query and its neighbours stand out, and one class where the search is narrowed to it. */
+  /** Let a query and its neighbors stand out, and one class where the search is narrowed to it. */
   highlight(query, ids, label) {
     this.wanted = [query, ids, label];
     if (!this.data) return;
@@ -160,7 +160,7 @@ export class CollectionMap {
     if (canvas.matches(":focus-visible")) this.cross(width / 2, height / 2, ink);
   }
 
-  /** Lines from the query to its neighbours. */
+  /** Lines from the query to its neighbors. */
   threads(ink) {
     if (this.query === null) return;
     const { pen } = this, x = this.across(this.query), y = this.down(this.query);

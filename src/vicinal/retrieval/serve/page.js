@@ -4,7 +4,7 @@ import { item_list, match_list, query_card, waiting_list } from "/static/results
 import { CollectionMap } from "/static/map.js";
 import { show_hardness } from "/static/hardness.js";
 
-const STEP = 24;  // neighbours at a time
+const STEP = 24;  // neighbors at a time
 const element = (id) => document.getElementById(id);
 const uploads = new Map();  // pictures of this visit by number; history keeps the number
 let about = null, current = null, asked = 0, request = null;

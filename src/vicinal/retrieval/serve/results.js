@@ -18,7 +18,7 @@ export const picture = (item, side, generation, shown, classes = "") => {
 
 const file = (path) => path.split("/").pop();
 
-/** One neighbour. Beside a query of a known class it is right or wrong, by sign and line as well as by colour. */
+/** One neighbor. Beside a query of a known class it is right or wrong, by sign and line as well as by colour. */
 const match_card = (match, { query, generation, pictures, farthest, search, point }) => {
   const judged = query?.label != null && match.label !== null ? (query.label === match.label ? "right" : "wrong") : null;
   const said = [match.label ?? file(match.path), `distance ${match.distance.toFixed(3)}`, judged && `${judged} class`].filter(Boolean).join(", ");
@@ -31,7 +31,7 @@ const match_card = (match, { query, generation, pictures, farthest, search, poin
   return make("li", { class: match.matches === false ? "beyond" : null }, button);
 };
 
-/** All neighbours, with a line drawn where the threshold lies. */
+/** All neighbors, with a line drawn where the threshold lies. */
 export const match_list = (found, context) => {
   const farthest = Math.max(...found.matches.map((match) => match.distance), found.threshold?.distance ?? 0);
   const rows = [], near = found.matches.filter((match) => match.matches !== false), beyond = found.matches.slice(near.length);

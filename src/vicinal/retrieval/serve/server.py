@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from importlib import resources
 from importlib.metadata import version
+from pathlib import PurePath
 
 from fastapi import FastAPI
 from starlette.responses import Response
@@ -23,21 +24,15 @@ _ANYWHERE = ("0.0.0.0", "::", "")  # every address of the machine; nobody calls 
 _AT_ONCE = 128  # connections; more are answered 503 before anything of theirs is read
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
-# Address, package, file and media type of all that the page is made of; nothing else can be asked for.
-SHIPPED = {
-    "/": ("vicinal.retrieval.serve", "page.html", "text/html"),
-    "/docs": ("vicinal.retrieval.serve", "docs.html", "text/html"),
-    "/static/page.css": ("vicinal.retrieval.serve", "page.css", "text/css"),
-    "/static/page.js": ("vicinal.retrieval.serve", "page.js", "text/javascript"),
-    "/static/asking.js": ("vicinal.retrieval.serve", "asking.js", "text/javascript"),
-    "/static/results.js": ("vicinal.retrieval.serve", "results.js", "text/javascript"),
-    "/static/map.js": ("vicinal.retrieval.serve", "map.js", "text/javascript"),
-    "/static/hardness.js": ("vicinal.retrieval.serve", "hardness.js", "text/javascript"),
-    "/static/docs.js": ("vicinal.retrieval.serve", "docs.js", "text/javascript"),
-    "/static/icon.svg": ("vicinal.retrieval.serve", "icon.svg", "image/svg+xml"),
-    # The report's own look and charts: one family, one source.
-    "/static/report.css": ("vicinal.reports", "page.css", "text/css"),
-    "/static/charts.js": ("vicinal.reports", "charts.js", "text/javascript"),
+_SCRIPTS = ("page.js", "asking.js", "results.js", "map.js", "hardness.js", "docs.js")
+_KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+# Address, package and file of all that the page is made of; nothing else can be asked for.
+SHIPPED = {"/": ("vicinal.retrieval.serve", "page.html"), "/docs": ("vicinal.retrieval.serve", "docs.html")}
+SHIPPED |= {f"/static/{name}": ("vicinal.retrieval.serve", name) for name in (*_SCRIPTS, "page.css", "icon.svg")}
+# The report's own look and charts: one family, one source.
+SHIPPED |= {
+    "/static/report.css": ("vicinal.reports", "page.css"),
+    "/static/charts.js": ("vicinal.reports", "charts.js"),
 }
 
 
@@ -84,7 +79,8 @@ def create_application(library: Library, *, hosts: Collection[str] = LOCAL, limi
 
 
 def _serve_shipped(application: FastAPI, address: str) -> None:
-    package, name, kind = SHIPPED[address]
+    package, name = SHIPPED[address]
+    kind = _KINDS[PurePath(name).suffix]
     content = resources.files(package).joinpath(name).read_bytes()
 
     async def shipped() -> Response:
