@@ -40,9 +40,9 @@ def make(folder: Path) -> None:
     from vicinal.evaluation.encoder import Encoder
     from vicinal.models.efficientnet_lite import EfficientNetLite
     from vicinal.models.embedder import Embedder
+    from vicinal.retrieval.generations import publish
+    from vicinal.retrieval.index.store import Item
     from vicinal.run_directory import RunDirectory
-    from vicinal.search.collection import Item
-    from vicinal.search.generations import publish
 
     torch.manual_seed(0)
     run = RunDirectory.create(folder)

@@ -13,7 +13,7 @@ from jaxtyping import install_import_hook
 
 # Shapes in annotations are checked while tests run; a mismatch is a test failure with both shapes named. A machine
 # on which nothing can be installed may lack the checker; the tests still run there.
-PARTS = ("geometry", "losses", "tuples", "mining", "compat", "index", "evaluation")
+PARTS = ("geometry", "losses", "tuples", "mining", "compat", "retrieval.index", "evaluation")
 CHECKED = [f"vicinal.{part}" for part in PARTS]
 if importlib.util.find_spec("beartype"):
     install_import_hook(CHECKED, "beartype.beartype")
@@ -26,7 +26,7 @@ CHROMIUM = Path("/usr/bin/chromium")
 IN_CI = bool(os.environ.get("CI"))
 MUST_RUN_IN_CI = ("data", "browser")
 # The server's tests cannot even be read without its framework; in CI it is there, or they fail.
-collect_ignore = [] if IN_CI or importlib.util.find_spec("fastapi") else ["serve"]
+collect_ignore = [] if IN_CI or importlib.util.find_spec("fastapi") else ["retrieval/serve"]
 
 
 def pytest_collection_modifyitems(config, items):

@@ -11,13 +11,12 @@ LAYERS = [
     {"files", "arguments", "description", "geometry", "tuples", "parallel"},
     {"run_directory", "exhibits", "distances"},
     {"mining", "reports"},  # reports read run directories, never live objects
-    {"losses", "sampling", "models", "data", "index", "linear"},
+    {"losses", "sampling", "models", "data", "linear"},
     {"evaluation", "compat"},
-    {"methods"},
+    {"methods", "retrieval"},
     {"config"},
     {"training", "documentation"},
-    {"search"},  # what is done with a finished run
-    {"serve", "bench"},
+    {"bench"},
     {"api"},
     {"cli"},
     {"__init__", "__main__"},  # exports lazily
@@ -48,6 +47,12 @@ def test_imports_point_down(path):
     for there in set(imports(ast.parse(path.read_text()))) - {here}:
         assert there in DEPTH, f"{there} has no layer: give it one in LAYERS"
         assert DEPTH[there] < DEPTH[here], f"{here} may not import {there}"
+
+
+def test_retrieval_knows_neither_losses_nor_training():
+    """Whoever searches or serves a finished run needs none of what made it."""
+    found = {part for path in (SRC / "retrieval").rglob("*.py") for part in imports(ast.parse(path.read_text()))}
+    assert not found & {"losses", "mining", "sampling", "methods", "training", "config", "bench"}
 
 
 @pytest.mark.parametrize(

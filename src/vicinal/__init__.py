@@ -10,22 +10,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vicinal.api import Run, train
     from vicinal.models.embedder import Role
-    from vicinal.search.loaded import EmbeddingModel
+    from vicinal.retrieval.model import EmbeddingModel
 
 PARTS = (
     "compat",
     "data",
     "evaluation",
     "geometry",
-    "index",
     "linear",
     "losses",
     "methods",
     "mining",
     "models",
     "reports",
+    "retrieval",
     "sampling",
-    "search",
     "training",
 )
 
@@ -33,8 +32,8 @@ PARTS = (
 def load(
     run: str | PathLike[str], *, device: str = "auto", role: "Role | None" = None, trust: Any = None
 ) -> "EmbeddingModel":
-    """The model of a run, with ``.embed(images)``; see ``vicinal.search.loaded.load``."""
-    from vicinal.search.loaded import load as load_run
+    """The model of a run, with ``.embed(images)``; see ``vicinal.retrieval.model.load``."""
+    from vicinal.retrieval.model import load as load_run
 
     return load_run(run, device=device, role=role, trust=trust)
 

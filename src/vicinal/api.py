@@ -13,8 +13,8 @@ from torch import nn
 
 from vicinal.config import Config, compose, read
 from vicinal.errors import ConfigError
+from vicinal.retrieval.model import EmbeddingModel, load
 from vicinal.run_directory import RunDirectory
-from vicinal.search.loaded import EmbeddingModel, load
 from vicinal.training.console import Console
 from vicinal.training.run import resume as resume_run
 from vicinal.training.run import start
@@ -64,13 +64,13 @@ class Run:
 
         ``vicinal index`` and ``vicinal search`` keep a collection of your own; this looks in the run's test classes.
         """
-        from vicinal.index.exact import neighbours
-        from vicinal.search.own_data import own_data
+        from vicinal.data.own_data import own_data
+        from vicinal.evaluation.neighbors import neighbors
 
         _, records = own_data(self.directory)
         part = records.part("test") if (records.splits == "test").any() else records
         queries, gallery = (torch.from_numpy(rows) for rows in (self.embed(images), self.model.embed_records(part)))
-        found = neighbours(queries, min(k, len(part)), gallery=gallery)
+        found = neighbors(queries, min(k, len(part)), gallery=gallery)
         return [
             [
                 (part.source.name(row), part.classes[part.labels[row]], distance)

@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from vicinal.errors import VicinalError
+from vicinal.errors import ConfigError, VicinalError, unknown
 
 T = TypeVar("T")
 
@@ -52,6 +52,27 @@ def local_rank() -> int:
 def local_processes() -> int:
     """How many processes share this machine's processors and memory."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", processes())) if processes() > 1 else 1
+
+
+def pick_device(wanted: str) -> torch.device:
+    """Where to compute: ``auto``, ``cpu``, ``cuda``, ``cuda:1`` or ``mps``; of several processes each takes a GPU."""
+    if wanted == "auto":
+        wanted = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(wanted)
+    except RuntimeError as error:
+        raise ConfigError(unknown("device", wanted, ("auto", "cpu", "cuda", "mps"))) from error
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not available.get(device.type, True):
+        raise ConfigError(f"device={wanted} needs a GPU, but torch sees none. Use device=cpu, or check the driver.")
+    if device == torch.device("cuda") and processes() > 1:
+        if local_rank() >= torch.cuda.device_count():
+            raise ConfigError(
+                f"each process takes a GPU, but there are {local_processes()} processes on this machine and "
+                f"{torch.cuda.device_count()} GPUs. Start fewer, or use device=cpu."
+            )
+        torch.cuda.set_device(local_rank())
+    return device
 
 
 # -- rows -----------------------------------------------------------------------------------------

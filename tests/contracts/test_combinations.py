@@ -8,7 +8,7 @@ from vicinal.data import Glyphs
 from vicinal.errors import ConfigError
 from vicinal.losses import LOSSES
 from vicinal.methods import METHODS, combination
-from vicinal.search.exporting import export_run
+from vicinal.retrieval.export import export_run
 from vicinal.training.console import Console
 from vicinal.training.run import resume, start
 

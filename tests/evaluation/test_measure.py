@@ -10,7 +10,7 @@ from vicinal.evaluation import clustering_scores, evaluate, kmeans, retrieval_sc
 from vicinal.evaluation import measure as module
 from vicinal.evaluation.encoder import Embedded
 from vicinal.evaluation.measure import measure
-from vicinal.index import neighbour_chunks
+from vicinal.evaluation.neighbors import neighbor_chunks
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def labelled(rng):
 
 def test_scores_are_those_of_the_parts(labelled):
     rows, labels = labelled
-    expected = retrieval_scores(neighbour_chunks(rows, 8), labels, recalls=(1, 8))
+    expected = retrieval_scores(neighbor_chunks(rows, 8), labels, recalls=(1, 8))
     expected |= clustering_scores(labels, kmeans(rows, 8, seed=5))
     found = evaluate(rows, labels, recalls=(1, 8), seed=5)
     assert found == pytest.approx(expected, abs=1e-14)
@@ -33,9 +33,9 @@ def test_neighbours_are_searched_once(labelled, monkeypatch):
 
     def counted(*arguments, **options):
         searches.append(arguments[1])
-        return neighbour_chunks(*arguments, **options)
+        return neighbor_chunks(*arguments, **options)
 
-    monkeypatch.setattr(module, "neighbour_chunks", counted)
+    monkeypatch.setattr(module, "neighbor_chunks", counted)
     evaluate(*labelled, recalls=(1, 2), clustering=False)
     assert searches == [5]  # R, the largest rank that is looked at
 
@@ -43,7 +43,7 @@ def test_neighbours_are_searched_once(labelled, monkeypatch):
 def test_query_and_gallery(labelled):
     rows, labels = labelled
     found = evaluate(rows[::2], labels[::2], gallery=rows[1::2], gallery_labels=labels[1::2], clustering=False)
-    chunks = neighbour_chunks(rows[::2], 8, gallery=rows[1::2])
+    chunks = neighbor_chunks(rows[::2], 8, gallery=rows[1::2])
     assert found == pytest.approx(retrieval_scores(chunks, labels[::2], labels[1::2]), abs=1e-14)
 
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from vicinal.errors import DataError
+from vicinal.evaluation.neighbors import Neighbors
 from vicinal.evaluation.reidentification import reidentification_scores, reidentify
-from vicinal.index.exact import Neighbours
 
 
 def by_hand(rows, labels, cameras, gallery, gallery_labels, gallery_cameras, ranks):
@@ -41,14 +41,14 @@ def test_equals_the_protocol_in_loops(rng, chunk_bytes):
 
 
 def test_the_same_camera_is_neither_right_nor_wrong():
-    ranking = Neighbours(0, torch.tensor([[0, 1, 2, 3]]), torch.arange(4.0).unsqueeze(0))
+    ranking = Neighbors(0, torch.tensor([[0, 1, 2, 3]]), torch.arange(4.0).unsqueeze(0))
     held, seen = torch.tensor([7, 5, 7, 7]), torch.tensor([1, 1, 1, 2])  # junk, wrong, junk, right at rank 2
     found = reidentification_scores([ranking], torch.tensor([7]), torch.tensor([1]), held, seen, ranks=(1, 2))
     assert found == {"map": 0.5, "cmc@1": 0.0, "cmc@2": 1.0}
 
 
 def test_queries_that_only_their_own_camera_saw_are_left_out():
-    ranking = Neighbours(0, torch.tensor([[0, 1], [1, 0]]), torch.zeros(2, 2))
+    ranking = Neighbors(0, torch.tensor([[0, 1], [1, 0]]), torch.zeros(2, 2))
     labels, cameras = torch.tensor([7, 5]), torch.tensor([1, 1])
     held, seen = torch.tensor([7, 5]), torch.tensor([1, 2])
     assert reidentification_scores([ranking], labels, cameras, held, seen, ranks=(1,)) == {"map": 1.0, "cmc@1": 1.0}

@@ -5,8 +5,8 @@ import torch
 
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation import retrieval
+from vicinal.evaluation.neighbors import Neighbors, neighbor_chunks, neighbors
 from vicinal.evaluation.retrieval import ranks_needed, relevant_counts, retrieval_scores
-from vicinal.index.exact import Neighbours, neighbour_chunks, neighbours
 
 
 def by_hand(ids, labels, gallery_labels=None, recalls=(1, 2, 4), lone="exclude"):
@@ -29,7 +29,7 @@ def by_hand(ids, labels, gallery_labels=None, recalls=(1, 2, 4), lone="exclude")
 
 def score(rows, labels, gallery=None, gallery_labels=None, *, recalls=(1, 2, 4), lone="exclude", chunk_bytes=2000):
     ranks = ranks_needed(relevant_counts(labels, gallery_labels), recalls)
-    chunks = neighbour_chunks(rows, ranks, gallery=gallery, chunk_bytes=chunk_bytes)
+    chunks = neighbor_chunks(rows, ranks, gallery=gallery, chunk_bytes=chunk_bytes)
     return retrieval_scores(chunks, labels, gallery_labels, recalls=recalls, lone=lone)
 
 
@@ -43,7 +43,7 @@ def labelled(rng, n, classes, dim=5):
 def test_leave_one_out_equals_the_definitions_in_loops(rng, lone):
     rows, labels = labelled(rng, 60, classes=25)  # some classes have one row
     assert (relevant_counts(labels) == 0).any()
-    found = neighbours(rows, 20).ids
+    found = neighbors(rows, 20).ids
     assert score(rows, labels, lone=lone) == pytest.approx(by_hand(found, labels, lone=lone), abs=1e-12)
 
 
@@ -52,7 +52,7 @@ def test_query_and_gallery_equals_the_definitions_in_loops(rng):
     queries, gallery, asked, held = rows[:30], rows[30:], labels[:30].clone(), labels[30:]
     asked[3] = 99  # a class the gallery lacks, above all of its labels
     asked[4] = -1  # and one below
-    found = neighbours(queries, 30, gallery=gallery).ids
+    found = neighbors(queries, 30, gallery=gallery).ids
     assert score(queries, asked, gallery, held) == pytest.approx(by_hand(found, asked, held), abs=1e-12)
 
 
@@ -65,7 +65,7 @@ def test_more_ranks_than_the_gallery_has_change_nothing(rng):
 
 def test_ties_go_to_the_lower_id():
     rows, labels = torch.zeros(4, 2), torch.tensor([0, 1, 1, 0])  # all distances equal: neighbours in order of ids
-    assert neighbours(rows, 3).ids.tolist() == [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]]
+    assert neighbors(rows, 3).ids.tolist() == [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]]
     assert score(rows, labels, recalls=(1, 2, 3)) == pytest.approx(
         {"recall@1": 1 / 4, "recall@2": 3 / 4, "recall@3": 1.0, "map@r": 1 / 4, "r_precision": 1 / 4}
     )
@@ -118,11 +118,11 @@ def test_queries_with_nothing_to_find_are_refused_where_there_are_no_others(rng)
 def test_too_few_neighbours_for_r_are_refused(rng):
     rows, labels = labelled(rng, 30, classes=2)
     with pytest.raises(ConfigError, match="Search for `ranks_needed`"):
-        retrieval_scores(neighbour_chunks(rows, 3), labels)
+        retrieval_scores(neighbor_chunks(rows, 3), labels)
 
 
 def test_missing_queries_are_refused():
-    chunk = Neighbours(0, torch.tensor([[1], [0]]), torch.ones(2, 1))
+    chunk = Neighbors(0, torch.tensor([[1], [0]]), torch.ones(2, 1))
     with pytest.raises(DataError, match="got those of 2 for 4 labels"):
         retrieval_scores([chunk], torch.tensor([0, 0, 1, 1]), recalls=(1,))
 

@@ -116,7 +116,7 @@ def write_artefacts(run: RunDirectory, labels: list[str], per_class: int, thumbn
     )
     query = rng.permutation(count)[: min(24, count)]
 
-    def neighbours(right: float) -> np.ndarray:
+    def neighbors(right: float) -> np.ndarray:
         rows = []
         for i in query:
             own = rng.permutation(np.flatnonzero((owner == owner[i]) & (np.arange(count) != i)))
@@ -128,9 +128,9 @@ def write_artefacts(run: RunDirectory, labels: list[str], per_class: int, thumbn
     run.write_arrays(
         "retrieval",
         query=query,
-        neighbours=neighbours(0.93),
+        neighbours=neighbors(0.93),
         distances=np.sort(rng.random((len(query), 8)), axis=1).astype(np.float32),
-        untrained_neighbours=neighbours(0.4),
+        untrained_neighbours=neighbors(0.4),
     )
     worst = [
         {"class": label, "records": per_class, "recall@1": min(1.0, 0.3 + 0.07 * i)}

@@ -9,7 +9,8 @@ import torch
 from vicinal.config import compose
 from vicinal.data import ImageTransform
 from vicinal.errors import ConfigError, DataError
-from vicinal.training.experiment import build_method, pick_device, prepare
+from vicinal.parallel import pick_device
+from vicinal.training.experiment import build_method, prepare
 
 
 def features(tmp_path, labels, splits):

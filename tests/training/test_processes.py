@@ -16,10 +16,11 @@ from safetensors.torch import load_file
 
 from vicinal.config import compose
 from vicinal.errors import ConfigError
+from vicinal.parallel import pick_device
 from vicinal.run_directory import RunDirectory
 from vicinal.training.checkpoint import latest_checkpoint, load_checkpoint
 from vicinal.training.console import Console
-from vicinal.training.experiment import check_equal_parts, pick_device
+from vicinal.training.experiment import check_equal_parts
 from vicinal.training.interruption import Interruption
 from vicinal.training.launcher import wanted
 from vicinal.training.run import resume, start

@@ -9,8 +9,8 @@ from vicinal.bench.job import by_query, row_metrics, run_class_scores
 from vicinal.bench.statistics import Estimate, holm, t_interval
 from vicinal.bench.summary import over_classes, paired, smallest_difference
 from vicinal.errors import ConfigError, RunError, unknown
+from vicinal.parallel import pick_device
 from vicinal.run_directory import RunDirectory
-from vicinal.training.experiment import pick_device
 
 _SPEED = ("device", "workers", "resident", "compile", "checkpoint_seconds")
 # The seed, and what changes speed and report but no result; runs of version 0.1 have them without a slot.

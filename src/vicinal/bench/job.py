@@ -43,13 +43,14 @@ from vicinal.description import build
 from vicinal.errors import ConfigError, DataError, DivergenceError, RunError
 from vicinal.evaluation.encoder import Embedded, Encoder
 from vicinal.evaluation.measure import measure
+from vicinal.evaluation.neighbors import neighbors
 from vicinal.evaluation.retrieval import map_at_r, r_precision, ranks_needed, recall_at, relevant_counts, right
 from vicinal.files import read_json, write_json
-from vicinal.index.exact import neighbours
+from vicinal.parallel import pick_device
 from vicinal.reports.series import Thinner
 from vicinal.run_directory import RunDirectory
 from vicinal.training.console import Console
-from vicinal.training.experiment import pick_device, prepare
+from vicinal.training.experiment import prepare
 from vicinal.training.provenance import commit, hardware, package_version
 from vicinal.training.run import resume, start
 
@@ -366,7 +367,7 @@ def class_scores(embedded: Embedded, metric: str) -> dict[str, Any]:
     gallery = None if place is None else vectors[place.to(vectors.device)]
     relevant, recall = relevant_counts(labels, held), metric.startswith("recall@")
     k = int(metric[7:]) if recall else ranks_needed(relevant, (1,))
-    found = neighbours(vectors[queries.to(vectors.device)], k, gallery=gallery).ids.cpu()
+    found = neighbors(vectors[queries.to(vectors.device)], k, gallery=gallery).ids.cpu()
     hits = right(found, labels, labels if held is None else held)
     scores = recall_at(hits, k) if recall else (map_at_r if metric == "map@r" else r_precision)(hits, relevant)
     keep = relevant > 0

@@ -34,12 +34,12 @@ def embed(
     from vicinal.errors import ConfigError, unknown
     from vicinal.evaluation.encoder import Encoder
     from vicinal.files import write_arrays
+    from vicinal.parallel import pick_device
     from vicinal.run_directory import RunDirectory
     from vicinal.training.console import Console
-    from vicinal.training.experiment import pick_device
 
     if out.suffix.lower() != ".npz":
-        raise ConfigError(f"embeddings are written as .npz, but --out {out} came. Let the name end in .npz.")
+        raise ConfigError(f"embeddings are written as .npz; got --out {out}. Let the name end in .npz.")
     encoder = Encoder.load(RunDirectory.open(run), pick_device(device))
     if role is not None:
         if role not in ROLES:

@@ -22,9 +22,9 @@ def evaluate(
     """Embed data with the model of RUN and measure retrieval and clustering."""
     from vicinal.cli.tables import print_table
     from vicinal.errors import ConfigError
+    from vicinal.parallel import pick_device
     from vicinal.run_directory import RunDirectory
     from vicinal.training.console import Console
-    from vicinal.training.experiment import pick_device
     from vicinal.training.finish import measure_run
 
     try:

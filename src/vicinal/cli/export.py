@@ -17,8 +17,8 @@ def export(
     """Write the model of RUN as ONNX and safetensors, with a JSON that says how to preprocess."""
     from vicinal.errors import ConfigError, unknown
     from vicinal.models.embedder import Role
+    from vicinal.retrieval.export import export_run
     from vicinal.run_directory import RunDirectory
-    from vicinal.search.exporting import export_run
 
     roles: dict[str | None, Role | None] = {None: None, "query": "query", "gallery": "gallery"}
     if role not in roles:

@@ -28,7 +28,7 @@ def index(
         typer.Option(help="Engine: flat, or Milvus by a folder (milvus.db) or URL. Default: as before, flat."),
     ] = None,
     store_index: Annotated[str | None, typer.Option(help="How Milvus searches: FLAT, HNSW or IVF.")] = None,
-    skip_corrupt: Annotated[bool, typer.Option(help="Leave out what cannot be read, instead of refusing.")] = False,
+    skip_corrupt: Annotated[bool, typer.Option(help="Leave out what cannot be read, instead of stopping.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     batch_size: Annotated[int, typer.Option(help="Rows at a time.")] = 256,
     workers: Annotated[int, typer.Option(help="Processes that read images.")] = 0,
@@ -41,11 +41,11 @@ def index(
 
     Indexing again adds what is new, replaces what changed, removes what is gone. Interrupted, it goes on where it was.
     """
+    from vicinal.parallel import pick_device
+    from vicinal.retrieval.indexing import Request
+    from vicinal.retrieval.indexing import index as bring_up_to_date
     from vicinal.run_directory import RunDirectory
-    from vicinal.search.indexing import index as bring_up_to_date
-    from vicinal.search.planning import Request
     from vicinal.training.console import Console
-    from vicinal.training.experiment import pick_device
 
     request = Request(
         paths=paths or (),

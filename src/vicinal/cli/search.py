@@ -1,6 +1,7 @@
 """``vicinal search``: the things of a run's collection that are nearest to what one has."""
 
 import json
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -8,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from vicinal.search.collection import Snapshot
-    from vicinal.search.query import Answer
+    from vicinal.retrieval.collection import Snapshot
+    from vicinal.retrieval.query import Answer
 
 
 class Format(StrEnum):
@@ -39,30 +40,23 @@ def search(
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
     """Find what is nearest to images, to things of the collection, or to a label."""
-    from vicinal.errors import ConfigError
     from vicinal.evaluation.encoder import Encoder
+    from vicinal.parallel import pick_device
+    from vicinal.retrieval.collection import snapshot_of
+    from vicinal.retrieval.query import ask, conditions, query_of
     from vicinal.run_directory import RunDirectory
-    from vicinal.search.calibration import calibrated_threshold
-    from vicinal.search.collection import CollectionDirectory
-    from vicinal.search.fingerprint import require_same_model
-    from vicinal.search.query import ask, conditions, query_of
-    from vicinal.training.experiment import pick_device
 
-    if max_false_match is not None and max_distance is not None:
-        raise ConfigError("--max-false-match and --max-distance both say where matches end. Give one of them.")
-    opened, threshold = RunDirectory.open(run), max_distance
-    snapshot = CollectionDirectory.of(run, collection).snapshot()
-    require_same_model(opened, snapshot.about)
+    opened, threshold = RunDirectory.open(run), None
+    snapshot = snapshot_of(opened, collection)
     encoder = Encoder.load(opened, pick_device(device)).stream("query") if queries else None
     query = query_of(snapshot, encoder, files=queries or (), ids=id or (), labels=label or ())
-    if max_false_match is not None:
-        found = calibrated_threshold(opened, max_false_match, device=pick_device(device))
+    if max_false_match is not None or max_distance is not None:
+        from vicinal.retrieval.calibration import distance_threshold
+
+        found = distance_threshold(opened, distance=max_distance, rate=max_false_match, device=pick_device(device))
         threshold = found.distance
-        typer.secho(
-            f"no match beyond {found.distance:.4f}: there {found.false_match:.2g} of {found.pairs} pairs of different "
-            f"validation classes would match, and {found.true_match:.0%} of the pairs of one class.",
-            err=True,
-        )
+        if max_distance is None:
+            typer.secho(f"no match beyond {found.distance:.4f}. {found.words}", err=True)
     answer = ask(snapshot, query, k, where=conditions(where or ()), threshold=threshold)
     if format is Format.json:
         typer.echo(json.dumps(answer.document(), indent=2, ensure_ascii=False))
@@ -74,12 +68,11 @@ def search(
 
 def _print(answer: "Answer") -> None:
     from rich import box
+    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    from vicinal.cli.tables import terminal
-
-    console = terminal()
+    console = Console() if sys.stdout.isatty() else Console(width=10_000)  # in a file or pipe, a row stays on its line
     if not answer.matches:
         nearest = answer.beyond
         console.print(
@@ -102,10 +95,10 @@ def _write_sheet(snapshot: "Snapshot", answer: "Answer", files: list[Path], out:
     from vicinal.data.images import read_image
     from vicinal.errors import ConfigError
     from vicinal.files import write_atomically
-    from vicinal.search.contact_sheet import Tile, contact_sheet, item_tile
+    from vicinal.retrieval.contact_sheets import Tile, contact_sheet, item_tile
 
     if out.suffix.lower() != ".png":
-        raise ConfigError(f"the contact sheet is a PNG, but --out {out} came. Let the name end in .png.")
+        raise ConfigError(f"a contact sheet is a PNG; got --out {out}. Let the name end in .png.")
     pictures = [file for file in files if file.suffix.lower() not in (".npy", ".npz")]
     tiles = [Tile(read_image(file), "query", file.name) for file in pictures]
     tiles += [item_tile(snapshot, id, "query") for id in answer.query.exclude]

@@ -31,12 +31,11 @@ def serve(
         import uvicorn  # noqa: F401
     except ImportError as error:
         raise ConfigError(
-            f"serving needs FastAPI and uvicorn, which cannot be imported here: {error}. "
-            f"Run `pip install 'vicinal[serve]'`."
+            f"serving needs FastAPI and uvicorn, which cannot be imported: {error}. Run `pip install 'vicinal[serve]'`."
         ) from error
-    from vicinal.serve.limits import MEBIBYTE, Limits
-    from vicinal.serve.server import LOOPBACK, open_library
-    from vicinal.serve.server import serve as run_server
+    from vicinal.retrieval.serve.library import MEBIBYTE, Limits, open_library
+    from vicinal.retrieval.serve.server import LOOPBACK
+    from vicinal.retrieval.serve.server import serve as run_server
 
     library = open_library(run, collection=collection, device=device, max_false_match=max_false_match)
     snapshot = library.collection.snapshot()

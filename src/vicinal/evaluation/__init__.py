@@ -1,10 +1,14 @@
 """Scores of embeddings: retrieval, clustering, re-identification, verification, diagnostics."""
 
-from vicinal.evaluation.clustering import clustering_scores, kmeans
-from vicinal.evaluation.measure import evaluate
-from vicinal.evaluation.reidentification import reidentify
-from vicinal.evaluation.retrieval import CARS_RECALLS, CUB_RECALLS, INSHOP_RECALLS, SOP_RECALLS, retrieval_scores
-from vicinal.evaluation.verification import verification_scores, verify
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vicinal.evaluation.clustering import clustering_scores, kmeans
+    from vicinal.evaluation.measure import evaluate
+    from vicinal.evaluation.reidentification import reidentify
+    from vicinal.evaluation.retrieval import CARS_RECALLS, CUB_RECALLS, INSHOP_RECALLS, SOP_RECALLS, retrieval_scores
+    from vicinal.evaluation.verification import verification_scores, verify
 
 __all__ = [
     "CARS_RECALLS",
@@ -19,3 +23,13 @@ __all__ = [
     "verification_scores",
     "verify",
 ]
+
+_MODULES = {"evaluate": "measure", "kmeans": "clustering", "reidentify": "reidentification"}
+_MODULES |= {"clustering_scores": "clustering", "verification_scores": "verification", "verify": "verification"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a score when it is first used (PEP 562): a search needs the encoder and the neighbors alone."""
+    if name not in __all__:
+        raise AttributeError(f"module 'vicinal.evaluation' has no attribute {name!r}")
+    return getattr(import_module(f"vicinal.evaluation.{_MODULES.get(name, 'retrieval')}"), name)

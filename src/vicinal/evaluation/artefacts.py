@@ -12,10 +12,10 @@ from torch import Tensor
 from vicinal.data.records import Records
 from vicinal.evaluation.encoder import Embedded
 from vicinal.evaluation.generalization import intra_inter_ratio, spectral_decay, spectrum
+from vicinal.evaluation.neighbors import Neighbors, neighbors
 from vicinal.evaluation.projection import tsne
 from vicinal.evaluation.retrieval import relevant_counts, right
 from vicinal.files import write_atomically
-from vicinal.index.exact import Neighbours, neighbours
 from vicinal.run_directory import RunDirectory
 
 QUERIES, NEIGHBOURS = 24, 8  # of the gallery of retrievals
@@ -80,14 +80,14 @@ def write_artefacts(run: RunDirectory, trained: Embedded, untrained: Embedded | 
 
 def _nearest(
     vectors: Float[Tensor, "n d"], queries: Int[Tensor, "q"], gallery: Int[Tensor, "g"] | None, count: int
-) -> Neighbours:
+) -> Neighbors:
     """The nearest rows of some rows, by position, in a gallery or among the other rows; -1 where there are too few."""
     if gallery is not None:
-        found = neighbours(vectors[queries], count, gallery=vectors[gallery])
+        found = neighbors(vectors[queries], count, gallery=vectors[gallery])
         return replace(found, ids=torch.where(found.ids >= 0, gallery[found.ids], -1))
     if len(queries) == len(vectors):
-        return neighbours(vectors, count)
-    found = neighbours(vectors[queries], count + 1, gallery=vectors)
+        return neighbors(vectors, count)
+    found = neighbors(vectors[queries], count + 1, gallery=vectors)
     own = found.ids == queries[:, None]
     own[:, -1] |= ~own.any(dim=1)  # hidden behind duplicates of itself: then the last one goes
     ids, distances = (part[~own].view(len(queries), count) for part in (found.ids, found.distances))
@@ -107,7 +107,7 @@ def diagnosis(name: str, embedded: Embedded, scores: Mapping[str, float]) -> dic
 
 
 def _retrievals(
-    run: RunDirectory, trained: Embedded, untrained: Embedded, found: Neighbours, rng: np.random.Generator
+    run: RunDirectory, trained: Embedded, untrained: Embedded, found: Neighbors, rng: np.random.Generator
 ) -> set[int]:
     """Neighbors of some queries, one per class while classes last, before and after training."""
     queries, gallery = trained.roles()

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from vicinal.errors import ConfigError, DataError
-from vicinal.index.exact import require_finite
+from vicinal.evaluation.neighbors import require_finite
 
 _CHUNK_BYTES = 2**25
 _ROUNDS = 1024  # of seeding; up to so many clusters, each seed is drawn knowing all before it

@@ -11,8 +11,8 @@ from torch.nn.functional import normalize as to_unit_length
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.clustering import clustering_scores, kmeans
 from vicinal.evaluation.encoder import Embedded
+from vicinal.evaluation.neighbors import Metric, neighbor_chunks
 from vicinal.evaluation.retrieval import Lone, ranks_needed, relevant_counts, retrieval_scores
-from vicinal.index.exact import Metric, neighbour_chunks
 
 
 def evaluate(
@@ -70,7 +70,7 @@ def evaluate(
     percent = len(rows if others is None else others) // 100 + 1  # CVM-Net's code (Hu et al. 2018) and HER's
     asked = tuple(dict.fromkeys((*recalls, percent) if top_percent else recalls))
     ranks = ranks_needed(relevant_counts(own, theirs), asked)
-    chunks = neighbour_chunks(rows, ranks, gallery=others, metric=metric, chunk_bytes=chunk_bytes)
+    chunks = neighbor_chunks(rows, ranks, gallery=others, metric=metric, chunk_bytes=chunk_bytes)
     found = retrieval_scores(chunks, own, theirs, recalls=asked, lone=lone)
     scores = {f"recall@{k}": found[f"recall@{k}"] for k in recalls}
     if top_percent:

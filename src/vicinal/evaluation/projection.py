@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vicinal.index.exact import require_finite
+from vicinal.evaluation.neighbors import require_finite
 
 
 def tsne(embeddings: Float[Tensor, "n d"], *, seed: int, perplexity: float = 30.0) -> Float[Tensor, "n 2"]:

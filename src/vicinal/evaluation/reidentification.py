@@ -7,8 +7,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from vicinal.errors import DataError
+from vicinal.evaluation.neighbors import Metric, Neighbors, neighbor_chunks
 from vicinal.evaluation.retrieval import right
-from vicinal.index.exact import Metric, Neighbours, neighbour_chunks
 
 
 def reidentify(
@@ -29,7 +29,7 @@ def reidentify(
     ranking, neither right nor wrong. Rows that no query may meet at all (Market-1501's identity -1) are to be left
     out of the gallery beforehand.
     """
-    chunks = neighbour_chunks(embeddings, len(gallery), gallery=gallery, metric=metric, chunk_bytes=chunk_bytes)
+    chunks = neighbor_chunks(embeddings, len(gallery), gallery=gallery, metric=metric, chunk_bytes=chunk_bytes)
     asked, seen_by, held, held_by = (
         column.to(embeddings.device) for column in (labels, cameras, gallery_labels, gallery_cameras)
     )
@@ -37,7 +37,7 @@ def reidentify(
 
 
 def reidentification_scores(
-    rankings: Iterable[Neighbours],
+    rankings: Iterable[Neighbors],
     labels: Int[Tensor, "q"],
     cameras: Int[Tensor, "q"],
     gallery_labels: Int[Tensor, "g"],

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from vicinal.errors import ConfigError, DataError, unknown
-from vicinal.index.exact import Neighbours
+from vicinal.evaluation.neighbors import Neighbors
 
 Lone = Literal["exclude", "count"]
 
@@ -26,7 +26,7 @@ INSHOP_RECALLS = (1, 10, 20, 30, 40, 50)
 
 
 def retrieval_scores(
-    chunks: Iterable[Neighbours],
+    chunks: Iterable[Neighbors],
     labels: Int[Tensor, "q"],
     gallery_labels: Int[Tensor, "g"] | None = None,
     *,

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from vicinal.errors import ConfigError, DataError
-from vicinal.index.exact import require_finite
+from vicinal.evaluation.neighbors import require_finite
 
 _BINS = 2**16
 _TILE = 2048  # rows and columns of pairs at a time: float64 tiles of 32 MiB

@@ -8,7 +8,8 @@ from vicinal import config as configs
 from vicinal.config import Config
 from vicinal.data.splits import hold_out
 from vicinal.models import count_parameters
-from vicinal.training.experiment import build_method, pick_device
+from vicinal.parallel import pick_device
+from vicinal.training.experiment import build_method
 
 ROWS = 4  # embedded and differentiated once to measure; more would take seconds on a CPU
 

@@ -158,7 +158,7 @@ class Experiment:
 def prepare(config: Config, console: Console | None = None) -> Experiment:
     """Load and split the data, build the method; reject what cannot work before anything is trained."""
     training = config.training
-    device = pick_device(training.device)
+    device = parallel.pick_device(training.device)
     records = config.data.load()
     if records.source.kind != config.transform.kind:
         raise ConfigError(
@@ -388,26 +388,6 @@ def pick_precision(wanted: str, device: torch.device) -> torch.dtype | None:
     """What the backbone trains in; None is what its parameters are in."""
     has = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     return torch.bfloat16 if wanted == "bfloat16" or (wanted == "auto" and has) else None
-
-
-def pick_device(wanted: str) -> torch.device:
-    """Where to compute; of several processes on a machine each takes a GPU of its own."""
-    if wanted == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("training.device=cuda needs a GPU, but torch sees none. Use cpu, or check the driver.")
-    if wanted == "mps":
-        if not torch.backends.mps.is_available():
-            raise ConfigError("training.device=mps needs Apple's GPU, but torch sees none. Use cpu.")
-        return torch.device("mps")
-    if wanted == "cpu" or not torch.cuda.is_available():
-        return torch.device("cpu")
-    if parallel.processes() > 1:
-        if parallel.local_rank() >= torch.cuda.device_count():
-            raise ConfigError(
-                f"each process takes a GPU, but there are {parallel.local_processes()} processes on this machine and "
-                f"{torch.cuda.device_count()} GPUs. Start fewer, or use device=cpu."
-            )
-        torch.cuda.set_device(parallel.local_rank())
-    return torch.device("cuda")
 
 
 def pick_workers(config: Config, records: Records) -> int:

@@ -7,11 +7,10 @@ import numpy as np
 import torch
 
 from vicinal import parallel
-from vicinal.data import DATASETS, open_path
+from vicinal.data import open_path
+from vicinal.data.own_data import own_data
 from vicinal.data.records import SPLITS, Batch, Records, Split
-from vicinal.data.splits import hold_out
 from vicinal.data.transforms import ImageTransform
-from vicinal.description import build
 from vicinal.errors import ConfigError, unknown
 from vicinal.evaluation.artefacts import diagnosis, write_artefacts
 from vicinal.evaluation.encoder import Embedded, Encoder
@@ -110,9 +109,7 @@ def measure_run(
         records = open_path(data).load()
     else:
         skip_corrupt = skip_corrupt or settings["skip_corrupt"]
-        records = build(run.info["data"]["description"], DATASETS).load()
-        if settings["validation"] > 0:
-            records = hold_out(records, settings["validation"], settings["seed"])
+        _, records = own_data(run)
     if split not in ("all", *SPLITS):
         raise ConfigError(unknown("split", split, ("all", *SPLITS)))
     part = records if split == "all" else records.part(cast(Split, split))

@@ -1,0 +1,95 @@
+"""``vicinal cluster`` and ``vicinal dedupe``: groups in a run's collection, as a table and a page of contact sheets."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+if TYPE_CHECKING:
+    from vicinal.retrieval.clusters import Method
+    from vicinal.retrieval.collection import Snapshot
+    from vicinal.retrieval.contact_sheets import Contents
+    from vicinal.training.console import Console
+
+
+def cluster(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
+    method: Annotated[str, typer.Option(help="k-means, hdbscan or dbscan.")] = "k-means",
+    groups: Annotated[int | None, typer.Option(help="How many, for k-means. Default: chosen by silhouette.")] = None,
+    least: Annotated[int, typer.Option(help="Things in the smallest dense group.")] = 5,
+    distance: Annotated[
+        float | None, typer.Option("--distance", "--max-distance", help="For dbscan. Default: calibrated.")
+    ] = None,
+    max_false_match: Annotated[
+        float | None, typer.Option(metavar="RATE", help="For dbscan: calibrate its distance at this rate.")
+    ] = None,
+    to: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where to write. Default: RUN/clusters.")] = None,
+    collection: Annotated[Path | None, typer.Option(help="Where the collection is. Default: RUN/collection.")] = None,
+    seed: Annotated[int, typer.Option(help="Of k-means.")] = 0,
+    device: Annotated[str, typer.Option(help="For a calibration: auto, cpu or cuda.")] = "auto",
+) -> None:
+    """Group the collection of RUN by k-means or density: groups.csv and groups.html."""
+    from vicinal.parallel import pick_device
+    from vicinal.retrieval.clusters import cluster_contents, cluster_snapshot
+    from vicinal.retrieval.collection import snapshot_of
+    from vicinal.run_directory import RunDirectory
+    from vicinal.training.console import Console
+
+    opened = RunDirectory.open(run)
+    snapshot = snapshot_of(opened, collection)
+    found, lead = cluster_snapshot(
+        opened,
+        snapshot,
+        method=cast("Method", method),  # checked there
+        groups=groups,
+        least=least,
+        distance=distance,
+        rate=max_false_match,
+        seed=seed,
+        device=pick_device(device),
+    )
+    contents = cluster_contents(snapshot, found, lead)
+    _write(Console(), snapshot, contents, (opened.path / "clusters" if to is None else to) / "groups")
+
+
+def dedupe(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
+    distance: Annotated[
+        float | None, typer.Option("--distance", "--max-distance", help="Up to which things are the same.")
+    ] = None,
+    max_false_match: Annotated[
+        float | None, typer.Option(metavar="RATE", help="Calibrate the distance at this rate. Default: 1e-5.")
+    ] = None,
+    to: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where to write. Default: RUN/duplicates.")] = None,
+    collection: Annotated[Path | None, typer.Option(help="Where the collection is. Default: RUN/collection.")] = None,
+    device: Annotated[str, typer.Option(help="For a calibration: auto, cpu or cuda.")] = "auto",
+) -> None:
+    """List near duplicates in the collection of RUN: duplicates.csv and duplicates.html. Nothing is deleted."""
+    from vicinal.parallel import pick_device
+    from vicinal.retrieval.calibration import distance_threshold
+    from vicinal.retrieval.collection import snapshot_of
+    from vicinal.retrieval.duplicates import duplicate_contents, near_duplicates
+    from vicinal.run_directory import RunDirectory
+    from vicinal.training.console import Console
+
+    opened, console = RunDirectory.open(run), Console()
+    snapshot = snapshot_of(opened, collection)
+    near = distance_threshold(
+        opened, metric=snapshot.metric, distance=distance, rate=max_false_match, device=pick_device(device)
+    )
+    with console.following(len(snapshot), 0, "comparing") as follower:
+        found = near_duplicates(snapshot.vectors(), near.distance, metric=snapshot.metric, progress=follower.advance)
+    contents = duplicate_contents(snapshot, found, near)
+    _write(console, snapshot, contents, (opened.path / "duplicates" if to is None else to) / "duplicates")
+
+
+def _write(console: "Console", snapshot: "Snapshot", contents: "Contents", stem: Path) -> None:
+    from vicinal.retrieval.contact_sheets import pictures_on, write_groups
+
+    table, page = stem.with_suffix(".csv"), stem.with_suffix(".html")
+    with console.following(pictures_on(contents), 0, "pictures") as follower:
+        write_groups(snapshot, contents, table, page, follower.advance)
+    for sentence in contents.lead:
+        typer.echo(sentence)
+    typer.echo("; ".join(f"{name}: {value}" for name, value in contents.facts))
+    typer.echo(f"table: {table}\npage: {page}")

@@ -1,0 +1,1 @@
+"""What is done with a finished run: index, search, cluster, dedupe, export, serve."""

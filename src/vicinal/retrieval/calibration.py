@@ -1,0 +1,195 @@
+"""How near is near enough: a distance threshold, named or set on classes that training never saw.
+
+Two pictures of different classes that lie nearer than the threshold are a false match. The share of such pairs among
+all pairs of different classes is counted on the run's validation classes, which were held out of its training, and the
+threshold is the largest that keeps the share at the rate asked for. It is a rate per pair: a query compared with n
+things of other classes meets about n times as many.
+
+The counts are kept with the run in fine bins of distance, so any rate can be asked for later; a threshold is always the
+lower edge of a bin, on the safe side by less than one bin.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from vicinal.data.own_data import own_data
+from vicinal.errors import ConfigError
+from vicinal.evaluation.encoder import Encoder
+from vicinal.evaluation.neighbors import Metric
+from vicinal.retrieval.collection import model_fingerprint
+from vicinal.run_directory import RunDirectory
+
+NAME = "calibration"
+# False-match rates where none is named. Among n things there are n²/2 pairs, so they have to be small; a dense group
+# needs several near rows for each member, so there a single false match does less harm; a query is compared once.
+DUPLICATE_RATE, DENSE_RATE, QUERY_RATE = 1e-5, 1e-4, 1e-3
+_BINS = 2**16
+_TILE = 2048  # rows and columns of pairs at a time: float64 tiles of 32 MiB
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A distance up to which two things are taken for the same.
+
+    Attributes:
+        distance: the largest that is still a match.
+        false_match: share of the pairs of different classes within it, at most the rate asked for; None where the
+            distance was named.
+        true_match: share of the pairs of the same class within it.
+        pairs: pairs of different classes that were counted.
+        classes: validation classes behind them.
+    """
+
+    distance: float
+    false_match: float | None = None
+    true_match: float = 0.0
+    pairs: int = 0
+    classes: int = 0
+
+    @property
+    def words(self) -> str:
+        """Where the distance comes from, in a sentence."""
+        if self.false_match is None:
+            return "The distance was named."
+        return (
+            f"At {self.distance:.4f}, {self.false_match:.2g} of {self.pairs:,} pairs of different classes among the "
+            f"{self.classes} validation classes would be taken for the same, and {self.true_match:.0%} of the pairs of "
+            f"one class are."
+        )
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Pairs of validation records, counted by distance.
+
+    Attributes:
+        width: of a bin; bin ``i`` holds distances from ``i * width`` up to, not including, ``(i + 1) * width``.
+        different: pairs of different classes in each bin.
+        same: pairs of the same class.
+        classes: how many classes there were.
+    """
+
+    width: float
+    different: Int[np.ndarray, "bins"]
+    same: Int[np.ndarray, "bins"]
+    classes: int
+
+    def threshold(self, rate: float) -> Threshold:
+        """Find the largest distance at which no more than ``rate`` of the different pairs are taken for the same."""
+        total = int(self.different.sum())
+        if not 1 / total <= rate < 1:
+            raise ConfigError(
+                f"with {total} pairs of different validation classes a false-match rate is at least 1/{total} = "
+                f"{1 / total:.2g} and below 1; got {rate:g}."
+            )
+        accepted = np.cumsum(self.different)
+        bins = int(np.searchsorted(accepted, rate * total, side="right"))  # those before it keep to the rate
+        false = int(accepted[bins - 1]) if bins else 0
+        return Threshold(
+            # Just below the edge, for the bin that begins there no longer belongs to it.
+            distance=float(np.nextafter(bins * self.width, 0)),
+            false_match=false / total,
+            true_match=float(self.same[:bins].sum() / max(1, self.same.sum())),
+            pairs=total,
+            classes=self.classes,
+        )
+
+
+def distance_threshold(
+    run: RunDirectory,
+    *,
+    metric: Metric = "euclidean",
+    distance: float | None = None,
+    rate: float | None = None,
+    usual: float = DUPLICATE_RATE,
+    device: torch.device | None = None,
+) -> Threshold:
+    """The distance that was named, or that of a false-match rate on the run's validation classes.
+
+    Args:
+        run: whose validation classes calibrate.
+        metric: of the collection.
+        distance: takes the place of a calibration.
+        rate: of false matches; None is ``usual``, or the least rate that so many validation pairs can tell.
+        usual: the rate where none is named.
+        device: where to embed the validation classes, which happens once for each model.
+    """
+    if distance is not None and rate is not None:
+        raise ConfigError("--max-distance and --max-false-match both say how near is near enough. Give one of them.")
+    if distance is not None:
+        if not 0 <= distance < float("inf"):
+            raise ConfigError(f"a distance is 0 or more; got --distance {distance}.")
+        return Threshold(distance)
+    counted = calibration(run, device=device)
+    found = counted.threshold(max(usual, 1 / int(counted.different.sum())) if rate is None else rate)
+    # Calibrated on Euclidean distances; of rows of length 1, |a - b|² = 2 (1 - cos).
+    return replace(found, distance=found.distance**2 / 2) if metric == "cosine" else found
+
+
+def calibration(run: RunDirectory, *, device: torch.device | None = None) -> Calibration:
+    """The run's counts: those it keeps, or, for a model that has none yet, made now and kept."""
+    model = model_fingerprint(run)
+    kept = run.arrays(NAME)
+    if kept is not None and str(kept["model"]) == model:
+        return Calibration(float(kept["width"]), kept["different"], kept["same"], int(kept["classes"]))
+    _, records = own_data(run)
+    part = records.part("validation")
+    classes = len(np.unique(part.labels))
+    if classes < 2:
+        raise ConfigError(
+            f"a distance threshold is set on at least 2 validation classes, but the run {run.path} held out "
+            f"{classes or 'none'}. Train with `training.validation=0.1`, or name a distance with --max-distance."
+        )
+    encoder = Encoder.load(run, device)
+    asking, held = encoder.stream("query"), encoder.stream("gallery")
+    queries = asking.embed(part, skip_corrupt=True)
+    gallery = None if asking.embedder is held.embedder else held.embed(part, skip_corrupt=True).vectors
+    made = count_pairs(queries.vectors, queries.labels, gallery=gallery)
+    run.write_arrays(
+        NAME,
+        width=np.array(made.width),
+        different=made.different,
+        same=made.same,
+        classes=np.array(made.classes),
+        model=np.array(model),
+    )
+    return made
+
+
+def count_pairs(
+    vectors: Float[Tensor, "n d"],
+    labels: Int[Tensor, "n"],
+    *,
+    gallery: Float[Tensor, "n d"] | None = None,
+    bins: int = _BINS,
+) -> Calibration:
+    """Count all pairs of rows by Euclidean distance and by whether their classes differ.
+
+    Args:
+        vectors: one for each record.
+        labels: their classes.
+        gallery: the same records as a gallery's network sees them, where a model has one; a pair is then a query and
+            another record of the gallery.
+        bins: how finely distances are told apart.
+    """
+    center = vectors.double().mean(dim=0)
+    rows = vectors.double() - center
+    columns = rows if gallery is None else gallery.double() - center
+    farthest = float(rows.norm(dim=1).max()) + float(columns.norm(dim=1).max())  # no pair is farther apart
+    width = farthest * (1 + 1e-9) / bins or 1.0
+    counts = torch.zeros(2, bins, dtype=torch.long)
+    for top in range(0, len(rows), _TILE):
+        for start in range(top if gallery is None else 0, len(rows), _TILE):
+            distances = torch.cdist(rows[top : top + _TILE], columns[start : start + _TILE])
+            same = labels[top : top + _TILE].unsqueeze(1) == labels[start : start + _TILE]
+            once = torch.ones_like(same)
+            if start == top:  # each pair once, and none of a record with itself
+                once = once.triu(1) if gallery is None else ~torch.eye(len(same), dtype=torch.bool)
+            places = (distances[once] / width).long().clamp(max=bins - 1) + bins * same[once].long()
+            counts += torch.bincount(places, minlength=2 * bins).view(2, bins)
+    different, alike = counts.numpy()
+    return Calibration(width, different, alike, len(torch.unique(labels)))

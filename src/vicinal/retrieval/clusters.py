@@ -1,0 +1,279 @@
+"""Groups in a collection: by k-means, or by density, where what belongs to no group stays loose."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float32, Int64
+
+from vicinal.errors import ConfigError, DataError, unknown
+from vicinal.evaluation.clustering import clustering_scores, kmeans
+from vicinal.evaluation.neighbors import Metric
+from vicinal.retrieval.calibration import DENSE_RATE, distance_threshold
+from vicinal.retrieval.collection import Snapshot
+from vicinal.retrieval.contact_sheets import Contents, Group, mostly
+from vicinal.retrieval.duplicates import Pairs, close_pairs
+from vicinal.retrieval.map import principal_components
+from vicinal.run_directory import RunDirectory
+
+Method = Literal["k-means", "hdbscan", "dbscan"]
+_SHOWN = 18  # pictures of a group, the nearest its mean
+SAMPLE = 2000  # rows on which numbers of groups are compared: silhouettes need all their distances
+_NEARLY = 0.75  # of the best silhouette; see `chosen_count`
+_MOST_TRIED = 512  # groups; a sample has too few rows for each of more
+_HDBSCAN_ROWS = 30_000  # its time grows with the square: some minutes for these
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """Which rows belong together.
+
+    Attributes:
+        assigned: group of each row, 0 for the largest and so on; -1 for rows in none.
+        spread: distance of each row from the mean of its group; NaN for rows in none.
+        words: how the groups were found, in a sentence.
+    """
+
+    assigned: Int64[np.ndarray, "n"]
+    spread: Float32[np.ndarray, "n"]
+    words: str
+
+    @property
+    def sizes(self) -> list[int]:
+        """Rows of each group, falling."""
+        sizes: list[int] = np.bincount(self.assigned[self.assigned >= 0]).tolist()
+        return sizes
+
+    @property
+    def loose(self) -> int:
+        """Rows in no group."""
+        return int((self.assigned < 0).sum())
+
+    def members(self, group: int) -> list[int]:
+        """Rows of a group, those nearest its mean first."""
+        rows = np.flatnonzero(self.assigned == group)
+        members: list[int] = rows[np.argsort(self.spread[rows], kind="stable")].tolist()
+        return members
+
+
+def cluster(
+    vectors: Float[np.ndarray, "n d"],
+    *,
+    method: Method = "k-means",
+    groups: int | None = None,
+    distance: float | None = None,
+    least: int = 5,
+    metric: Metric = "euclidean",
+    seed: int = 0,
+) -> Grouping:
+    """Group rows that lie near one another.
+
+    Args:
+        vectors: rows to group; may be memory-mapped.
+        method: ``"k-means"`` puts each row into one of ``groups``. ``"hdbscan"`` (Campello et al. 2013, on 50 principal
+            components) and ``"dbscan"`` (Ester et al. 1996, within ``distance``) find dense groups and leave rows out.
+        groups: of k-means; None chooses the number by silhouette.
+        distance: of DBSCAN, in the units of the metric.
+        least: rows of the smallest dense group.
+        metric: with ``"cosine"`` rows are brought to length 1 first.
+        seed: of k-means and of the sample on which numbers are compared.
+    """
+    _check(len(vectors), method, groups, distance, least)
+    rows = np.array(vectors, dtype=np.float32)
+    if metric == "cosine":
+        rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    if method == "k-means":
+        reason = ""
+        if groups is None:
+            groups, reason = chosen_count(rows, seed=seed)
+        assigned = kmeans(torch.from_numpy(rows), groups, seed=seed).numpy()
+        words = f"k-means with {groups} groups{reason}."
+    elif method == "hdbscan":
+        assigned = _hdbscan(rows, least)
+        words = f"HDBSCAN on {min(50, *rows.shape)} principal components, groups of at least {least}."
+    else:
+        within = float(distance or 0)
+        assigned = dbscan(len(rows), close_pairs(rows, within, metric=metric), least)
+        words = f"DBSCAN: at least {least} within a distance of {within:.4g}."
+    return _ordered(rows, assigned, words)
+
+
+def chosen_count(rows: Float32[np.ndarray, "n d"], *, seed: int) -> tuple[int, str]:
+    """A number of groups by silhouette (Rousseeuw 1987), and the values that were compared, in words.
+
+    k-means is run on a sample of at most 2,000 rows, on 50 principal components, with 2, 4, 8, ... groups, then with
+    numbers around the best. More than 512 groups are not tried: such a number has to be named.
+
+    Differs: embeddings of classes that are alike in families often fall apart best in two, which says nothing about the
+    classes. So where the silhouette falls from 2 on and rises again to three quarters of its largest value or more, the
+    largest after the rise counts. ``docs/export.md`` has what this was judged by.
+    """
+    from sklearn.metrics import silhouette_score
+
+    sample = principal_components(rows[np.sort(np.random.default_rng(seed).permutation(len(rows))[:SAMPLE])])
+    most = min(_MOST_TRIED, len(sample) // 2)
+    scores: dict[int, float] = {}
+
+    def measured(counts: Iterable[int]) -> dict[int, float]:
+        for count in sorted(set(counts) - set(scores)):
+            found = kmeans(torch.from_numpy(sample), count, seed=seed, restarts=2).numpy()
+            several = 1 < len(np.unique(found)) < len(sample)
+            scores[count] = float(silhouette_score(sample, found)) if several else -1.0
+        return {count: scores[count] for count in sorted(counts)}
+
+    best = _peak(measured({2**power for power in range(1, most.bit_length())} | {most}))
+    around = [round(best * factor) for factor in (0.6, 0.7, 0.85, 1.2, 1.4, 1.7)]
+    finer = measured({best, *(count for count in around if 2 <= count <= most)})
+    best = max(finer, key=lambda count: (finer[count], -count))
+    tried = ", ".join(f"{count}: {scores[count]:.3f}" for count in sorted(scores))
+    return best, f", a number chosen by silhouette on {len(sample):,} rows (tried {tried})"
+
+
+def _peak(scores: Mapping[int, float]) -> int:
+    """The number with the largest score; where scores fall first and rise again nearly as high, that after the rise.
+
+    >>> _peak({2: 0.10, 4: 0.08, 8: 0.09, 16: 0.07}), _peak({2: 0.9, 4: 0.5, 8: 0.51}), _peak({2: 0.1, 4: 0.3, 8: 0.2})
+    (8, 2, 4)
+    """
+    counts = sorted(scores)
+    rise = next((place for place, (low, high) in enumerate(pairwise(counts), 1) if scores[high] > scores[low]), 0)
+    later = max(counts[rise:], key=lambda count: (scores[count], -count))
+    overall = max(counts, key=lambda count: (scores[count], -count))
+    return later if scores[later] >= _NEARLY * scores[overall] else overall
+
+
+def dbscan(count: int, pairs: Pairs, least: int) -> Int64[np.ndarray, "n"]:
+    """DBSCAN from the pairs within its distance: the group of each row, -1 for noise.
+
+    A row with ``least`` rows around it, itself counted, is a core row; core rows that are near form a group.
+
+    Differs: a border row joins the group of its nearest core row (the lower one, if several); Ester et al. give it to
+    whichever group was found first, and so let the order of the rows decide.
+    """
+    from scipy.sparse import coo_matrix
+    from scipy.sparse.csgraph import connected_components
+
+    around = np.bincount(np.concatenate([pairs.left, pairs.right]), minlength=count) + 1
+    core = around >= least
+    both = core[pairs.left] & core[pairs.right]
+    links = coo_matrix((np.ones(both.sum()), (pairs.left[both], pairs.right[both])), shape=(count, count))
+    _, group = connected_components(links, directed=False)
+    assigned = np.where(core, group, -1).astype(np.int64)
+    row, other = np.concatenate([pairs.left, pairs.right]), np.concatenate([pairs.right, pairs.left])
+    border = ~core[row] & core[other]
+    row, other, far = row[border], other[border], np.tile(pairs.distances, 2)[border]
+    order = np.lexsort((other, far, row))
+    rows, first = np.unique(row[order], return_index=True)
+    assigned[rows] = assigned[other[order][first]]
+    return assigned
+
+
+def _hdbscan(rows: Float32[np.ndarray, "n d"], least: int) -> Int64[np.ndarray, "n"]:
+    from sklearn.cluster import HDBSCAN
+
+    if len(rows) < least:
+        return np.full(len(rows), -1, dtype=np.int64)
+    found = HDBSCAN(min_cluster_size=least, copy=True).fit_predict(principal_components(rows))
+    return np.asarray(np.maximum(found, -1), dtype=np.int64)
+
+
+def _ordered(rows: Float32[np.ndarray, "n d"], assigned: np.ndarray, words: str) -> Grouping:
+    """Groups numbered by falling size, then by their first row; empty ones are gone."""
+    names, first, place, sizes = np.unique(assigned, return_index=True, return_inverse=True, return_counts=True)
+    order = [group for group in np.lexsort((first, -sizes)) if names[group] >= 0]
+    numbers = np.full(len(names), -1, dtype=np.int64)
+    numbers[order] = np.arange(len(order))
+    grouped = numbers[place]
+    spread = np.full(len(rows), np.nan, dtype=np.float32)
+    members = np.argsort(grouped, kind="stable")[int((grouped < 0).sum()) :]  # one group after the other
+    sizes = np.bincount(grouped[members], minlength=len(order))
+    for part in np.split(members, np.cumsum(sizes)[:-1]) if len(members) else ():
+        spread[part] = np.linalg.norm(rows[part] - rows[part].mean(axis=0), axis=1)
+    return Grouping(grouped, spread, words)
+
+
+def _check(count: int, method: str, groups: int | None, distance: float | None, least: int) -> None:
+    if method not in get_args(Method):
+        raise ConfigError(unknown("method", method, get_args(Method)))
+    if count < 4:
+        raise DataError(f"grouping needs at least 4 things; the collection has {count}. Index more.")
+    if method == "k-means" and groups is not None and not 1 <= groups <= count:
+        raise ConfigError(f"{count} things fall into 1 to {count} groups; got --groups {groups}.")
+    if method != "k-means" and groups is not None:
+        raise ConfigError(f"{method} finds the number of groups itself; got --groups {groups}. Use k-means.")
+    if (method == "dbscan") != (distance is not None):
+        raise ConfigError(f"DBSCAN, and no other method, needs a distance; got {method} with distance = {distance}.")
+    if least < 2:
+        raise ConfigError(f"a dense group has at least 2 members; got --least {least}.")
+    if method == "hdbscan" and count > _HDBSCAN_ROWS:
+        raise ConfigError(
+            f"HDBSCAN compares all things with all and takes at most {_HDBSCAN_ROWS:,}; got {count:,}. "
+            f"Use k-means or dbscan."
+        )
+
+
+def cluster_snapshot(
+    run: RunDirectory,
+    snapshot: Snapshot,
+    *,
+    method: Method = "k-means",
+    groups: int | None = None,
+    least: int = 5,
+    distance: float | None = None,
+    rate: float | None = None,
+    seed: int = 0,
+    device: torch.device | None = None,
+) -> tuple[Grouping, list[str]]:
+    """Group a collection, and say in words how; DBSCAN's distance, if not named, is calibrated."""
+    lead = []
+    if method == "dbscan":
+        near = distance_threshold(
+            run, metric=snapshot.metric, distance=distance, rate=rate, usual=DENSE_RATE, device=device
+        )
+        distance, lead = near.distance, [near.words]
+    elif rate is not None:
+        raise ConfigError(f"--max-false-match calibrates DBSCAN's distance; got --method {method}. Leave it out.")
+    found = cluster(
+        snapshot.vectors(),
+        method=method,
+        groups=groups,
+        distance=distance,
+        least=least,
+        metric=snapshot.metric,
+        seed=seed,
+    )
+    return found, [found.words, *lead]
+
+
+def cluster_contents(snapshot: Snapshot, found: Grouping, lead: list[str]) -> Contents:
+    """The page of a grouping: largest group first, each with what is nearest its mean first; loose things last."""
+    labels = [item.label for item in snapshot.items()]
+    facts = [("groups", f"{len(found.sizes):,}"), ("things in a group", f"{sum(found.sizes):,}")]
+    facts += [("in none", f"{found.loose:,}")] if found.loose else []
+    if (agreement := _agreement(found, labels)) is not None:
+        facts.append(("NMI with the labels", f"{agreement:.3f}"))
+    groups = []
+    for number, size in enumerate(found.sizes):
+        rows = found.members(number)
+        named = mostly([labels[row] for row in rows])
+        title = f"Group {number + 1}: {size:,} things" + (f", {named}" if named else "")
+        groups.append(Group(number + 1, rows, found.spread[rows].tolist(), title))
+    if found.loose:
+        rows = np.flatnonzero(found.assigned < 0).tolist()
+        groups.append(Group(0, rows, found.spread[rows].tolist(), f"In no group: {found.loose:,} things"))
+    caption = "The number below a picture is its distance from the mean of its group; what is nearest comes first."
+    empty = "No group was found: all things are loose."
+    return Contents("Groups in the collection", facts, [*lead, caption], groups, _SHOWN, empty)
+
+
+def _agreement(found: Grouping, labels: list[str | None]) -> float | None:
+    """NMI of groups and labels, of what has both; None where there is nothing to compare."""
+    rows = [row for row, label in enumerate(labels) if label is not None and found.assigned[row] >= 0]
+    names = {label: place for place, label in enumerate(dict.fromkeys(labels[row] for row in rows))}
+    if len(names) < 2:
+        return None
+    classes = torch.tensor([names[labels[row]] for row in rows])
+    return clustering_scores(classes, torch.from_numpy(found.assigned[rows]))["nmi"]

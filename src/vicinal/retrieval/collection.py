@@ -1,0 +1,329 @@
+"""A searchable collection on disk, and the unchanging snapshot of it that a reader holds.
+
+``RUN/collection`` holds one folder per generation and a small pointer file, ``current.json``, that names the newest.
+A generation is written whole beside the old ones and becomes visible by one rename of the pointer; it never changes
+afterwards. A reader takes a ``Snapshot`` and answers from it, however often the collection is written meanwhile.
+``generations`` writes, ``indexing`` decides what.
+"""
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from threading import Lock
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float
+from PIL import Image
+
+from vicinal.data.images import read_image
+from vicinal.data.packed import file_hash
+from vicinal.description import build
+from vicinal.errors import ConfigError, DataError, RunError, unknown
+from vicinal.evaluation.neighbors import Metric
+from vicinal.files import read_array, read_json
+from vicinal.retrieval.index.flat import FlatStore
+from vicinal.retrieval.index.store import Attributes, Ids, Item, Queries, Store, Where
+from vicinal.run_directory import RunDirectory
+
+FORMAT = 1  # raised when a reader of the old format would misread the new one
+FOLDER = "collection"  # where a run keeps its own
+POINTER = "current.json"
+ABOUT, ITEMS, VECTORS = "about.json", "items.jsonl", "vectors.npy"
+_ATTEMPTS = 8  # to open a generation that a writer may remove under us; each needs two writes in the meantime
+
+Kind = Literal["folder", "table", "archive", "features", "data set"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder, table, archive, array file or data set that was indexed.
+
+    Attributes:
+        path: what the user named, absolute; by it a place is known again.
+        kind: which of these it is.
+        root: folder below which the items' pictures lie, absolute or, for what was unpacked there, below the
+            collection; None where there are no picture files.
+        split: the part of a data set that was indexed; ``"all"`` for all of it.
+        images: what ``--images`` named, so that indexing again need not name it again.
+        description: of a data set that keeps its pictures in another form than files, as ``DATASETS`` build it.
+    """
+
+    path: str
+    kind: Kind
+    root: str | None
+    split: str = "all"
+    images: str | None = None
+    description: Any = None
+
+    def file(self, collection: Path, path: str) -> Path | None:
+        """The picture file of an item; None where this place has no files; a DataError outside the root.
+
+        Links are followed before the check, so that neither ``..`` nor a link leads out.
+        """
+        if self.root is None:
+            return None
+        root = (collection / self.root).resolve()
+        found = (root / path).resolve()
+        if not found.is_relative_to(root):
+            raise DataError(f"{path!r} leads out of the indexed folder {root} and is not read. Index that file's own.")
+        return found
+
+
+class Pictures:
+    """The pictures of a collection's items. A data set that keeps them in other forms than files is opened once."""
+
+    def __init__(self, collection: Path, places: Sequence[Place]) -> None:
+        self._collection, self._places, self._lock = collection, tuple(places), Lock()
+        self._opened: dict[int, tuple[Any, dict[str, int]]] = {}
+
+    def image(self, place: int, path: str) -> Image.Image:
+        """Decode the picture of the item at ``path`` of a place."""
+        here = self._places[place]
+        file = here.file(self._collection, path)
+        if file is not None:
+            if not file.is_file():
+                raise DataError(f"the picture {file} was indexed, but is gone. Index {here.path} again.")
+            return read_image(file)
+        if here.description is None:
+            raise DataError(
+                f"{path!r} of {here.path} is a feature vector without a picture. "
+                f"Index again with --images FOLDER if its name is the path of a picture below a folder."
+            )
+        source, positions = self._data_set(place)
+        if path not in positions:
+            raise DataError(f"{path!r} was indexed, but is no longer in {here.path}. Index it again.")
+        image: Image.Image = source.read(positions[path])
+        return image
+
+    def _data_set(self, place: int) -> tuple[Any, dict[str, int]]:
+        from vicinal.data import DATASETS  # all data sets, which most searches need none of
+
+        with self._lock:
+            if place not in self._opened:
+                source = build(self._places[place].description, DATASETS).load().source
+                self._opened[place] = source, {source.name(row): row for row in range(len(source))}
+            return self._opened[place]
+
+
+@dataclass(frozen=True)
+class Match:
+    """An item that a search found, and how far from the query it lies."""
+
+    item: Item
+    distance: float
+
+
+class Snapshot:
+    """One generation of a collection; nothing of it changes while it is held. Any thread may ask it.
+
+    Attributes:
+        folder: of this generation; derived files (the map) may be put into it, atomically.
+        generation: its number, 1 for the first.
+        dim: length of the vectors.
+        metric: what distances are.
+        places: where the items came from.
+        about: all of ``about.json``.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.about: dict[str, Any] = read_json(folder / ABOUT)
+        self.generation: int = self.about["generation"]
+        self.dim: int = self.about["dim"]
+        self.metric: Metric = self.about["metric"]
+        self.places = tuple(Place(**place) for place in self.about["places"])
+        self._items = _read_items(folder / ITEMS)
+        empty = np.empty((0, self.dim), np.float32)
+        self._vectors = read_array(folder / VECTORS, mapped=True) if self._items else empty
+        if self._vectors.shape != (len(self._items), self.dim):
+            raise RunError(
+                f"{folder} should hold {len(self._items)} vectors of length {self.dim}, but {VECTORS} has the shape "
+                f"{list(self._vectors.shape)}. Remove the collection and index again."
+            )
+        self._pictures = Pictures(folder.parent, self.places)
+        self._rows = {item.id: row for row, item in enumerate(self._items)}
+        self._lock = Lock()
+        self._opened: Store | None = None
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def item(self, id: int) -> Item:
+        """The item with this id; a DataError where there is none in this generation."""
+        return self._items[self._row(id)]
+
+    def items(self) -> Sequence[Item]:
+        """All items by ascending id; item ``i`` of these has row ``i`` of ``vectors()``."""
+        return self._items
+
+    def labels(self) -> Mapping[str, int]:
+        """How many items each label has, by label; items without one are not counted."""
+        return self.attributes.values("label")
+
+    def vectors(self) -> Float[np.ndarray, "n d"]:
+        """All vectors, float32, memory-mapped and read-only, in the order of ``items()``."""
+        return self._vectors
+
+    def vector(self, id: int) -> Float[np.ndarray, "d"]:
+        """The vector of one item; a DataError where there is none."""
+        return np.array(self._vectors[self._row(id)])
+
+    @cached_property
+    def attributes(self) -> Attributes:
+        """Which items have which label and metadata."""
+        return Attributes([item.attributes for item in self._items])
+
+    def search(self, vectors: Queries, k: int, *, where: Where = None, exclude: Ids = ()) -> list[list[Match]]:
+        """Find the ``k`` nearest items of each vector, nearest first; fewer where the collection has no more.
+
+        Args:
+            vectors: embeddings of the run's model; NaN and other lengths raise a DataError.
+            k: at least 1.
+            where: items must have all of these; ``label`` is the label, ``path`` the path, other keys are metadata.
+                A key that no item has is a DataError that names the nearest.
+            exclude: ids that are not to be found (the query's own).
+        """
+        if k < 1:
+            raise ConfigError(f"a search needs k of at least 1; got k = {k}.")
+        if vectors.ndim != 2 or vectors.shape[1] != self.dim:
+            raise DataError(
+                f"queries are vectors [q {self.dim}], as the collection's; got {list(vectors.shape)}. "
+                f"Embed them with the run that the collection was indexed with."
+            )
+        for name in where or ():
+            if name not in self.attributes.names:
+                raise DataError(unknown("attribute", name, self.attributes.names))
+        found = self._store().search(vectors, min(k, max(1, len(self))), where=where, exclude=exclude)
+        return [
+            [Match(self.item(id), distance) for id, distance in zip(ids, distances, strict=True) if id >= 0]
+            for ids, distances in zip(found.ids.tolist(), found.distances.tolist(), strict=True)
+        ]
+
+    def image(self, id: int) -> Image.Image:
+        """The picture of an item, decoded, RGB or gray; DataError where it has none, or its file is gone or damaged.
+
+        Never reads a file outside the item's place, whatever the path says and whatever links point to.
+        """
+        item = self.item(id)
+        return self._pictures.image(item.place, item.path)
+
+    def close(self) -> None:
+        """Close the engine's connections; a later search opens them again."""
+        with self._lock:
+            if self._opened is not None:
+                self._opened.close()
+                self._opened = None
+
+    def _row(self, id: int) -> int:
+        row = self._rows.get(id)
+        if row is None:
+            span = f"{self._items[0].id} to {self._items[-1].id}" if self._items else "none to none"
+            raise DataError(
+                f"generation {self.generation} of the collection has no item {id}; its {len(self)} items have ids from "
+                f"{span}."
+            )
+        return row
+
+    def _store(self) -> Store:
+        with self._lock:
+            if self._opened is None:
+                self._opened = self._open()
+            return self._opened
+
+    def _open(self) -> Store:
+        store = self.about.get("store")
+        if store is None:
+            ids = np.array([item.id for item in self._items], dtype=np.int64)
+            # Not self.attributes.rows: most searches have no condition, and need no attributes.
+            return FlatStore(self._vectors, ids, metric=self.metric, matching=lambda where: self.attributes.rows(where))
+        from vicinal.retrieval.index.milvus import Milvus
+
+        table = Milvus(store["address"], store["table"], dim=self.dim, metric=self.metric, index=store["index"])
+        return table.at(self.generation)
+
+
+class CollectionDirectory:
+    """A collection on disk: where ``vicinal index`` writes, what search, serve, cluster and dedupe open."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path, self._lock = Path(path), Lock()
+        self._held: Snapshot | None = None
+
+    @classmethod
+    def open(cls, path: Path | str) -> "CollectionDirectory":
+        """Open an existing collection; a RunError says how to make one where there is none, or of another format."""
+        collection = cls(path)
+        if not (collection.path / POINTER).is_file():
+            raise RunError(
+                f"{collection.path} is no collection: it has no {POINTER}. `vicinal index RUN PATH...` makes one."
+            )
+        collection.latest_generation()
+        return collection
+
+    @classmethod
+    def of(cls, run: Path | str, collection: Path | str | None = None) -> "CollectionDirectory":
+        """The collection of a run: its own ``RUN/collection``, or the one that ``--collection`` names."""
+        return cls.open(collection if collection is not None else Path(run) / FOLDER)
+
+    def latest_generation(self) -> int:
+        """The number of the newest generation; costs one small read, so it can be asked before each request."""
+        pointer = read_json(self.path / POINTER)
+        if not isinstance(pointer, dict) or pointer.get("format") != FORMAT:
+            raise RunError(
+                f"{self.path / POINTER} is not of collection format {FORMAT}. Use the version that wrote it, or remove "
+                f"the collection and index again."
+            )
+        return int(pointer["generation"])
+
+    def snapshot(self) -> Snapshot:
+        """The newest generation; cheap to call again: it returns the same object while the number is the same."""
+        with self._lock:
+            for _ in range(_ATTEMPTS):
+                number = self.latest_generation()
+                if self._held is not None and self._held.generation == number:
+                    return self._held
+                try:
+                    self._held = Snapshot(generation_folder(self.path, number))
+                except FileNotFoundError:  # written twice since the pointer was read, so already removed
+                    continue
+                return self._held
+        raise RunError(
+            f"{self.path} names generation {number}, but that is not there. Remove the collection and index again."
+        )
+
+
+def snapshot_of(run: RunDirectory, collection: Path | None = None) -> Snapshot:
+    """The newest generation of a run's collection, whose vectors the run's model made."""
+    snapshot = CollectionDirectory.of(run.path, collection).snapshot()
+    require_same_model(run, snapshot.about)
+    return snapshot
+
+
+def model_fingerprint(run: RunDirectory) -> str:
+    """Network, preprocessing and weights of a run's selected model: what its vectors depend on."""
+    return file_hash(run.model_path)[:32] + file_hash(run.weights_path)[:32]
+
+
+def require_same_model(run: RunDirectory, about: Mapping[str, Any]) -> None:
+    """Raise where another model made a collection's vectors; their distances to new ones would mean nothing."""
+    if "model" in about and about["model"] != model_fingerprint(run):
+        raise RunError(
+            f"the collection was indexed with another model than {run.path} has now. "
+            f"Bring it up to date with `vicinal index {shlex.quote(str(run.path))}`, or name another with --collection."
+        )
+
+
+def generation_folder(collection: Path, number: int) -> Path:
+    return collection / f"generation-{number:08d}"
+
+
+def _read_items(path: Path) -> tuple[Item, ...]:
+    try:
+        with path.open(encoding="utf-8") as file:
+            return tuple(Item(**json.loads(line)) for line in file)
+    except (ValueError, TypeError) as error:
+        raise RunError(f"{path} is damaged: {error}. Remove the collection and index again.") from error

@@ -1,0 +1,216 @@
+"""Contact sheets: a search as one picture; groups as a table and as one page that needs no network."""
+
+import base64
+import csv
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from io import BytesIO, StringIO
+from pathlib import Path
+
+from PIL import Image, ImageDraw, ImageFont, ImageOps
+
+from vicinal.errors import DataError
+from vicinal.files import write_atomically
+from vicinal.retrieval.collection import Snapshot
+
+TILE = 160  # pixels of a picture's longer side on a sheet
+_GAP, _CAPTION, _LETTERS = 12, 36, 12
+_PAPER, _FRAME, _INK, _FAINT = "#ffffff", "#e4e4e0", "#1c1c1a", "#6b6b66"
+TILES = 1200  # pictures on a page: about 4 MB; what is left out stands in the table
+_SIDE = 96  # pixels of a picture, shown at half that size on a dense screen
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A picture with two lines below it; without a picture, the first line stands in its place."""
+
+    picture: Image.Image | None
+    title: str
+    note: str = ""
+
+
+def contact_sheet(tiles: Sequence[Tile], *, columns: int = 6, tile: int = TILE) -> Image.Image:
+    """Draw the tiles row by row on white paper."""
+    import matplotlib  # slow to import
+
+    columns = max(1, min(columns, len(tiles)))
+    rows = -(-len(tiles) // columns)
+    step = tile + _GAP, tile + _CAPTION + _GAP
+    sheet = Image.new("RGB", (columns * step[0] + _GAP, max(1, rows) * step[1] + _GAP), _PAPER)
+    # DejaVu comes with matplotlib and knows more scripts than Pillow's own letters.
+    font = ImageFont.truetype(Path(matplotlib.get_data_path()) / "fonts/ttf/DejaVuSans.ttf", _LETTERS)
+    draw = ImageDraw.Draw(sheet)
+    for number, each in enumerate(tiles):
+        left, top = (
+            _GAP + place * size for place, size in zip((number % columns, number // columns), step, strict=True)
+        )
+        draw.rectangle((left - 1, top - 1, left + tile, top + tile), outline=_FRAME)
+        if each.picture is not None:
+            picture = ImageOps.contain(each.picture.convert("RGB"), (tile, tile))
+            sheet.paste(picture, (left + (tile - picture.width) // 2, top + (tile - picture.height) // 2))
+        for line, (text, color) in enumerate(((each.title, _INK), (each.note, _FAINT))):
+            draw.text((left, top + tile + 4 + line * (_LETTERS + 3)), _fitted(text, font, tile), color, font)
+    return sheet
+
+
+def item_tile(snapshot: Snapshot, id: int, note: str = "") -> Tile:
+    """An item with its picture, where it has one that can be read."""
+    item = snapshot.item(id)
+    return Tile(_picture(snapshot, id), item.label or item.path.rsplit("/", 1)[-1], note)
+
+
+def _fitted(text: str, font: ImageFont.FreeTypeFont, width: int) -> str:
+    """The text, its end cut off where it is longer than a tile is wide."""
+    while len(text) > 1 and font.getlength(text) > width:
+        text = text[:-2].rstrip("…") + "…"
+    return text
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows that stand together on the page, in the order in which they are shown.
+
+    Attributes:
+        number: by which the table names it, from 1; 0 for rows in no group.
+        rows: of the snapshot.
+        distances: one for each row; what they are is the page's to say.
+        title: over the group.
+        warning: something a person should look at, or nothing.
+    """
+
+    number: int
+    rows: Sequence[int]
+    distances: Sequence[float]
+    title: str
+    warning: str = ""
+
+
+@dataclass(frozen=True)
+class Contents:
+    """A page.
+
+    Attributes:
+        title: over the page.
+        facts: name and value of each number under it.
+        lead: sentences on how the groups were found and how to read them.
+        groups: in the order in which they are shown.
+        shown: at most so many pictures of each group.
+        empty: what to say where there is no group.
+    """
+
+    title: str
+    facts: Sequence[tuple[str, str]]
+    lead: Sequence[str]
+    groups: Sequence[Group]
+    shown: int
+    empty: str
+
+
+@dataclass(frozen=True)
+class Card:
+    """An item on the page: its picture as a data URI, or none, and what stands beside it."""
+
+    path: str
+    label: str
+    note: str
+    picture: str | None
+
+
+def write_groups(
+    snapshot: Snapshot, contents: Contents, table: Path, page: Path, progress: Callable[[int], None] | None = None
+) -> None:
+    """Write the table of all groups, then the page of those that fit on it, each whole or not at all."""
+    write_atomically(table, lambda file: file.write(_encoded(as_table(snapshot, contents.groups))))
+    write_atomically(page, lambda file: file.write(_encoded(as_page(snapshot, contents, table.name, progress))))
+
+
+def as_table(snapshot: Snapshot, groups: Sequence[Group]) -> str:
+    """One line for each item: ``group,id,path,label,distance,place``."""
+    items = snapshot.items()
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["group", "id", "path", "label", "distance", "place"])
+    for group in groups:
+        for row, distance in zip(group.rows, group.distances, strict=True):
+            item = items[row]
+            far = "" if distance != distance else f"{distance:.6g}"  # NaN: of no group, so far from no mean
+            writer.writerow([group.number, item.id, item.path, item.label or "", far, snapshot.places[item.place].path])
+    return text.getvalue()
+
+
+def as_page(snapshot: Snapshot, contents: Contents, table: str, progress: Callable[[int], None] | None = None) -> str:
+    """The page; whatever comes from the collection is escaped, and nothing on it can run."""
+    from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup
+
+    cards, left = list[tuple[Group, list[Card]]](), TILES
+    for group in contents.groups:
+        if left <= 0:
+            break
+        rows = list(zip(group.rows, group.distances, strict=True))[: min(contents.shown, left)]
+        cards.append((group, [_card(snapshot, row, distance) for row, distance in rows]))
+        left -= len(rows)
+        if progress is not None:
+            progress(TILES - left)
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return environment.from_string(_shipped("vicinal.retrieval", "groups.html.j2")).render(
+        css=Markup(_shipped("vicinal.reports", "page.css")),
+        contents=contents,
+        cards=cards,
+        hidden=len(contents.groups) - len(cards),
+        table=table,
+        generation=snapshot.generation,
+        items=len(snapshot),
+    )
+
+
+def mostly(labels: Sequence[str | None]) -> str:
+    """What most of a group are, as words for its title.
+
+    >>> mostly(["wren", "wren", "robin", None]), mostly(["wren"] * 2), mostly([None])
+    ('mostly wren (2 of 3)', 'wren', '')
+    """
+    counts = Counter(label for label in labels if label is not None)
+    if not counts:
+        return ""
+    name, count = counts.most_common(1)[0]
+    return name if len(counts) == 1 else f"mostly {name} ({count} of {counts.total()})"
+
+
+def pictures_on(contents: Contents) -> int:
+    """How many pictures the page will show: what ``progress`` counts to."""
+    return min(TILES, sum(min(contents.shown, len(group.rows)) for group in contents.groups))
+
+
+def _card(snapshot: Snapshot, row: int, distance: float) -> Card:
+    item = snapshot.items()[row]
+    picture = _picture(snapshot, item.id)
+    note = "" if distance != distance else f"{distance:.3f}"
+    return Card(item.path, item.label or "", note, None if picture is None else _data_uri(picture))
+
+
+def _picture(snapshot: Snapshot, id: int) -> Image.Image | None:
+    try:
+        return snapshot.image(id)
+    except DataError:  # a feature vector, or a file that is gone: its name stands there instead
+        return None
+
+
+def _data_uri(image: Image.Image) -> str:
+    """The whole picture in a small square, without what its file said besides (place, camera, owner)."""
+    small = ImageOps.contain(image.convert("RGB"), (_SIDE, _SIDE))
+    clean, content = Image.new("RGB", small.size), BytesIO()
+    clean.paste(small)
+    clean.save(content, "JPEG", quality=80)
+    return f"data:image/jpeg;base64,{base64.b64encode(content.getvalue()).decode()}"
+
+
+def _encoded(text: str) -> bytes:
+    """A file name that is no text at all reaches us as lone surrogates, which no encoding can hold."""
+    return text.encode(errors="replace")
+
+
+def _shipped(package: str, name: str) -> str:
+    return resources.files(package).joinpath(name).read_text(encoding="utf-8")

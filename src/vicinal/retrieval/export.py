@@ -1,0 +1,240 @@
+"""A run's model for programs that have no vicinal: ONNX, safetensors, and how to preprocess."""
+
+import importlib
+import json
+import logging
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from safetensors.torch import save
+from torch import Tensor
+
+from vicinal.compat.handover import handover
+from vicinal.data.transforms import ImageTransform
+from vicinal.description import describe
+from vicinal.errors import ConfigError, RunError
+from vicinal.evaluation.encoder import Encoder
+from vicinal.evaluation.neighbors import Metric
+from vicinal.files import read_json, write_atomically, write_json
+from vicinal.models.embedder import Embedder, Role
+from vicinal.run_directory import RunDirectory
+
+FORMAT = 1  # of preprocessing.json
+INPUT, OUTPUT = "inputs", "embeddings"  # names of the graph's ends
+TOLERANCE = 1e-5  # of a number of an embedding of length 1; larger embeddings may differ in proportion
+BATCHES = (1, 2, 5, 8)  # sizes compared: one alone, the size that was traced, and others
+_MOST_BYTES = 2**31 - 1  # of one protobuf message
+ONNX, WEIGHTS, DOCUMENT = "model.onnx", "model.safetensors", "preprocessing.json"
+METRIC: Metric = "euclidean"  # by which runs are trained, selected and measured
+
+
+@dataclass(frozen=True)
+class Export:
+    """What was written.
+
+    Attributes:
+        files: their paths; the JSON last.
+        difference: the largest difference between onnxruntime and torch, or None without ONNX.
+    """
+
+    files: tuple[Path, ...]
+    difference: float | None
+
+
+def export_run(run: RunDirectory, folder: Path | None = None, *, onnx: bool = True, role: Role | None = None) -> Export:
+    """Write the selected model of a run into ``folder``, by default ``RUN/export`` (``RUN/export/ROLE`` with a role).
+
+    ``model.onnx`` is compared with torch first and rejected where they differ. ``preprocessing.json`` is written last
+    and names the other files' SHA-256: a folder in which these agree is whole.
+
+    Args:
+        run: a run that has selected a model.
+        folder: made where it is missing; an older export in it is replaced, other people's files are not.
+        onnx: without it only the weights and the JSON are written, and no further package is needed.
+        role: which network to export of a run that embeds queries and gallery images by different ones.
+    """
+    folder = run.path / "export" / (role or "") if folder is None else folder
+    _reject_foreign(folder)
+    encoder = Encoder.load(run)
+    encoder = replace(encoder, embedder=encoder.embedder.stream(role).merged())
+    document = {
+        "format": FORMAT,
+        "run": _facts(run) | {"role": role},
+        **handover(encoder.embedder, encoder.preprocessing, metric=METRIC),
+    }
+    tensors = {name: value.contiguous() for name, value in encoder.embedder.state_dict().items()}
+    contents = {WEIGHTS: save(tensors)}
+    difference = None
+    if onnx:
+        metadata = {"vicinal.steps": json.dumps(document["steps"]), "vicinal.output": json.dumps(document["output"])}
+        model = to_onnx(encoder.embedder, _examples(encoder), metadata=metadata)
+        contents[ONNX], difference = model.content, model.difference
+    else:
+        (folder / ONNX).unlink(missing_ok=True)  # of an older export: it would belong to other weights
+    for name, content in contents.items():
+        write_atomically(folder / name, lambda file, content=content: file.write(content))  # type: ignore[misc]
+    document["model"] = describe(encoder.embedder)
+    document["files"] = {name: {"sha256": sha256(content).hexdigest()} for name, content in contents.items()}
+    write_json(folder / DOCUMENT, document)
+    return Export((*(folder / name for name in contents), folder / DOCUMENT), difference)
+
+
+def _facts(run: RunDirectory) -> dict[str, Any]:
+    """Which run the model came from; nothing about the machine."""
+    info, config = run.info, run.config
+    facts = {key: info.get(key) for key in ("name", "created", "vicinal")}
+    return facts | {
+        "preset": config.get("preset"),
+        "title": config.get("title"),
+        "data": (info.get("data") or {}).get("name"),
+    }
+
+
+def _reject_foreign(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise RunError(f"an export is a folder; {folder} is a file. Name another with --to.")
+    document_path = folder / DOCUMENT
+    document = read_json(document_path) if document_path.is_file() else None
+    ours = isinstance(document, dict) and {"format", "steps", "files"} <= set(document)
+    taken = [name for name in (ONNX, WEIGHTS, DOCUMENT) if (folder / name).exists()]
+    if taken and not ours:
+        raise RunError(
+            f"an export would replace {', '.join(taken)} in {folder}, but no earlier export wrote them. "
+            f"Name another folder with --to."
+        )
+
+
+def _examples(encoder: Encoder) -> Tensor:
+    """Inputs to compare on: black, white, noise and coarse noise, or normal vectors, preprocessed as real ones are."""
+    rng, transform = np.random.default_rng(0), encoder.preprocessing
+    if not isinstance(transform, ImageTransform):
+        return transform.batch(rng.normal(size=(max(BATCHES), encoder.embedder.width)).astype(np.float32))
+    side = transform.resize or transform.canvas or transform.size
+    fine = rng.integers(0, 256, (max(BATCHES), side, side, 3), dtype=np.uint8)
+    images = [Image.fromarray(pixels) for pixels in fine]
+    for place in range(0, len(images), 2):
+        images[place] = images[place].resize((4, 4)).resize((side, side), Image.Resampling.BICUBIC)
+    images[-2:] = [Image.new("RGB", (side, side), color) for color in ("black", "white")]
+    return transform.batch(images).to(torch.float32)
+
+
+@dataclass(frozen=True)
+class OnnxModel:
+    """A checked ONNX file.
+
+    Attributes:
+        content: the file's bytes, weights included.
+        difference: the largest difference from torch that was seen, of any number of any embedding.
+    """
+
+    content: bytes
+    difference: float
+
+
+def to_onnx(embedder: Embedder, examples: Tensor, *, metadata: Mapping[str, str] | None = None) -> OnnxModel:
+    """Write the embedder as ONNX bytes; a ConfigError where onnxruntime's embeddings differ from torch's.
+
+    The graph takes ``inputs`` of any batch size and gives ``embeddings [batch d]``, float32, normalized where the
+    embedder normalizes. It is run in onnxruntime on batches of several sizes; a number may differ from torch's by 1e-5,
+    or by that share of the largest number where that is above 1.
+
+    Args:
+        embedder: in evaluation mode, on the CPU.
+        examples: preprocessed inputs to compare on, at least ``max(BATCHES)`` of them.
+        metadata: texts that travel in the file.
+    """
+    if embedder.training or len(examples) < max(BATCHES):
+        raise ConfigError(
+            f"an export needs an embedder in evaluation mode and {max(BATCHES)} examples; got training = "
+            f"{embedder.training} and {len(examples)} examples. Call `embedder.eval()`; give more examples."
+        )
+    onnxruntime = _installed("onnxruntime")
+    content = _traced(embedder, examples[:2], metadata or {})
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()  # its own choice would take every core of the machine
+    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    differences = {size: _difference(embedder, session, examples[:size]) for size in BATCHES}
+    if not max(differences.values()) <= TOLERANCE:  # written so that NaN is rejected as well
+        seen = ", ".join(f"{difference:.1e} at batch size {size}" for size, difference in differences.items())
+        raise ConfigError(
+            f"the ONNX model should give torch's embeddings to {TOLERANCE:.0e}, but in onnxruntime "
+            f"{onnxruntime.__version__} they differ by {seen}. Nothing was written. Try another onnxruntime."
+        )
+    return OnnxModel(content, max(differences.values()))
+
+
+def _traced(embedder: Embedder, examples: Tensor, metadata: Mapping[str, str]) -> bytes:
+    for package in ("onnx", "onnxscript"):
+        _installed(package)
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    try:
+        with warnings.catch_warnings():  # the exporter warns of packages that are not used here
+            warnings.simplefilter("ignore")
+            logger.setLevel(logging.ERROR)
+            program = torch.onnx.export(
+                embedder,
+                (examples,),
+                dynamo=True,
+                input_names=[INPUT],
+                output_names=[OUTPUT],
+                dynamic_shapes=({0: torch.export.Dim("batch")},),
+                external_data=False,
+                verbose=False,
+            )
+    except Exception as error:  # tracing raises whatever a network's own code runs into
+        reason = str(error).strip().splitlines() or [""]
+        raise ConfigError(
+            f"{type(embedder.backbone).__name__} cannot be written as ONNX: {type(error).__name__}: {reason[0]:.300} "
+            f"Export the weights alone (`--no-onnx`)."
+        ) from error
+    finally:
+        logger.setLevel(level)
+    model: Any = program.model_proto  # type: ignore[union-attr]
+    if model.ByteSize() > _MOST_BYTES:
+        raise ConfigError(
+            f"an ONNX file holds at most {_MOST_BYTES / 2**30:.0f} GiB, but this model needs "
+            f"{model.ByteSize() / 2**30:.1f}. Export the weights alone (`--no-onnx`)."
+        )
+    _forget_the_machine(model)
+    for key, value in metadata.items():
+        model.metadata_props.add(key=key, value=value)
+    content: bytes = model.SerializeToString(deterministic=True)
+    return content
+
+
+def _forget_the_machine(model: Any) -> None:
+    """Take out what the exporter notes on each node: stack traces, which name folders of the machine that exported."""
+    for part in (model, model.graph, *model.graph.node, *model.graph.value_info, *model.graph.initializer):
+        part.ClearField("metadata_props")
+        part.ClearField("doc_string")
+    for end in (*model.graph.input, *model.graph.output):
+        end.ClearField("metadata_props")
+
+
+def _difference(embedder: Embedder, session: Any, inputs: Tensor) -> float:
+    with torch.inference_mode():
+        expected = embedder(inputs)
+    found = torch.from_numpy(session.run([OUTPUT], {INPUT: inputs.numpy()})[0])
+    if found.shape != expected.shape:
+        raise ConfigError(
+            f"the ONNX model should give {tuple(expected.shape)} for a batch of {len(inputs)}; got "
+            f"{tuple(found.shape)}. Nothing was written."
+        )
+    return float((found - expected).abs().max() / expected.abs().max().clamp(min=1))
+
+
+def _installed(package: str) -> Any:
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise ConfigError(
+            f"ONNX export needs {package}, which cannot be imported here: {error}. Run `pip install 'vicinal[onnx]'`."
+        ) from error

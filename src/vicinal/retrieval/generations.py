@@ -1,0 +1,234 @@
+"""Writing a collection: one whole generation beside the old ones, made visible by one rename; one writer at a time.
+
+Vectors are kept from the moment they exist in a journal, by the hash of what they were made of: an interrupted indexing
+loses none.
+"""
+
+import json
+import os
+import shutil
+import socket
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from hashlib import sha256
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from filelock import FileLock, Timeout
+from jaxtyping import Float
+
+from vicinal.errors import DataError, RunError
+from vicinal.evaluation.neighbors import Metric
+from vicinal.files import read_json, sync_directory, write_atomically, write_json, write_text
+from vicinal.retrieval.archives import FOLDER as ARCHIVES
+from vicinal.retrieval.collection import (
+    ABOUT,
+    FORMAT,
+    ITEMS,
+    POINTER,
+    VECTORS,
+    CollectionDirectory,
+    Place,
+    generation_folder,
+)
+from vicinal.retrieval.index.store import Item
+
+_KEPT = 2  # the newest and the one before it, which a reader may just be opening
+_LOCK, _HOLDER = ".lock", ".writer.json"
+_PASS = 4096  # rows written at a time
+_MAGIC = b"vicinal vectors 1\n"
+
+
+def publish(
+    path: Path,
+    items: Sequence[Item],
+    vectors: Iterable[Float[np.ndarray, "d"]] | Float[np.ndarray, "n d"],
+    *,
+    dim: int,
+    metric: Metric = "euclidean",
+    places: Sequence[Place] = (),
+    next_id: int | None = None,
+    facts: Mapping[str, Any] | None = None,
+    engine: Callable[[int, Path], Mapping[str, Any]] | None = None,
+) -> int:
+    """Write a new generation and make it the newest; return its number.
+
+    Args:
+        path: the collection's folder, made if need be.
+        items: by ascending id.
+        vectors: one for each item, in the same order.
+        places: what ``Item.place`` counts in.
+        next_id: the id that the next new item will get; by default beyond the last here.
+        facts: further entries of ``about.json``.
+        engine: brings another engine to this generation, given its number and the file of the vectors, before anyone
+            reads it; what it returns is kept as ``store``.
+    """
+    ids = [item.id for item in items]
+    if ids != sorted(set(ids)):
+        raise DataError("items of a generation need ascending ids, each once.")
+    path.mkdir(parents=True, exist_ok=True)
+    number = 1 + (CollectionDirectory(path).latest_generation() if (path / POINTER).is_file() else 0)
+    folder = generation_folder(path, number)
+    part = folder.with_name(folder.name + ".part")
+    for left in (folder, part):  # of a writer that ended before it could set the pointer
+        shutil.rmtree(left, ignore_errors=True)
+    part.mkdir()
+    _write_vectors(part / VECTORS, vectors, len(items), dim)
+    write_text(part / ITEMS, "".join(json.dumps(asdict(item), ensure_ascii=False) + "\n" for item in items))
+    about = {
+        "format": FORMAT,
+        "generation": number,
+        "count": len(items),
+        "dim": dim,
+        "metric": metric,
+        "next_id": next_id if next_id is not None else (ids[-1] + 1 if ids else 0),
+        "places": [asdict(place) for place in places],
+        **(facts or {}),
+        "store": None if engine is None else dict(engine(number, part / VECTORS)),
+    }
+    write_json(part / ABOUT, about)
+    os.replace(part, folder)
+    sync_directory(path)
+    write_json(path / POINTER, {"format": FORMAT, "generation": number})
+    _remove_old(path, number)
+    return number
+
+
+def _write_vectors(path: Path, vectors: Iterable[np.ndarray], count: int, dim: int) -> None:
+    """Write an ``.npy`` some rows at a time: the whole need never be in memory."""
+
+    def write(file: Any) -> None:
+        header = {"descr": "<f4", "fortran_order": False, "shape": (count, dim)}
+        np.lib.format.write_array_header_1_0(file, header)
+        rest, written = iter(vectors), 0
+        while some := list(islice(rest, _PASS)):
+            rows = np.ascontiguousarray(some, dtype="<f4")
+            if rows.shape != (len(some), dim) or not np.isfinite(rows).all():
+                raise DataError(
+                    f"vectors {written} to {written + len(some)} must be finite and of length {dim}. "
+                    f"Check the training that made the model."
+                )
+            file.write(rows.tobytes())
+            written += len(some)
+        if written != count:
+            raise DataError(f"{count} items need as many vectors; got {written}.")
+
+    write_atomically(path, write)
+
+
+def _remove_old(path: Path, newest: int) -> None:
+    """Remove what no reader can open any more; those who hold a memory map of it keep that."""
+    for folder in path.glob("generation-*"):
+        number = folder.name.removeprefix("generation-").removesuffix(".part")
+        if number.isdigit() and int(number) <= newest - _KEPT:
+            shutil.rmtree(folder, ignore_errors=True)
+    used = {
+        place["root"]
+        for number in range(max(1, newest - _KEPT + 1), newest + 1)
+        for place in read_json(generation_folder(path, number) / ABOUT)["places"]
+    }
+    for folder in (path / ARCHIVES).glob("*"):
+        if f"{ARCHIVES}/{folder.name}" not in used:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Hold the collection for this process alone.
+
+    The lock is the system's on an open file, so it ends with its holder however that ends. A file beside it names the
+    holder for whoever has to wait.
+    """
+    path.mkdir(parents=True, exist_ok=True)
+    lock, holder = FileLock(path / _LOCK, timeout=0), path / _HOLDER
+    try:
+        lock.acquire()
+    except Timeout:
+        who = "another process"
+        with suppress(DataError, OSError, KeyError, TypeError):
+            who = "process {process} on {host} since {since}".format(**read_json(holder))
+        raise RunError(f"{path} is being written by {who}. Wait for it or stop it; search does not wait.") from None
+    try:
+        since = time.strftime("%Y-%m-%d %H:%M:%S")
+        write_json(holder, {"process": os.getpid(), "host": socket.gethostname(), "since": since})
+        yield
+    finally:
+        holder.unlink(missing_ok=True)
+        lock.release()
+
+
+class VectorJournal:
+    """The vectors of one model as they are made, by the SHA-256 of what they were made of.
+
+    Fixed-size entries are appended to one file: digest, vector, and a checksum of both. A crash can cut off the last
+    batch of entries or leave it half written; those whose checksum does not fit are made again.
+
+    Args:
+        path: the file; made if need be.
+        dim: length of the vectors.
+        model: fingerprint of what makes them; a journal of another model is begun anew.
+    """
+
+    def __init__(self, path: Path, *, dim: int, model: str) -> None:
+        self._header = _MAGIC + sha256(f"{dim} {model}".encode()).digest()
+        self._entry = np.dtype([("digest", "V32"), ("vector", "<f4", (dim,)), ("check", "<u4")])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        self.path, self._places, self._count = path, dict[bytes, int](), 0
+        self._file = path.open("r+b")
+        self._restore()
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __contains__(self, digest: str) -> bool:
+        return bytes.fromhex(digest) in self._places
+
+    def vector(self, digest: str) -> Float[np.ndarray, "d"]:
+        self._file.seek(len(self._header) + self._places[bytes.fromhex(digest)] * self._entry.itemsize)
+        entry = np.frombuffer(self._file.read(self._entry.itemsize), dtype=self._entry)
+        return np.array(entry["vector"][0])
+
+    def append(self, digests: Sequence[str], vectors: Float[np.ndarray, "n d"]) -> None:
+        """Keep these; when it returns, they survive a power cut."""
+        entries = np.zeros(len(digests), self._entry)
+        entries["vector"] = vectors
+        for row, digest in enumerate(digests):
+            entries["digest"][row] = np.void(bytes.fromhex(digest))
+            entries["check"][row] = zlib.crc32(entries[row : row + 1].tobytes()[:-4])
+        self._file.seek(0, os.SEEK_END)
+        self._file.write(entries.tobytes())
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        for digest in digests:
+            self._places[bytes.fromhex(digest)] = self._count
+            self._count += 1
+
+    def close(self) -> None:
+        self._file.close()
+
+    def clear(self) -> None:
+        """Remove the file: its vectors are in a generation now."""
+        self.close()
+        self.path.unlink(missing_ok=True)
+
+    def _restore(self) -> None:
+        """Find the whole entries; cut off what follows the first that is not."""
+        if self._file.read(len(self._header)) != self._header:
+            self._file.seek(0)
+            self._file.truncate()
+            self._file.write(self._header)
+            self._file.flush()
+            return
+        size = self._entry.itemsize
+        while len(content := self._file.read(size)) == size:
+            if zlib.crc32(content[:-4]) != int.from_bytes(content[-4:], "little"):
+                break
+            self._places[content[:32]] = self._count
+            self._count += 1
+        self._file.truncate(len(self._header) + self._count * size)

@@ -1,0 +1,1 @@
+"""Stores of vectors behind one interface: a flat matrix, or Milvus."""

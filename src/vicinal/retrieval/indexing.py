@@ -1,0 +1,378 @@
+"""Making a collection and keeping it true: new things are added, changed ones replaced, gone ones removed.
+
+What is embedded is decided by content. A vector is made once for each content and model, is kept in a journal from the
+moment it exists, and is used again for a file that was only moved. The new generation becomes visible at the end.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field, replace
+from itertools import permutations
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from vicinal.data import Folder, Table
+from vicinal.data.loader import load_all
+from vicinal.data.location import expanded
+from vicinal.data.own_data import own_data, own_description
+from vicinal.data.records import Records, Taken
+from vicinal.errors import ConfigError, DataError, unknown
+from vicinal.evaluation.encoder import Encoder
+from vicinal.retrieval.collection import FOLDER, POINTER, CollectionDirectory, Place, Snapshot, model_fingerprint
+from vicinal.retrieval.generations import VectorJournal, publish, writing
+from vicinal.retrieval.index.milvus import Engine, drop_engine, wanted_engine, write_engine
+from vicinal.retrieval.index.store import Item
+from vicinal.retrieval.listing import Listing, list_data_set, list_place, place_path
+from vicinal.run_directory import RunDirectory
+
+JOURNAL = "journal.bin"
+_NAMED = 10  # unreadable things that an error names
+
+Batches = Iterator[tuple[list[int], np.ndarray, list[int]]]  # places embedded, their vectors, places left unread
+
+
+class Follower(Protocol):
+    def advance(self, done: int, facts: str = "") -> None: ...
+
+
+class Audience(Protocol):
+    """Who is told how far the work has come; ``training.console.Console`` is one."""
+
+    def line(self, text: str, *, warning: bool = False) -> None: ...
+
+    def following(self, total: int, done: int, title: str) -> AbstractContextManager[Follower]: ...
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to index, and how.
+
+    Attributes:
+        paths: places to bring up to date; none for those of the collection, or, where there is none yet, the run's own
+            data.
+        remove: places to take out of the collection.
+        split: the part of the run's own data, or of named data that have splits.
+        images: folder of the pictures where tables or feature vectors name them.
+        batch_size: things embedded at a time.
+        workers: processes that read images ahead.
+        ray: workers of a Ray cluster that read and embed instead of this process; None for none.
+        skip_corrupt: leave out what cannot be read, instead of raising in the end.
+        store: ``"flat"``, or folder or URL of Milvus; None for what it was.
+        store_index: how Milvus searches; None for what it was.
+    """
+
+    paths: Sequence[str] = ()
+    remove: Sequence[str] = ()
+    split: str = "all"
+    images: str | None = None
+    batch_size: int = 256
+    workers: int = 0
+    ray: int | None = None
+    skip_corrupt: bool = False
+    store: str | None = None
+    store_index: str | None = None
+
+
+@dataclass(frozen=True)
+class Indexed:
+    """What indexing did.
+
+    Attributes:
+        generation: the newest one now.
+        items: how many things the collection holds.
+        embedded: how many vectors had to be made; contents embedded before need none.
+        added: things that are new.
+        replaced: things whose content changed.
+        removed: things that are gone.
+        unreadable: things that were left out, each with the reason where more is known than that.
+        recall: of an approximate index against exact search on a sample; None where search is exact.
+    """
+
+    generation: int
+    items: int
+    embedded: int
+    added: int
+    replaced: int
+    removed: int
+    unreadable: tuple[str, ...]
+    recall: float | None = None
+
+
+def index(
+    run: RunDirectory,
+    request: Request,
+    audience: Audience,
+    *,
+    collection: Path | None = None,
+    device: torch.device | None = None,
+) -> Indexed:
+    """Bring a run's collection up to date.
+
+    Args:
+        run: whose model embeds.
+        request: what to index, and how.
+        audience: told how far the work has come, and what cannot be read.
+        collection: its folder; by default ``RUN/collection``.
+        device: where to embed; by default the CPU.
+    """
+    encoder = Encoder.load(run, device).stream("gallery")
+    path = (run.path / FOLDER if collection is None else collection).absolute()
+    with writing(path):
+        return _Indexing(run, encoder, path, request, audience).go()
+
+
+class _Indexing:
+    """One call of ``index``: what its steps share."""
+
+    def __init__(self, run: RunDirectory, encoder: Encoder, path: Path, request: Request, audience: Audience) -> None:
+        self.run, self.encoder, self.path, self.request, self.audience = run, encoder, path, request, audience
+        self.model, self.dim = model_fingerprint(run), encoder.embedder.dim or encoder.embedder.width
+        self.before = CollectionDirectory(path).snapshot() if (path / POINTER).is_file() else None
+        about = {} if self.before is None else self.before.about
+        self.same_model, self.store = about.get("model") == self.model, about.get("store")
+        self.engine = wanted_engine(request.store, request.store_index, self.store, path, self.model)
+        # Rows of the generation before by content; vectors of another model are worth nothing.
+        known = self.before.items() if self.before is not None and self.same_model else ()
+        self.rows = {item.digest: row for row, item in enumerate(known)}
+
+    def go(self) -> Indexed:
+        anew = self.before is not None and not self.same_model
+        plan = make_plan(self.run, self.path, self.request, self.audience, self.before, anew=anew)
+        takes = self.encoder.preprocessing.kind
+        for listing in plan.listings:
+            if listing.source.kind != takes:
+                raise DataError(
+                    f"this run's model embeds {takes}, but {listing.place.path} holds {listing.source.kind}. "
+                    f"Index data of the kind it was trained on."
+                )
+        journal = VectorJournal(self.path / JOURNAL, dim=self.dim, model=self.model)
+        try:
+            embedded = self._embed(plan, journal)
+            self._check_unreadable(plan)
+            items = [item for item in plan.items if item.digest in journal or item.digest in self.rows]
+            generation = self._publish(items, plan, journal)
+        finally:
+            journal.close()
+        journal.clear()
+        return self._summary(generation, items, embedded, plan)
+
+    def _embed(self, plan: "Plan", journal: VectorJournal) -> int:
+        """Make the vectors that are missing, each batch into the journal at once; return how many."""
+        missing = {digest: where for digest, where in plan.contents.items() if digest not in self.rows}
+        wanted = {digest: where for digest, where in missing.items() if digest not in journal}
+        done, embedded = len(missing) - len(wanted), 0
+        with self.audience.following(len(missing), done, "embedding") as follower:
+            for number, listing in enumerate(plan.listings):
+                here = [digest for digest, (of, _) in wanted.items() if of == number]
+                rows = np.array([wanted[digest][1] for digest in here], dtype=np.int64)
+                for kept, vectors, unread in self._batches(listing, rows):
+                    journal.append([here[place] for place in kept], vectors)
+                    self._report({here[place] for place in unread}, plan)
+                    done, embedded = done + len(kept) + len(unread), embedded + len(kept)
+                    follower.advance(done)
+        return embedded
+
+    def _batches(self, listing: Listing, rows: np.ndarray) -> Batches:
+        size, request = self.request.batch_size, self.request
+        if request.ray is None:
+            return embed_rows(self.encoder, listing, rows, batch_size=size, workers=request.workers)
+        from vicinal.retrieval.ray_workers import embed_rows_on_ray
+
+        return embed_rows_on_ray(self.run, listing, rows, batch_size=size, workers=request.ray)
+
+    def _report(self, digests: set[str], plan: "Plan") -> None:
+        """Name all things with a content that is no picture, of which only one was looked at."""
+        for item in plan.items if digests else ():
+            if item.digest in digests:
+                plan.unreadable.append(item.path)
+                self.audience.line(f"cannot be read: {item.path}", warning=True)
+
+    def _check_unreadable(self, plan: "Plan") -> None:
+        if plan.unreadable and not self.request.skip_corrupt:
+            named = "; ".join(plan.unreadable[:_NAMED]) + ("; ..." if len(plan.unreadable) > _NAMED else "")
+            raise DataError(
+                f"{len(plan.unreadable)} of {sum(len(listing.entries) for listing in plan.listings)} things cannot be "
+                f"read: {named}. Repair or remove them, or leave them out with --skip-corrupt; what was embedded is "
+                f"kept for that."
+            )
+
+    def _publish(self, items: Sequence[Item], plan: "Plan", journal: VectorJournal) -> int:
+        before, engine, store = self.before, self.engine, self.store
+        wanted = None if engine is None else asdict(engine)
+        same = self.same_model and (None if store is None else {**store, "recall": None}) == wanted
+        if before is not None and same and (tuple(items), tuple(plan.places)) == (before.items(), before.places):
+            return before.generation
+        old = None if before is None else (before.items(), store)
+        number = publish(
+            self.path,
+            items,
+            self._vectors(items, journal),
+            dim=self.dim,
+            places=plan.places,
+            next_id=plan.next_id,
+            facts={"model": self.model, "run": str(self.run.path.absolute()), "retired": None if same else store},
+            engine=None
+            if engine is None
+            else lambda number, vectors: write_engine(engine, number, items, vectors, "euclidean", old),
+        )
+        retired = None if before is None else before.about.get("retired")
+        if before is not None and retired is not None:  # its last readers are two generations behind now
+            drop_engine(Engine(**retired), before.dim)
+        return number
+
+    def _vectors(self, items: Sequence[Item], journal: VectorJournal) -> Iterator[np.ndarray]:
+        for item in items:
+            row = self.rows.get(item.digest)
+            yield journal.vector(item.digest) if row is None or self.before is None else self.before.vectors()[row]
+
+    def _summary(self, generation: int, items: Sequence[Item], embedded: int, plan: "Plan") -> Indexed:
+        old = {} if self.before is None else {item.id: item.digest for item in self.before.items()}
+        new = {item.id: item.digest for item in items}
+        store = CollectionDirectory(self.path).snapshot().about.get("store")
+        return Indexed(
+            generation=generation,
+            items=len(items),
+            embedded=embedded,
+            added=len(new.keys() - old.keys()),
+            replaced=sum(new[id] != old[id] for id in new.keys() & old.keys()),
+            removed=len(old.keys() - new.keys()),
+            unreadable=tuple(plan.unreadable),
+            recall=None if store is None else store["recall"],
+        )
+
+
+def embed_rows(encoder: Encoder, listing: Listing, rows: np.ndarray, *, batch_size: int, workers: int) -> Batches:
+    """Embed some entries of a listing; for each batch the places among ``rows``, their vectors, and those unread."""
+    if not len(rows):
+        return
+    records = Records(
+        name=listing.place.path,
+        source=Taken(listing.source, rows),
+        labels=np.zeros(len(rows), np.int64),
+        classes=("",),
+        splits=np.full(len(rows), "test"),
+    )
+    for batch in load_all(records, encoder.preprocessing, batch_size=batch_size, workers=workers, skip_corrupt=True):
+        vectors = np.empty((0, encoder.embedder.dim or encoder.embedder.width), np.float32)
+        if len(batch.indices):
+            with torch.inference_mode():  # entered for each batch: a generator must not leave its caller in it
+                vectors = encoder.embedder(batch.to(encoder.device).inputs).float().cpu().numpy()
+        yield batch.indices.tolist(), vectors, list(batch.skipped)
+
+
+@dataclass
+class Plan:
+    """What the next generation will hold, before anything is embedded.
+
+    Attributes:
+        listings: what the places that are brought up to date hold now.
+        kept: places that stay as they are.
+        items: of all of them.
+        contents: for each content of the listings, one listing and entry that has it.
+        next_id: the first id that is still free.
+        unreadable: things whose content cannot even be read, each with the reason.
+    """
+
+    listings: list[Listing]
+    kept: list[Place]
+    items: list[Item] = field(default_factory=list)
+    contents: dict[str, tuple[int, int]] = field(default_factory=dict)
+    next_id: int = 0
+    unreadable: list[str] = field(default_factory=list)
+
+    @property
+    def places(self) -> list[Place]:
+        """Of the next generation, in the order that ``Item.place`` counts in."""
+        return [*self.kept, *(listing.place for listing in self.listings)]
+
+
+def make_plan(
+    run: RunDirectory, collection: Path, request: Request, audience: Audience, before: Snapshot | None, *, anew: bool
+) -> Plan:
+    """Read what there is and compare it with the generation before.
+
+    Args:
+        run: whose collection it is; for its own data and splits.
+        collection: its folder.
+        request: what the user asked for.
+        audience: told how many things are read, and which cannot be.
+        before: the generation before, if there is one.
+        anew: whether all places have to be read, because another model made the vectors of the one before.
+    """
+    places = () if before is None else before.places
+    gone = {_absolute(path) for path in request.remove}
+    for path in sorted(gone - {place.path for place in places}):
+        raise ConfigError(unknown("place of the collection", path, [place.path for place in places]))
+    named = list(dict.fromkeys(_absolute(path) for path in request.paths))
+    if not named and not places:
+        named = [place_path(own_description(run))]
+    listings = [_list(run, collection, path, request.split, request.images) for path in named]
+    others = [place for place in places if place.path not in {*named, *gone}]
+    if anew or not (named or gone):
+        listings += [_list(run, collection, place.path, place.split, place.images) for place in others]
+        others = []
+    plan = Plan(listings, others)
+    _reject_nested(plan.places)
+    _fill(plan, collection, audience, before)
+    return plan
+
+
+def _fill(plan: Plan, collection: Path, audience: Audience, before: Snapshot | None) -> None:
+    """Items that stay, and those of the listings: known ones keep their id, new ones get the next."""
+    known = dict[tuple[str, str], Item]()
+    if before is not None:
+        plan.next_id = before.about["next_id"]
+        position = {place.path: number for number, place in enumerate(plan.kept)}
+        for item in before.items():
+            place = before.places[item.place].path
+            known[place, item.path] = item
+            if place in position:
+                plan.items.append(replace(item, place=position[place]))
+    total, done = sum(len(listing.entries) for listing in plan.listings), 0
+    with audience.following(total, 0, "reading") as follower:
+        for number, listing in enumerate(plan.listings):
+            for row, entry in enumerate(listing.entries):
+                done += 1
+                follower.advance(done)
+                try:
+                    digest = listing.digest(row, collection)
+                except DataError as error:
+                    plan.unreadable.append(f"{entry.path}: {error}")
+                    audience.line(f"cannot be read: {plan.unreadable[-1]}", warning=True)
+                    continue
+                old = known.get((listing.place.path, entry.path))
+                id = plan.next_id if old is None else old.id
+                plan.next_id += old is None
+                at = len(plan.kept) + number
+                plan.items.append(Item(id, entry.path, entry.label, dict(entry.metadata), at, digest))
+                plan.contents.setdefault(digest, (number, row))
+    plan.items.sort(key=lambda item: item.id)
+
+
+def _list(run: RunDirectory, collection: Path, path: str, split: str, images: str | None) -> Listing:
+    own = own_description(run)
+    plain = isinstance(own, Folder | Table) and split == "all"  # then all files count, with or without a class
+    if path == place_path(own) and not plain:
+        data, records = own_data(run)  # with the very settings, and the very classes held out
+        return list_data_set(data, split=split, images=images, records=records)
+    return list_place(path, collection, split=split, images=images)
+
+
+def _absolute(path: str) -> str:
+    """The name by which a place is known: absolute, or the word of an embedded data set."""
+    found = expanded(path)
+    return str(found.resolve()) if found.exists() or "/" in path else path
+
+
+def _reject_nested(places: Sequence[Place]) -> None:
+    """Two folders, one inside the other, would hold the same things twice."""
+    folders = [place for place in places if place.kind in ("folder", "data set") and place.root is not None]
+    for inner, outer in permutations(folders, 2):
+        if Path(str(inner.root)).is_relative_to(str(outer.root)):
+            raise ConfigError(
+                f"{inner.path} lies in {outer.path}, so its images would be there twice. Index one of them; "
+                f"--remove takes the other out."
+            )

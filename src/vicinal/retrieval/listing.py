@@ -1,0 +1,248 @@
+"""From what a user names to a list of things that can be embedded: folder, table, archive, arrays or data set."""
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import file_digest, sha256
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from vicinal.data import Dataset, Folder, Table, open_path
+from vicinal.data.columns import Columns, read_columns
+from vicinal.data.folder import ENDINGS
+from vicinal.data.location import existing, expanded
+from vicinal.data.packed import PackedImages
+from vicinal.data.records import QUERY, SPLITS, FeatureArray, ImageFiles, Records, Source
+from vicinal.description import describe
+from vicinal.errors import ConfigError, DataError, unknown
+from vicinal.retrieval.archives import is_archive, unpack
+from vicinal.retrieval.collection import Kind, Place
+
+_SPLIT_FOLDERS = {"train", "test", "validation", "val"}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One thing that may be embedded: where it lies in its place, and what is known of it."""
+
+    path: str
+    label: str | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What a place holds now.
+
+    Attributes:
+        place: where these things lie.
+        entries: the things, each path once.
+        source: reads entry ``i``.
+    """
+
+    place: Place
+    entries: Sequence[Entry]
+    source: Source
+
+    def __post_init__(self) -> None:
+        if not self.entries:
+            raise DataError(f"{self.place.path} holds nothing to index. Name a place with images or feature vectors.")
+        path, count = Counter(entry.path for entry in self.entries).most_common(1)[0]
+        if count > 1:
+            raise DataError(f"{self.place.path} names {path!r} {count} times. Give every entry a name of its own.")
+
+    def digest(self, index: int, collection: Path) -> str:
+        """SHA-256 of what the thing holds; DataError where it cannot be read."""
+        source, positions = self.source.origin(np.array([index]))
+        position = int(positions[0])
+        if isinstance(source, ImageFiles):
+            return _file_digest(self.place, collection, source.paths[position])
+        if isinstance(source, FeatureArray):
+            return sha256(source.read(position).tobytes()).hexdigest()
+        if isinstance(source, PackedImages):
+            part, first, length = source.places[position].tolist()
+            with (source.folder / source.files[part]).open("rb") as file:
+                file.seek(first)
+                return sha256(file.read(length)).hexdigest()
+        pixels = np.asarray(source.read(position))
+        return sha256(repr(pixels.shape).encode() + pixels.tobytes()).hexdigest()
+
+
+def list_place(path: str, collection: Path, *, split: str = "all", images: str | None = None) -> Listing:
+    """List what lies at ``path``, by what it is.
+
+    Args:
+        path: folder, table (.csv, .tsv, .parquet), archive (.zip, .tar, ...), vectors (.npz, .parquet) or data set.
+        collection: folder of the collection, below which archives are unpacked.
+        split: the part to take of a data set, table or arrays that have splits.
+        images: folder of the pictures that a table's paths, or the names of feature vectors, start from; for vectors
+            also the data set whose images they were made of, row by row.
+    """
+    found = expanded(path)
+    if found.is_file() and is_archive(found):
+        if split != "all":
+            raise ConfigError(f"the archive {path} has no splits; got --split {split}. Leave it out.")
+        return _list_folder(found, "archive", collection, unpack(found, collection))
+    if found.is_file() and found.suffix.lower() in ENDINGS:
+        raise ConfigError(f"a collection is made of folders; got the image {found}. Name its folder.")
+    data = open_path(path)
+    if isinstance(data, Folder) and split == "all":
+        return _list_folder(found, "folder", collection, str(found.resolve()))
+    if isinstance(data, Table):
+        return _list_table(found, split, images)
+    return list_data_set(data, split=split, images=images)
+
+
+def place_path(data: Dataset) -> str:
+    """The name by which the place of a data set is known: absolute, or the word of an embedded one."""
+    named = getattr(data, "path", None)
+    return type(data).__name__.lower() if named is None else str(expanded(named).resolve())
+
+
+def list_data_set(
+    data: Dataset, *, split: str = "all", images: str | None = None, records: Records | None = None
+) -> Listing:
+    """List the records of a data set, or one split of them, without those that are queries only.
+
+    Args:
+        records: where they are already loaded, with splits of the caller's own.
+    """
+    loaded = data.load() if records is None else records
+    if split != "all":
+        if split not in SPLITS:
+            raise ConfigError(unknown("split", split, ("all", *SPLITS)))
+        loaded = loaded.part(split)
+        if not len(loaded):
+            raise ConfigError(f"{loaded.name} has no {split} records. Choose another --split, or `all`.")
+    if "role" in loaded.columns:  # a collection is a gallery: what only asks is not to be found
+        loaded = loaded.take(np.flatnonzero(loaded.columns["role"] != QUERY))
+    source, positions = loaded.source.origin(np.arange(len(loaded)))
+    names = [loaded.source.name(row) for row in range(len(loaded))]
+    labels = [loaded.classes[label] for label in loaded.labels]
+    features, root = isinstance(source, FeatureArray), None
+    if isinstance(source, ImageFiles):
+        root = str(source.root.resolve())
+    elif isinstance(source, FeatureArray) and images is not None:
+        pictured = _pictured(images, loaded, positions, len(source))
+        if pictured is None:
+            root = str(existing(images).resolve())
+        else:
+            root, names, labels = pictured
+    place = Place(
+        path=place_path(data),
+        kind="features" if features else "data set",
+        root=root,
+        split=split,
+        images=images,
+        description=None if root is not None or features else describe(data),
+    )
+    columns = loaded.columns.items()
+    entries = [
+        Entry(path, label, {name: str(column[row].item()) for name, column in columns})
+        for row, (path, label) in enumerate(zip(names, labels, strict=True))
+    ]
+    return Listing(place, entries, loaded.source)
+
+
+def _pictured(
+    images: str, features: Records, positions: np.ndarray, rows: int
+) -> tuple[str, list[str], list[str]] | None:
+    """Folder, paths and labels of feature vectors that were made of a data set's images, row by row.
+
+    Of a plain folder, whose files the vectors' own names name, None. A data set must have as many images as there are
+    vectors, and the same of them must be of one class: another order would show wrong pictures.
+    """
+    data = open_path(images)
+    if isinstance(data, Folder):
+        return None
+    records = data.load()
+    source = records.source
+    if not isinstance(source, ImageFiles) or len(records) != rows:
+        raise DataError(
+            f"--images {images} should hold the {rows} images that the vectors were made of, as files; got "
+            f"{records.name} with {len(records)} records. Name the data set or folder that they are of."
+        )
+    pairs = set(zip(features.labels.tolist(), records.labels[positions].tolist(), strict=True))
+    if not len(pairs) == len({one for one, _ in pairs}) == len({other for _, other in pairs}):
+        raise DataError(f"the vectors and the images of {images} differ in their classes, so in their order.")
+    paths = [source.paths[position] for position in positions]
+    return str(source.root.resolve()), paths, [records.classes[records.labels[position]] for position in positions]
+
+
+def _list_folder(named: Path, kind: Kind, collection: Path, root: str) -> Listing:
+    """All images below a folder; the first folder of a path is its label, the second where the first is a split."""
+    folder = collection / root
+    tops = {entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith(".")}
+    with_splits = {"train", "test"} <= tops <= _SPLIT_FOLDERS
+    paths = _images(folder)
+    entries = []
+    for path in paths:
+        parents = PurePosixPath(path).parts[:-1]
+        split = {"split": parents[0]} if with_splits and parents else {}
+        below = parents[1:] if split else parents
+        entries.append(Entry(path, below[0] if below else None, split))
+    return Listing(Place(str(named.resolve()), kind, root), entries, ImageFiles(folder, paths))
+
+
+def _images(root: Path) -> list[str]:
+    """Images below a folder as sorted paths from it; hidden files and folders are left out, links to folders too."""
+    found = []
+    for here, folders, files in os.walk(root):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        images = [name for name in files if Path(name).suffix.lower() in ENDINGS and not name.startswith(".")]
+        found += [(Path(here) / name).relative_to(root).as_posix() for name in images]
+    return sorted(found)
+
+
+def _list_table(path: Path, split: str, images: str | None) -> Listing:
+    """The images that a table names; all its other columns are metadata."""
+    columns = read_columns(path)
+    paths = columns.texts("path")
+    root = (existing(images) if images is not None else path.parent).resolve()
+    rows = list(range(len(paths)))
+    if split != "all":
+        splits = columns.texts("split")
+        rows = [row for row in rows if splits[row].lower() == split]
+        if not rows:
+            raise ConfigError(f"{path} has no row of the split {split!r}; it has {', '.join(sorted(set(splits)))}.")
+    names = [name for name in columns.cells if name not in ("path", "label")]
+    entries = [
+        Entry(
+            _below(root, paths[row], columns, row),
+            _text(columns.cells["label"][row]) if "label" in columns.cells else None,
+            {name: text for name in names if (text := _text(columns.cells[name][row])) is not None},
+        )
+        for row in rows
+    ]
+    place = Place(str(path.resolve()), "table", str(root), split=split, images=images)
+    return Listing(place, entries, ImageFiles(root, [entry.path for entry in entries]))
+
+
+def _below(root: Path, path: str, columns: Columns, row: int) -> str:
+    """A table's path relative to the root; a DataError where it leads out of it."""
+    inside = os.path.relpath(root / path, root)
+    if inside.startswith(".."):
+        raise DataError(
+            f"{columns.place(row)}: {path} lies outside {root}, where pictures may be read. Name the folder that holds "
+            f"all of them with --images."
+        )
+    return Path(inside).as_posix()
+
+
+def _text(cell: Any) -> str | None:
+    text = "" if cell is None else str(cell).strip()
+    return text or None
+
+
+def _file_digest(place: Place, collection: Path, path: str) -> str:
+    file = place.file(collection, path)
+    if file is None or not file.is_file():
+        raise DataError(f"image {path} of {place.path} is missing.")
+    try:
+        with file.open("rb") as opened:
+            return file_digest(opened, "sha256").hexdigest()
+    except OSError as error:
+        raise DataError(f"image {file} cannot be read: {error}.") from error

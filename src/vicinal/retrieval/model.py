@@ -1,0 +1,218 @@
+"""``vicinal.load``: a run's model in a user's own program."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import islice
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float32
+from PIL import Image
+from torch import Tensor
+
+from vicinal.data.images import read_image, upright
+from vicinal.data.records import Kind, Records
+from vicinal.data.transforms import ImageTransform
+from vicinal.errors import ConfigError, DataError
+from vicinal.evaluation.encoder import Encoder
+from vicinal.evaluation.neighbors import Metric, require_finite
+from vicinal.models.embedder import Role
+from vicinal.parallel import pick_device
+from vicinal.run_directory import RunDirectory
+
+_IMAGE = "a path, a PIL image, or a uint8 array [h w] or [h w 3]"
+
+
+def load(
+    run: str | PathLike[str], *, device: str = "auto", role: Role | None = None, trust: Any = None
+) -> "EmbeddingModel":
+    """Load the selected model of a run; nothing from the run is executed.
+
+    Args:
+        run: the run's folder.
+        device: ``"auto"`` (a GPU where there is one), ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
+        role: ``"query"`` or ``"gallery"``, for a model that embeds the two by different networks.
+        trust: the class of your own that the run's network is of; without it such a run is not loaded.
+    """
+    encoder = Encoder.load(RunDirectory.open(Path(run)), pick_device(device), trust=trust)
+    return EmbeddingModel(replace(encoder, embedder=encoder.embedder.stream(role)))
+
+
+class EmbeddingModel:
+    """From images, or feature vectors, to embeddings.
+
+    >>> model = vicinal.load("runs/birds")  # doctest: +SKIP
+    >>> vectors = model.embed(["wren.jpg", "robin.jpg"])  # doctest: +SKIP
+    >>> model.distance(vectors[:1], vectors[1:])  # doctest: +SKIP
+
+    Attributes:
+        metric: by which embeddings of this model are near.
+    """
+
+    metric: Metric = "euclidean"
+
+    def __init__(self, encoder: Encoder) -> None:
+        self._encoder = encoder
+
+    def __repr__(self) -> str:
+        return f"EmbeddingModel({self.kind} -> {self.dim} dimensions, on {self.device})"
+
+    @property
+    def device(self) -> torch.device:
+        return self._encoder.device
+
+    @property
+    def kind(self) -> Kind:
+        """What it embeds: ``"images"`` or ``"features"``."""
+        return self._encoder.preprocessing.kind
+
+    @property
+    def dim(self) -> int:
+        """Length of an embedding."""
+        return self._encoder.embedder.dim or self._encoder.embedder.width
+
+    def embed(self, images: Any, *, batch_size: int = 64) -> Float32[np.ndarray, "n d"]:
+        """Compute embeddings, one row for each image in their order; one image gives one row.
+
+        An image is a path, a ``PIL.Image`` or a uint8 array ``[h w]`` or ``[h w 3]``; images come one alone, in any
+        iterable (read ``batch_size`` at a time, so it may be longer than memory), or as an array ``[n h w 3]``, to a
+        gray model also ``[n h w]``. A model of features takes an array ``[d]`` or ``[n d]``, or an iterable of ``[d]``.
+
+        Args:
+            images: what to embed; what cannot be raises a DataError with its name or position.
+            batch_size: images at a time.
+        """
+        if batch_size < 1:
+            raise ConfigError(f"a batch holds at least 1 image; got batch_size = {batch_size}.")
+        rows = [np.empty((0, self.dim), dtype=np.float32)]
+        with torch.inference_mode():
+            for batch in self._batches(images, batch_size):
+                rows.append(self._encoder.embedder(batch.to(self.device)).float().cpu().numpy())  # noqa: PERF401
+        return np.concatenate(rows)
+
+    def embed_records(self, records: Records) -> Float32[np.ndarray, "n d"]:
+        """Embeddings of the records of a data set, in their order."""
+        return self._encoder.embed(records).vectors.numpy()
+
+    def distance(self, left: Float[np.ndarray, "n d"], right: Float[np.ndarray, "m d"]) -> Float32[np.ndarray, "n m"]:
+        """Distances of each row of ``left`` to each row of ``right``; taken as differences, so equal rows have 0."""
+        first, second = (torch.from_numpy(np.array(rows, dtype=np.float64)) for rows in (left, right))
+        if first.ndim != 2 or second.ndim != 2 or first.shape[1] != second.shape[1]:
+            raise DataError(
+                f"distances are between rows [n d] and [m d]; got {list(first.shape)} and {list(second.shape)}."
+            )
+        found = torch.cdist(first, second, compute_mode="donot_use_mm_for_euclid_dist")
+        return found.numpy().astype(np.float32)
+
+    def _batches(self, images: Any, size: int) -> Iterator[Tensor]:
+        """Preprocessed inputs, ``size`` at a time."""
+        transform = self._encoder.preprocessing
+        if isinstance(transform, ImageTransform):
+            prepared = (_prepared(transform, *each) for each in _images(images, gray=transform.channels == 1))
+            while part := list(islice(prepared, size)):
+                yield transform.assemble(part)
+        else:
+            vectors = _vectors(images, self._encoder.embedder.width)
+            while rows := list(islice(vectors, size)):
+                yield transform.batch(np.stack(rows))
+
+
+def _prepared(transform: ImageTransform, name: str, image: Any) -> Tensor:
+    try:
+        return transform.prepare(image)
+    except DataError as error:
+        raise DataError(f"{name}: {error}") from error
+
+
+def _images(inputs: Any, *, gray: bool) -> Iterator[tuple[str, Image.Image]]:
+    """Decoded images, each with the name by which an error should call it.
+
+    Args:
+        inputs: one image or many: an iterable, an array ``[n h w 3]``, or ``[n h w]`` where the model is ``gray``.
+        gray: whether the model sees one channel. For another, ``[n h w]`` is an error: ``[3 h w]``, an image with its
+            channels first, would pass for three gray ones.
+    """
+    inputs = _array(inputs)
+    if isinstance(inputs, (str, PathLike, Image.Image)):
+        inputs = [inputs]
+    elif isinstance(inputs, np.ndarray) and inputs.dtype.kind not in "OU":  # not an array of paths
+        stacked = inputs.ndim == 4 or (inputs.ndim == 3 and inputs.shape[-1] != 3 and gray)
+        inputs = inputs if stacked else [inputs]
+    if not isinstance(inputs, Iterable):
+        raise DataError(f"this model embeds images: {_IMAGE}, one or many; got {_shown(inputs)}.")
+    return (_image(value, f"image {place}") for place, value in enumerate(inputs))
+
+
+def _vectors(inputs: Any, width: int) -> Iterator[Float32[np.ndarray, "width"]]:
+    """Feature vectors of the right length, finite: from an array ``[d]`` or ``[n d]``, or an iterable of ``[d]``."""
+    inputs = _array(inputs)
+    if isinstance(inputs, (str, PathLike, Image.Image)) or not isinstance(inputs, Iterable):
+        raise DataError(
+            f"this model embeds feature vectors: float arrays [{width}] or [n, {width}]; got {_shown(inputs)}."
+        )
+    one = isinstance(inputs, np.ndarray) and inputs.ndim < 2 and inputs.dtype != object
+    one |= (
+        isinstance(inputs, (list, tuple)) and len(inputs) > 0 and all(isinstance(each, (int, float)) for each in inputs)
+    )
+    return (_vector(value, place, width) for place, value in enumerate([inputs] if one else inputs))
+
+
+def _image(value: Any, name: str) -> tuple[str, Image.Image]:
+    value = _array(value)
+    if isinstance(value, (str, PathLike)):
+        return str(value), read_image(Path(value))
+    if isinstance(value, Image.Image):
+        return name, _eight_bit(value, name)
+    hint = ""
+    if isinstance(value, np.ndarray):
+        color = value.ndim == 3 and value.shape[2] in (1, 3)
+        if value.dtype == np.uint8 and value.size and (value.ndim == 2 or color):
+            pixels = value[:, :, 0] if value.ndim == 3 and value.shape[2] == 1 else value
+            return name, Image.fromarray(np.ascontiguousarray(pixels))
+        if value.dtype.kind == "f":
+            hint = " Bring its pixels to 0..255 and `.astype(numpy.uint8)`."
+        elif value.ndim == 3 and value.shape[0] in (1, 3):
+            hint = " Channels come last: `.transpose(1, 2, 0)`."
+    raise DataError(f"{name} should be {_IMAGE}; got {_shown(value)}.{hint}")
+
+
+def _eight_bit(image: Image.Image, name: str) -> Image.Image:
+    """As files are read: upright, transparency dropped; what has more than 8 bits is for the caller to convert."""
+    if image.mode in ("I", "F") or image.mode.startswith("I;16"):
+        raise DataError(
+            f"{name} is a PIL image of mode {image.mode}, whose range is unknown. Convert it to mode L or RGB, "
+            f"or give the path of its file."
+        )
+    image = upright(image)
+    if "transparency" in image.info:  # Pillow warns when a palette loses it at once
+        image = image.convert("RGBA")
+    return image if image.mode in ("L", "RGB") else image.convert("RGB")
+
+
+def _vector(value: Any, place: int, width: int) -> Float32[np.ndarray, "width"]:
+    try:
+        vector = np.asarray(_array(value), dtype=np.float32)
+    except (TypeError, ValueError):
+        raise DataError(f"feature vector {place} should be {width} numbers; got {_shown(value)}.") from None
+    if vector.shape != (width,):
+        raise DataError(f"feature vector {place} should have shape [{width}]; got {list(vector.shape)}.")
+    require_finite(torch.from_numpy(vector)[None], f"feature vector {place}")
+    return vector
+
+
+def _array(value: Any) -> Any:
+    return value.detach().cpu().numpy() if isinstance(value, Tensor) else value
+
+
+def _shown(value: Any) -> str:
+    """A value in a few words.
+
+    >>> _shown(np.zeros((2, 3), dtype=np.float32)), _shown(7)
+    ('a float32 array [2, 3]', 'int 7')
+    """
+    if isinstance(value, np.ndarray):
+        return f"a {value.dtype} array {list(value.shape)}"
+    return f"{type(value).__name__} {value!r:.60}"

@@ -1,0 +1,164 @@
+"""Asking a collection: by images or vectors, by things it holds, by a label; several together are their mean."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from vicinal.data.records import FeatureArray, ImageFiles, Records, Source
+from vicinal.errors import ConfigError, DataError, unknown
+from vicinal.evaluation.encoder import Encoder
+from vicinal.files import read_array, read_arrays
+from vicinal.retrieval.collection import Match, Snapshot
+from vicinal.retrieval.index.store import Where
+
+
+@dataclass(frozen=True)
+class Query:
+    """What is looked for.
+
+    Attributes:
+        title: how it was asked, for captions.
+        vector: the point near which to look.
+        exclude: ids of the things it was made of, which are not to be found again.
+    """
+
+    title: str
+    vector: Float[np.ndarray, "d"]
+    exclude: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What was found.
+
+    Attributes:
+        query: what was asked.
+        generation: of the collection that answered.
+        metric: what distances are.
+        matches: the nearest things within the threshold, nearest first.
+        threshold: the distance beyond which nothing is a match; None where none was asked for.
+        beyond: the nearest thing that was too far to be a match, where one was looked at.
+    """
+
+    query: Query
+    generation: int
+    metric: str
+    matches: tuple[Match, ...]
+    threshold: float | None = None
+    beyond: Match | None = None
+
+    def document(self) -> dict[str, Any]:
+        """The answer as JSON."""
+
+        def entry(match: Match) -> dict[str, Any]:
+            facts = {name: getattr(match.item, name) for name in ("id", "path", "label")}
+            return {**facts, "metadata": dict(match.item.metadata), "distance": round(match.distance, 6)}
+
+        return {
+            "query": self.query.title,
+            "generation": self.generation,
+            "metric": self.metric,
+            "threshold": self.threshold,
+            "matches": [entry(match) for match in self.matches],
+            "beyond": None if self.beyond is None else entry(self.beyond),
+        }
+
+
+def ask(snapshot: Snapshot, query: Query, k: int, *, where: Where = None, threshold: float | None = None) -> Answer:
+    """Find the ``k`` nearest things of a collection; those beyond the threshold are no match."""
+    found = snapshot.search(query.vector[None], k, where=where, exclude=query.exclude)[0]
+    limit = np.inf if threshold is None else threshold
+    matches = tuple(match for match in found if match.distance <= limit)
+    beyond = found[len(matches)] if len(matches) < len(found) else None
+    return Answer(query, snapshot.generation, snapshot.metric, matches, threshold, beyond)
+
+
+def query_of(
+    snapshot: Snapshot,
+    encoder: Encoder | None,
+    *,
+    files: Sequence[Path] = (),
+    ids: Sequence[int] = (),
+    labels: Sequence[str] = (),
+) -> Query:
+    """Make one query of everything named: the mean of the vectors, of length 1 where the model's are.
+
+    Args:
+        snapshot: the collection, which has the vectors of ids and labels.
+        encoder: embeds files; None where there are none.
+        files: images, or for a run on features ``.npy`` and ``.npz`` of one vector or several.
+        ids: things of the collection; they are not found again.
+        labels: each stands for the mean of the things that have it.
+    """
+    titles = [str(file) for file in files] + [f"item {id}" for id in ids] + [f"label {label}" for label in labels]
+    if not titles:
+        raise ConfigError("a search needs something to look for. Name images, or use --id or --label.")
+    vectors = [snapshot.vector(id) for id in ids]
+    if files:
+        if encoder is None:
+            raise ConfigError(f"embedding {files[0]} needs an encoder.")
+        vectors += list(encoder.embed(_records(files, encoder.preprocessing.kind)).vectors.numpy())
+    for label in labels:
+        rows = snapshot.attributes.rows({"label": label})
+        if not len(rows):
+            raise DataError(unknown("label", label, snapshot.labels()))
+        vectors.append(snapshot.vectors()[rows].mean(axis=0, dtype=np.float64))
+    if any(vector.shape != (snapshot.dim,) for vector in vectors):
+        raise DataError(
+            f"the collection's vectors have length {snapshot.dim}, the model's {len(vectors[-1])}: it was indexed with "
+            f"another model. Index it again."
+        )
+    if len(titles) == len(vectors) == 1 and not labels:
+        return Query(titles[0], np.asarray(vectors[0], np.float32), tuple(ids))
+    mean: np.ndarray = np.stack(vectors).mean(axis=0, dtype=np.float64)
+    length = float(np.linalg.norm(mean))
+    if length and all(abs(float(np.linalg.norm(vector)) - 1) < 1e-3 for vector in snapshot.vectors()[:1]):
+        mean /= length  # on the sphere the mean of directions is a direction
+    title = titles[0] if len(titles) == 1 else f"mean of {', '.join(titles)}"
+    return Query(title, mean.astype(np.float32), tuple(ids))
+
+
+def conditions(words: Sequence[str]) -> dict[str, str]:
+    """``KEY=VALUE`` words as conditions on attributes.
+
+    >>> conditions(["label=wren", "camera=3"])
+    {'label': 'wren', 'camera': '3'}
+    """
+    pairs = [word.partition("=") for word in words]
+    for word, (name, equals, _) in zip(words, pairs, strict=True):
+        if not name or not equals:
+            raise ConfigError(f"--where takes KEY=VALUE, such as label=wren; got {word!r}.")
+    found = {name: value for name, _, value in pairs}
+    if len(found) < len(pairs):
+        raise ConfigError("--where takes each key once: a thing has one value of each. Leave the others out.")
+    return found
+
+
+def _records(files: Sequence[Path], kind: str) -> Records:
+    source: Source
+    if kind == "images":
+        for file in files:
+            if not file.is_file():
+                raise DataError(f"there is no such file as the image {file}. Check the path.")
+        source = ImageFiles(Path(), [str(file) for file in files])
+    else:
+        rows = np.concatenate([_features(file) for file in files])
+        source = FeatureArray(rows, [str(row) for row in range(len(rows))])
+    count = len(source)
+    return Records("the query", source, np.zeros(count, np.int64), ("",), np.full(count, "test"))
+
+
+def _features(file: Path) -> Float[np.ndarray, "q d"]:
+    """The vectors of an ``.npy``, or of the array ``features`` of an ``.npz``."""
+    ending = file.suffix.lower()
+    if ending not in (".npy", ".npz"):
+        raise ConfigError(f"this run embeds feature vectors: a query is an .npy or .npz; got {file}.")
+    try:
+        found = read_array(file) if ending == ".npy" else read_arrays(file)["features"]
+    except (OSError, ValueError, KeyError) as error:
+        raise DataError(f"{file} is not readable as feature vectors: {error}.") from error
+    return np.atleast_2d(found).astype(np.float32)

@@ -1,0 +1,55 @@
+// Asks the server; an error comes back as what was asked, what came and what to do.
+
+export class Refused extends Error {
+  constructor(status, problem) {
+    super(problem.came);
+    Object.assign(this, { status, asked: problem.asked, came: problem.came, advice: problem.advice });
+  }
+}
+
+/** The answer's JSON, or a Refused. Overload is waited out twice, as the server asks. */
+export const ask = async (path, options = {}, again = 2) => {
+  let response;
+  try {
+    response = await fetch(path, options);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Refused(0, { asked: "an answer", came: "The server cannot be reached.", advice: "Is it still running? Start it with `vicinal serve` and try again." });
+  }
+  if (response.status === 503 && again > 0) {
+    await new Promise((resolve) => setTimeout(resolve, 1000 * Number(response.headers.get("Retry-After") ?? 1)));
+    return ask(path, options, again - 1);
+  }
+  const answer = await response.json().catch(() => null);
+  if (!response.ok) {
+    throw new Refused(response.status, answer?.came ? answer : { asked: "", came: `The server answered ${response.status}.`, advice: "Its terminal may tell why." });
+  }
+  return answer;
+};
+
+/** "path?name=value" without the names that have no value. */
+export const address = (path, values) => {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(values)) {
+    if (value !== null && value !== undefined && value !== "") query.set(name, value);
+  }
+  const text = query.toString();
+  return text ? `${path}?${text}` : path;
+};
+
+export const thumbnail = (id, side, generation) => address(`/api/items/${id}/thumbnail`, { side, generation });
+
+/** An element with attributes and children; text is only ever text. */
+export const make = (name, attributes = {}, ...children) => {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+    else if (key === "style") for (const [property, set] of Object.entries(value)) element.style.setProperty(property, set);
+    else element.setAttribute(key, value === true ? "" : value);
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
+};
+
+export const counted = (number, noun, plural = `${noun}s`) => `${number.toLocaleString("en")} ${number === 1 ? noun : plural}`;

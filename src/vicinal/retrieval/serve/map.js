@@ -1,0 +1,346 @@
+// The collection on a canvas: points by class that become pictures as one zooms in; what a search found stands out.
+import { ask, counted, make, thumbnail } from "/static/asking.js";
+
+const MOST = 200;  // times
+const SMALLEST = 20, LARGEST = 84;  // side of a picture in pixels
+const CROWD = 400;  // points in sight above which pictures would only hide one another
+const STANDING_OUT = 30;  // side of a picture among points
+const KEPT = 1200, AT_ONCE = 6;  // thumbnails held, and asked for at a time
+const element = (id) => document.getElementById(id);
+
+/** Thumbnails by id, asked for a few at a time, those wanted last first; the oldest are let go. */
+class Pictures {
+  constructor(ready) { Object.assign(this, { ready, kept: new Map(), wanted: [], going: 0, generation: null }); }
+
+  reset(generation) { Object.assign(this, { generation, wanted: [] }); this.kept.clear(); }
+
+  get(id) {
+    const found = this.kept.get(id);
+    if (found === undefined && !this.wanted.includes(id)) { this.wanted.push(id); this.next(); }
+    return found?.complete && found.naturalWidth ? found : null;
+  }
+
+  next() {
+    if (this.wanted.length > 2 * CROWD) this.wanted.splice(0, this.wanted.length - 2 * CROWD);
+    while (this.going < AT_ONCE && this.wanted.length) {
+      const id = this.wanted.pop(), image = new Image(), done = () => { this.going--; this.ready(); this.next(); };
+      this.going++;
+      this.kept.set(id, image);
+      if (this.kept.size > KEPT) this.kept.delete(this.kept.keys().next().value);
+      image.addEventListener("load", done);
+      image.addEventListener("error", done);
+      image.src = thumbnail(id, 64, this.generation);
+    }
+  }
+}
+
+export class CollectionMap {
+  constructor({ pick }) {
+    this.pick = pick;
+    this.canvas = element("map-canvas");
+    this.pen = this.canvas.getContext("2d");
+    this.tip = element("map-tip");
+    this.view = { x: 0.5, y: 0.5, zoom: 1 };
+    this.pictures = new Pictures(() => this.ask());
+    this.data = null;
+    this.found = [];  // places of the matches, nearest first
+    this.query = this.pointed = this.hovered = this.label = null;
+    this.listen();
+    new ResizeObserver(() => this.ask()).observe(this.canvas);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.ask());
+  }
+
+  // -- what it shows ----------------------------------------------------------------------------------------------
+
+  async load(about) {
+    const waiting = element("map-waiting");
+    const say = (...parts) => { waiting.hidden = false; waiting.replaceChildren(make("p", {}, ...parts)); };
+    if (!this.data) say("Reading the map …");
+    this.about = about;
+    const mine = (this.loading = Symbol("load"));
+    for (;;) {
+      let answer;
+      try {
+        answer = await ask("/api/map");
+      } catch (error) {
+        say("There is no map: ", error.came ?? String(error));
+        throw error;
+      }
+      if (mine !== this.loading) return;
+      if (answer.state === "ready") {
+        this.take(answer);
+        if (answer.ids.length) waiting.hidden = true; else say("An empty collection has no map.");
+        return;
+      }
+      say(make("span", { class: "spinner", "aria-hidden": "true" }), `Laying out ${counted(answer.total, "item")}; this happens once. Searching works meanwhile.`);
+      await new Promise((resolve) => setTimeout(resolve, 1500));
+      if (mine !== this.loading) return;
+    }
+  }
+
+  take(answer) {
+    this.data = answer;
+    this.place = new Map(answer.ids.map((id, i) => [id, i]));
+    this.pictures.reset(answer.generation);
+    const part = answer.ids.length < answer.total ? ` of ${answer.total.toLocaleString("en")}` : "";
+    element("map-said").textContent = `${answer.ids.length.toLocaleString("en")}${part} by ${answer.method}: near means similar`;
+    if (this.wanted) this.highlight(...this.wanted); else this.ask();
+  }
+
+  /** Let a query and its neighbors stand out, and one class where the search is narrowed to it. */
+  highlight(query, ids, label) {
+    this.wanted = [query, ids, label];
+    if (!this.data) return;
+    this.query = this.place.get(query) ?? null;
+    this.found = ids.map((id) => this.place.get(id)).filter((i) => i !== undefined);
+    const number = label ? this.data.classes.indexOf(label) : -1;
+    this.label = label ? number : null;
+    element("map-found").hidden = !this.found.length;
+    this.ask();
+  }
+
+  /** Mark one item, which is pointed at elsewhere on the page. */
+  point(id) { this.pointed = this.data ? this.place.get(id) ?? null : null; this.ask(); }
+
+  // -- drawing ----------------------------------------------------------------------------------------------------
+
+  get scale() { return 0.92 * Math.min(this.canvas.clientWidth, this.canvas.clientHeight) * this.view.zoom; }
+  across(i) { return (this.data.x[i] - this.view.x) * this.scale + this.canvas.clientWidth / 2; }
+  down(i) { return (this.data.y[i] - this.view.y) * this.scale + this.canvas.clientHeight / 2; }
+  colour(i) { return this.data.classed[i] < 0 ? "#8a929c" : this.data.colours[this.data.classed[i]]; }
+
+  ask() { if (!this.asked) { this.asked = true; requestAnimationFrame(() => this.draw()); } }
+
+  visible(margin) {
+    const width = this.canvas.clientWidth, height = this.canvas.clientHeight, seen = [];
+    for (let i = 0; i < this.data.ids.length; i++) {
+      const x = this.across(i), y = this.down(i);
+      if (x >= -margin && y >= -margin && x <= width + margin && y <= height + margin) seen.push(i);
+    }
+    return seen;
+  }
+
+  draw() {
+    this.asked = false;
+    const { canvas, pen, view } = this, width = canvas.clientWidth, height = canvas.clientHeight, dense = window.devicePixelRatio || 1;
+    if (!width) return;
+    if (canvas.width !== Math.round(width * dense) || canvas.height !== Math.round(height * dense)) {
+      canvas.width = Math.round(width * dense);
+      canvas.height = Math.round(height * dense);
+    }
+    pen.setTransform(dense, 0, 0, dense, 0, 0);
+    pen.clearRect(0, 0, width, height);
+    element("map-zoom").textContent = `${view.zoom.toFixed(1)}×`;
+    canvas.style.touchAction = view.zoom > 1 ? "none" : "pan-y";  // at rest, a finger scrolls the page past the map
+    if (!this.data) return;
+    const style = getComputedStyle(canvas), ink = style.color, paper = style.backgroundColor;
+    const seen = this.visible(LARGEST / 2), found = new Set(this.found);
+    this.side = 0;
+    if (this.about.pictures && seen.length <= CROWD && view.zoom > 1) {
+      this.side = Math.max(SMALLEST, Math.min(LARGEST, 0.5 * Math.sqrt((width * height) / Math.max(1, seen.length))));
+    }
+    const radius = Math.min(6, 2.2 + 0.5 * Math.log2(view.zoom) + (this.data.ids.length < 600 ? 1 : 0));
+    const faded = (i) => (this.label !== null && this.data.classed[i] !== this.label) || (found.size > 0 && !found.has(i) && i !== this.query);
+    // Those that stand out last, so that they lie on top.
+    const rank = (i) => (i === this.hovered || i === this.pointed ? 3 : i === this.query ? 2 : found.has(i) ? 1 : faded(i) ? -1 : 0);
+    const order = seen.map((i) => [rank(i), i]).sort((a, b) => a[0] - b[0]);
+    this.threads(ink);
+    for (const [place, i] of order) {
+      const x = this.across(i), y = this.down(i);
+      pen.globalAlpha = place < 0 ? (this.side ? 0.45 : 0.22) : 0.9;
+      const side = this.side || (place > 0 && this.about.pictures && view.zoom >= 2 ? STANDING_OUT : 0);
+      if (side && this.thumbnail(i, x, y, place, side)) continue;
+      pen.fillStyle = this.colour(i);
+      pen.beginPath();
+      pen.arc(x, y, place > 0 ? radius + 1.5 : radius, 0, 2 * Math.PI);
+      pen.fill();
+      if (place > 0) this.ring(x, y, radius + (place > 1 ? 5 : 3), place, ink, paper);
+    }
+    pen.globalAlpha = 1;
+    if (canvas.matches(":focus-visible")) this.cross(width / 2, height / 2, ink);
+  }
+
+  /** Lines from the query to its neighbors. */
+  threads(ink) {
+    if (this.query === null) return;
+    const { pen } = this, x = this.across(this.query), y = this.down(this.query);
+    pen.strokeStyle = ink;
+    pen.lineWidth = 1;
+    pen.globalAlpha = 0.28;
+    pen.beginPath();
+    for (const i of this.found) { pen.moveTo(x, y); pen.lineTo(this.across(i), this.down(i)); }
+    pen.stroke();
+  }
+
+  thumbnail(i, x, y, place, side) {
+    const image = this.pictures.get(this.data.ids[i]);
+    if (!image) return false;
+    const { pen } = this, share = side / Math.max(image.naturalWidth, image.naturalHeight);
+    const wide = image.naturalWidth * share, tall = image.naturalHeight * share;
+    pen.drawImage(image, x - wide / 2, y - tall / 2, wide, tall);
+    pen.globalAlpha = place < 0 ? 0.5 : 1;
+    pen.lineWidth = place > 1 ? 4 : place > 0 ? 3 : 1.5;
+    pen.strokeStyle = place > 1 ? getComputedStyle(this.canvas).color : this.colour(i);
+    pen.strokeRect(x - wide / 2, y - tall / 2, wide, tall);
+    return true;
+  }
+
+  ring(x, y, radius, place, ink, paper) {
+    const { pen } = this;
+    pen.globalAlpha = 1;
+    for (const [colour, width] of [[paper, place > 1 ? 5 : 4], [ink, place > 1 ? 2.4 : 1.4]]) {
+      pen.strokeStyle = colour;
+      pen.lineWidth = width;
+      pen.beginPath();
+      pen.arc(x, y, radius - 1.5, 0, 2 * Math.PI);
+      pen.stroke();
+    }
+    pen.fillStyle = place > 1 ? ink : pen.fillStyle;
+    if (place > 1) { pen.beginPath(); pen.arc(x, y, 2.4, 0, 2 * Math.PI); pen.fill(); }
+  }
+
+  cross(x, y, ink) {
+    const { pen } = this;
+    pen.strokeStyle = ink;
+    pen.lineWidth = 1.2;
+    pen.globalAlpha = 0.7;
+    pen.beginPath();
+    for (const [u, v] of [[-1, 0], [1, 0], [0, -1], [0, 1]]) { pen.moveTo(x + 5 * u, y + 5 * v); pen.lineTo(x + 13 * u, y + 13 * v); }
+    pen.stroke();
+    pen.globalAlpha = 1;
+  }
+
+  // -- moving -----------------------------------------------------------------------------------------------------
+
+  /** Zoom by a factor so that what lies under (x, y) stays there. */
+  zoom(factor, x = this.canvas.clientWidth / 2, y = this.canvas.clientHeight / 2) {
+    const before = this.scale;
+    this.view.zoom = Math.min(MOST, Math.max(1, this.view.zoom * factor));
+    const shrunk = 1 / before - 1 / this.scale;
+    this.move((x - this.canvas.clientWidth / 2) * shrunk, (y - this.canvas.clientHeight / 2) * shrunk);
+  }
+
+  move(x, y) {
+    const slack = 0.5 * (1 - 1 / this.view.zoom);  // at zoom 1 the map is centred, deeper in its edge can reach the middle
+    const clamp = (v) => Math.min(0.5 + slack, Math.max(0.5 - slack, v));
+    this.view.x = clamp(this.view.x + x);
+    this.view.y = clamp(this.view.y + y);
+    this.ask();
+  }
+
+  reset() { Object.assign(this.view, { x: 0.5, y: 0.5, zoom: 1 }); this.leave(); this.ask(); }
+
+  /** Fill the canvas with the query and most of what was found; one that lies far off would leave all others tiny. */
+  show_found() {
+    if (!this.found.length) return;
+    const centre = this.query ?? this.found[0], apart = (i) => Math.hypot(this.data.x[i] - this.data.x[centre], this.data.y[i] - this.data.y[centre]);
+    const near = [...this.found].sort((a, b) => apart(a) - apart(b)), places = [centre, ...near.slice(0, Math.ceil(0.7 * near.length))];
+    const span = (values) => [Math.min(...values), Math.max(...values)];
+    const [left, right] = span(places.map((i) => this.data.x[i])), [top, bottom] = span(places.map((i) => this.data.y[i]));
+    this.view.zoom = Math.min(MOST / 4, Math.max(1, 0.75 / Math.max(right - left, bottom - top, 0.004)));
+    Object.assign(this.view, { x: 0.5, y: 0.5 });
+    this.move((left + right) / 2 - 0.5, (top + bottom) / 2 - 0.5);
+  }
+
+  nearest(x, y, reach) {
+    let best = null, distance = reach;
+    for (let i = 0; i < (this.data?.ids.length ?? 0); i++) {
+      const apart = Math.hypot(this.across(i) - x, this.down(i) - y);
+      if (apart <= distance) { best = i; distance = apart; }
+    }
+    return best;
+  }
+
+  tell(i, x, y) {
+    const { data, tip, canvas } = this, number = data.classed[i];
+    const parts = [make("p", {}, make("b", {}, make("bdi", {}, number < 0 ? `item ${data.ids[i]}` : data.classes[number])), make("small", {}, "click to search from it"))];
+    if (this.about.pictures) parts.unshift(make("img", { src: thumbnail(data.ids[i], 128, data.generation), alt: "" }));
+    tip.replaceChildren(...parts);
+    tip.hidden = false;
+    const wide = Math.max(tip.offsetWidth, 170), tall = Math.max(tip.offsetHeight, 84);
+    tip.style.left = `${Math.max(4, x + wide + 18 < canvas.clientWidth ? x + 14 : x - wide - 14)}px`;
+    tip.style.top = `${Math.max(4, Math.min(y + 14, canvas.clientHeight - tall - 4))}px`;
+  }
+
+  hover(x, y) {
+    const found = this.nearest(x, y, Math.max(10, (this.side ?? 0) / 2));
+    if (found === null) this.tip.hidden = true;
+    else if (found !== this.hovered || this.tip.hidden) this.tell(found, x, y);
+    if (found !== this.hovered) { this.hovered = found; this.ask(); }
+    this.canvas.style.cursor = found === null ? "" : "pointer";
+  }
+
+  leave() { this.tip.hidden = true; if (this.hovered !== null) { this.hovered = null; this.ask(); } }
+
+  /** The item in the middle, for whoever works by keyboard. */
+  middle() {
+    const x = this.canvas.clientWidth / 2, y = this.canvas.clientHeight / 2, found = this.nearest(x, y, Math.min(x, y));
+    if (found === null) return null;
+    const number = this.data.classed[found];
+    element("map-told").textContent = `In the middle: ${number < 0 ? `item ${this.data.ids[found]}` : this.data.classes[number]}`;
+    return found;
+  }
+
+  listen() {
+    const { canvas } = this;
+    const inside = (event) => { const box = canvas.getBoundingClientRect(); return [event.clientX - box.left, event.clientY - box.top]; };
+    // The wheel is ours only if the pointer has moved since the page last scrolled: who scrolls past is not caught.
+    let pointed = false, dragged = false;
+    window.addEventListener("scroll", () => { pointed = false; }, { passive: true });
+    canvas.addEventListener("wheel", (event) => {
+      if ((!pointed && !event.ctrlKey) || (event.deltaY > 0 && this.view.zoom === 1)) return;
+      event.preventDefault();
+      const lines = event.deltaMode === 1 ? 30 : 1;
+      this.zoom(Math.exp(-event.deltaY * lines * (event.ctrlKey ? 0.01 : 0.0016)), ...inside(event));
+      this.hover(...inside(event));
+    }, { passive: false });
+    const fingers = new Map();
+    canvas.addEventListener("pointerdown", (event) => {
+      fingers.set(event.pointerId, inside(event));
+      dragged = fingers.size > 1;
+      canvas.setPointerCapture(event.pointerId);
+    });
+    canvas.addEventListener("pointermove", (event) => {
+      if (event.movementX || event.movementY) pointed = true;  // browsers make up moves while a page scrolls
+      const [x, y] = inside(event), before = fingers.get(event.pointerId);
+      if (!before) { this.hover(x, y); return; }
+      if (!dragged && Math.hypot(x - before[0], y - before[1]) < 4) return;
+      dragged = true;
+      this.leave();
+      const other = [...fingers].find(([id]) => id !== event.pointerId);
+      if (other) {
+        const [u, v] = other[1];
+        this.zoom(Math.hypot(x - u, y - v) / Math.max(1, Math.hypot(before[0] - u, before[1] - v)), (x + u) / 2, (y + v) / 2);
+      } else this.move((before[0] - x) / this.scale, (before[1] - y) / this.scale);
+      fingers.set(event.pointerId, [x, y]);
+    });
+    const lift = (event) => {
+      if (!fingers.delete(event.pointerId) || dragged || event.type !== "pointerup") return;
+      const [x, y] = inside(event), found = this.nearest(x, y, Math.max(10, (this.side ?? 0) / 2));
+      if (found !== null) { this.leave(); this.pick(this.data.ids[found]); }
+    };
+    canvas.addEventListener("pointerup", lift);
+    canvas.addEventListener("pointercancel", lift);
+    canvas.addEventListener("pointerleave", () => this.leave());
+    for (const event of ["focus", "blur"]) canvas.addEventListener(event, () => this.ask());
+    const step = () => 0.12 / this.view.zoom;
+    const keys = {
+      ArrowLeft: () => this.move(-step(), 0), ArrowRight: () => this.move(step(), 0),
+      ArrowUp: () => this.move(0, -step()), ArrowDown: () => this.move(0, step()),
+      "+": () => this.zoom(1.4), "=": () => this.zoom(1.4), "-": () => this.zoom(1 / 1.4),
+      0: () => this.reset(), Home: () => this.reset(), Escape: () => this.leave(),
+      Enter: () => { const found = this.middle(); if (found !== null) this.pick(this.data.ids[found]); },
+    };
+    canvas.addEventListener("keydown", (event) => {
+      const act = event.ctrlKey || event.metaKey || event.altKey ? null : keys[event.key];
+      if (!act || !this.data) return;
+      event.preventDefault();
+      act();
+      if (event.key !== "Enter") this.middle();
+    });
+    element("map-in").addEventListener("click", () => this.zoom(1.6));
+    element("map-out").addEventListener("click", () => this.zoom(1 / 1.6));
+    element("map-reset").addEventListener("click", () => this.reset());
+    element("map-found").addEventListener("click", () => this.show_found());
+  }
+}

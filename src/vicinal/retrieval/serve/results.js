@@ -1,0 +1,75 @@
+// Neighbours, items and the query as cards; each card is a button that searches from it.
+import { make, thumbnail } from "/static/asking.js";
+
+/** A picture that steps aside for a sign where there is none to show. */
+export const picture = (item, side, generation, shown, classes = "") => {
+  const frame = make("span", { class: `picture ${classes}` });
+  const absent = () => {
+    frame.classList.add("absent");
+    frame.replaceChildren(make("span", { "aria-hidden": "true" }, (item.label ?? item.path).trim().slice(0, 2) || "?"));
+  };
+  if (!shown) { absent(); return frame; }
+  const image = make("img", { src: thumbnail(item.id, side, generation), alt: "", loading: "lazy", decoding: "async", draggable: "false" });
+  image.addEventListener("error", absent);
+  image.addEventListener("load", () => { if (Math.max(image.naturalWidth, image.naturalHeight) <= 64) frame.classList.add("tiny"); });
+  frame.append(image);
+  return frame;
+};
+
+const file = (path) => path.split("/").pop();
+
+/** One neighbor. Beside a query of a known class it is right or wrong, by sign and line as well as by colour. */
+const match_card = (match, { query, generation, pictures, farthest, search, point }) => {
+  const judged = query?.label != null && match.label !== null ? (query.label === match.label ? "right" : "wrong") : null;
+  const said = [match.label ?? file(match.path), `distance ${match.distance.toFixed(3)}`, judged && `${judged} class`].filter(Boolean).join(", ");
+  const button = make("button", { type: "button", class: "match", title: match.path, "aria-label": `Search from ${said}`, onclick: () => search(match.id) },
+    make("span", { class: judged ? `judged ${judged}` : "judged plain" }, picture(match, 128, generation, pictures)),
+    make("bdi", {}, match.label ?? file(match.path)),
+    make("span", { class: "distance" }, match.distance.toFixed(3), make("i", { style: { "--part": String(farthest ? match.distance / farthest : 0) } })));
+  for (const event of ["pointerenter", "focus"]) button.addEventListener(event, () => point(match.id));
+  for (const event of ["pointerleave", "blur"]) button.addEventListener(event, () => point(null));
+  return make("li", { class: match.matches === false ? "beyond" : null }, button);
+};
+
+/** All neighbors, with a line drawn where the threshold lies. */
+export const match_list = (found, context) => {
+  const farthest = Math.max(...found.matches.map((match) => match.distance), found.threshold?.distance ?? 0);
+  const rows = [], near = found.matches.filter((match) => match.matches !== false), beyond = found.matches.slice(near.length);
+  const card = (match) => match_card(match, { ...context, query: found.query, generation: found.generation, farthest });
+  rows.push(...near.map(card));
+  if (found.threshold && found.matches.length) {
+    const rate = found.threshold.false_match_rate;
+    const said = `${near.length ? "" : "no match: "}${beyond.length ? "beyond" : "all within"} ${found.threshold.distance.toFixed(3)}`;
+    const why = rate === null ? "as you asked" : `${(100 * rate).toPrecision(2).replace(/\.?0+$/, "")} % of wrong pairs lie nearer`;
+    rows.push(make("li", { class: `line${near.length ? "" : " none"}` }, make("span", {}, make("b", {}, said), ` · ${why}`)));
+  }
+  rows.push(...beyond.map(card));
+  return rows;
+};
+
+/** Items that nobody measured a distance to: places to start from. */
+export const item_list = (items, { generation, pictures, search, point }) => items.map((item) => {
+  const button = make("button", { type: "button", class: "match", title: item.path, "aria-label": `Search from ${item.label ?? file(item.path)}, ${file(item.path)}`, onclick: () => search(item.id) },
+    make("span", { class: "judged plain" }, picture(item, 128, generation, pictures)),
+    make("bdi", {}, item.label ?? file(item.path)));
+  for (const event of ["pointerenter", "focus"]) button.addEventListener(event, () => point(item.id));
+  for (const event of ["pointerleave", "blur"]) button.addEventListener(event, () => point(null));
+  return make("li", {}, button);
+});
+
+export const waiting_list = (count) => Array.from({ length: count }, () => make("li", { class: "ghost", "aria-hidden": "true" }, make("span", { class: "picture" })));
+
+/** What is searched from: an item, or a picture that only this browser and the server have seen. */
+export const query_card = ({ item, upload, generation, pictures, clear }) => {
+  const facts = item ? Object.entries(item.metadata) : [];
+  const shown = item ? picture(item, 256, generation, pictures, "large") : make("span", { class: "picture large" }, make("img", { src: upload.url, alt: "the chosen picture" }));
+  return [
+    item && pictures ? make("a", { href: `/api/items/${item.id}/image?generation=${generation}`, target: "_blank", rel: "noopener", title: "Open the picture" }, shown) : shown,
+    make("div", {},
+      make("p", { class: "kicker" }, item ? "Searching from" : "Searching by your picture"),
+      make("h2", {}, make("bdi", {}, item ? item.label ?? file(item.path) : upload.name)),
+      item ? make("p", { class: "path" }, make("bdi", {}, item.path)) : null,
+      facts.length ? make("dl", { class: "metadata" }, ...facts.map(([key, value]) => make("div", {}, make("dt", {}, key), make("dd", {}, value)))) : null),
+    make("button", { type: "button", class: "clear", "aria-label": "Clear the search", onclick: clear }, "✕"),
+  ];
+};

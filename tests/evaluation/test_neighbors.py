@@ -1,0 +1,223 @@
+"""Exact neighbours against the plain double loop, and in the places where a product of float32 goes wrong."""
+
+import inspect
+import math
+
+import pytest
+import torch
+
+from vicinal.errors import ConfigError, DataError
+from vicinal.evaluation import neighbors as exact
+from vicinal.evaluation.neighbors import Proposal, neighbor_chunks, neighbors
+
+
+def by_hand(queries, k, gallery=None, metric="euclidean"):
+    """Distances one pair at a time in Python's float64, sorted by (distance, id), padded with -1."""
+    others = queries if gallery is None else gallery
+    ids, distances = [], []
+    for i, query in enumerate(queries.double().tolist()):
+        found = []
+        for j, other in enumerate(others.double().tolist()):
+            if gallery is None and i == j:
+                continue
+            if metric == "cosine":
+                dot = math.sumprod(query, other) if hasattr(math, "sumprod") else sum(map(float.__mul__, query, other))
+                found.append((1 - dot / (math.hypot(*query) * math.hypot(*other)), j))
+            else:
+                found.append((math.dist(query, other), j))
+        found = sorted(found)[:k]
+        ids.append([j for _, j in found] + [-1] * (k - len(found)))
+        distances.append([d for d, _ in found] + [math.inf] * (k - len(found)))
+    return torch.tensor(ids), torch.tensor(distances)
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+@pytest.mark.parametrize("k", [1, 5, 40, 119, 130])  # by candidates, by all rows, all there are, more than there are
+def test_leave_one_out_equals_the_double_loop(rng, k, metric):
+    rows = torch.randn(120, 6, generator=rng)
+    found = neighbors(rows, k, metric=metric)
+    ids, distances = by_hand(rows, k, metric=metric)
+    assert torch.equal(found.ids, ids)
+    torch.testing.assert_close(found.distances, distances)
+
+
+@pytest.mark.parametrize("k", [1, 5, 90, 200])
+def test_query_and_gallery_equals_the_double_loop(rng, k):
+    queries, gallery = torch.randn(17, 6, generator=rng), torch.randn(150, 6, generator=rng)
+    found = neighbors(queries, k, gallery=gallery)
+    ids, distances = by_hand(queries, k, gallery)
+    assert torch.equal(found.ids, ids)
+    torch.testing.assert_close(found.distances, distances)
+
+
+def test_equal_distances_come_in_order_of_their_ids(rng):
+    grid = torch.cartesian_prod(*[torch.arange(5.0)] * 3)[torch.randperm(125, generator=rng)]
+    found = neighbors(grid, 30)
+    assert torch.equal(found.ids, by_hand(grid, 30)[0])
+
+
+def test_duplicates_of_a_query_remain_its_neighbours_and_only_it_is_left_out(rng):
+    rows = torch.randn(200, 8, generator=rng)
+    rows[[50, 51, 199]] = rows[3].clone()
+    found = neighbors(rows, 4)
+    assert found.ids[50, :3].tolist() == [3, 51, 199]
+    assert found.ids[3, :3].tolist() == [50, 51, 199]
+    assert found.distances[50, :3].tolist() == [0, 0, 0]
+
+
+def test_more_duplicates_than_candidates_are_still_settled():
+    rows = torch.zeros(400, 3)
+    rows[::2] = 1.0
+    found = neighbors(rows, 5)
+    assert found.ids[1].tolist() == [3, 5, 7, 9, 11]
+    assert found.ids[0].tolist() == [2, 4, 6, 8, 10]
+    assert found.distances.eq(0).all()
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e4])
+def test_near_neighbours_keep_their_order_where_a_float32_product_loses_it(rng, offset):
+    rows = offset + torch.randn(150, 16, generator=rng) * torch.logspace(-4, 0, 150).unsqueeze(1)
+    assert torch.equal(neighbors(rows, 10).ids, by_hand(rows, 10)[0])
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+def test_tiny_and_huge_rows_neither_vanish_nor_overflow(rng, scale):
+    rows = torch.randn(100, 4, generator=rng)
+    far = torch.full((1, 4), 1e5)
+    found = neighbors(torch.cat([rows, far]) * scale, 3)
+    assert torch.equal(found.ids, by_hand(torch.cat([rows, far]) * scale, 3)[0])
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 3000, 10**6])
+def test_the_answer_does_not_depend_on_the_chunks(rng, chunk_bytes):
+    rows = torch.randn(300, 12, generator=rng).round(decimals=1)  # rounded, so that ties occur
+    whole = neighbors(rows, 6)
+    chunks = list(neighbor_chunks(rows, 6, chunk_bytes=chunk_bytes))
+    assert [chunk.start for chunk in chunks] == [sum(len(c.ids) for c in chunks[:i]) for i in range(len(chunks))]
+    assert torch.equal(torch.cat([chunk.ids for chunk in chunks]), whole.ids)
+    assert torch.equal(torch.cat([chunk.distances for chunk in chunks]), whole.distances)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_computed_as_float32(rng, dtype):
+    rows = torch.randn(100, 8, generator=rng).to(dtype)
+    half, full = neighbors(rows, 5), neighbors(rows.float(), 5)
+    assert torch.equal(half.ids, full.ids)
+    assert torch.equal(half.distances, full.distances)
+
+
+def test_float64_rows_are_told_apart_below_float32():
+    rows = 1 + torch.arange(60, dtype=torch.float64).unsqueeze(1) * 1e-12
+    assert neighbors(rows, 2).ids[10].tolist() == [9, 11]
+    assert neighbors(rows, 1).ids[0].tolist() == [1]
+
+
+def test_a_lowered_matmul_precision_does_not_change_the_answer(rng, monkeypatch):
+    rows = torch.randn(200, 8, generator=rng)
+    expected = neighbors(rows, 5)
+    monkeypatch.setattr("vicinal.evaluation.neighbors._multiplies_in_float32", lambda device: False)
+    assert torch.equal(neighbors(rows, 5).ids, expected.ids)
+
+
+def test_zero_rows_have_a_cosine_of_their_own(rng):
+    rows = torch.randn(60, 4, generator=rng)
+    rows[[7, 20]] = 0
+    found = neighbors(rows, 59, metric="cosine")
+    assert found.ids[7, 0] == 20
+    assert found.distances[7].tolist() == pytest.approx([0] + [1] * 58)
+
+
+def test_one_row_has_no_neighbours():
+    found = neighbors(torch.ones(1, 3), 2)
+    assert found.ids.tolist() == [[-1, -1]]
+    assert found.distances.tolist() == [[math.inf, math.inf]]
+
+
+def test_no_queries_have_no_neighbours():
+    assert neighbors(torch.ones(0, 3), 2, gallery=torch.ones(5, 3)).ids.shape == (0, 2)
+
+
+def test_rows_that_are_not_finite_are_named(rng):
+    rows = torch.randn(30, 4, generator=rng)
+    rows[4, 1], rows[17, 0] = math.nan, -math.inf
+    with pytest.raises(DataError, match=r"2 of 30 rows .*: rows 4, 17\."):
+        neighbors(rows, 1)
+    with pytest.raises(DataError, match="gallery must be finite"):
+        neighbors(rows[:4], 1, gallery=rows)
+
+
+def test_what_cannot_be_asked_is_refused():
+    rows = torch.ones(3, 2)
+    with pytest.raises(ConfigError, match="k = 0"):
+        neighbors(rows, 0)
+    with pytest.raises(DataError, match="at least one row"):
+        neighbors(rows, 1, gallery=rows[:0])
+    with pytest.raises(ConfigError, match="did you mean 'cosine'"):
+        inspect.unwrap(exact.neighbor_chunks)(rows, 1, metric="cosin")
+
+
+def test_memory_stays_within_the_chunk(rng, monkeypatch):
+    largest = 0
+    original = exact.Proposal.buffer
+
+    def watched(self, queries):
+        nonlocal largest
+        made = original(self, queries)
+        largest = max(largest, made.numel() * made.element_size())
+        return made
+
+    monkeypatch.setattr(exact.Proposal, "buffer", watched)
+    neighbors(torch.randn(500, 4, generator=rng), 3, chunk_bytes=2**14)
+    assert 2**13 < largest <= 2**14
+
+
+@pytest.mark.gpu
+def test_the_device_does_not_change_the_answer(rng):
+    rows = torch.randn(3000, 32, generator=rng)
+    rows[100:200] = rows[:100]
+    here, there = neighbors(rows, 20), neighbors(rows.cuda(), 20)
+    assert torch.equal(here.ids, there.ids.cpu())
+    torch.testing.assert_close(here.distances, there.distances.cpu())
+
+
+@pytest.mark.parametrize("dim", [1, 16, 512])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("offset", [0.0, 100.0])
+def test_differences_of_values_are_right_within_the_bound(rng, dim, dtype, offset):
+    length = torch.rand(300, 1, generator=rng, dtype=dtype)
+    gallery = offset + torch.randn(300, dim, generator=rng, dtype=dtype) * length
+    queries = offset + torch.randn(20, dim, generator=rng, dtype=dtype)
+    proposal = Proposal(gallery)
+    values = proposal.buffer(len(queries))
+    bound = proposal(queries, out=values).unsqueeze(1)
+
+    unit_queries, unit_gallery = ((rows - proposal.center) / proposal.scale for rows in (queries, gallery))
+    true = unit_gallery.square().sum(dim=1) - 2 * unit_queries @ unit_gallery.T
+    error = (values - true).abs()
+    assert (2 * error < bound).all()
+    assert (bound < 1e-2 * true.std(dim=1, keepdim=True)).all()
+
+
+def test_equal_rows_need_no_scale():
+    proposal = Proposal(torch.full((5, 3), 7.0))
+    values = proposal.buffer(1)
+    assert proposal(torch.full((1, 3), 7.0), out=values).item() > 0
+    assert values.eq(0).all()
+
+
+def test_a_user_who_lowers_the_precision_of_products_gets_them_in_float64():
+    rows = torch.ones(5, 3)
+    assert Proposal(rows).rows.dtype == torch.float32
+    before = torch.backends.mkldnn.matmul.fp32_precision
+    try:
+        torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+        assert Proposal(rows).rows.dtype == torch.float64
+    finally:
+        torch.backends.mkldnn.matmul.fp32_precision = before
+
+
+def test_groups_offer_all_the_least_values():
+    values = torch.randn(5, 9001, generator=torch.Generator().manual_seed(0))
+    least, columns = exact._least(values, 20)
+    expected = values.topk(20, largest=False)
+    assert torch.equal(least, expected.values) and torch.equal(values.gather(1, columns), least)

@@ -1,0 +1,220 @@
+"""A small run with a real model, and a collection of drawn pictures in it: shapes of one colour for each class."""
+
+import json
+import warnings
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageDraw
+
+from vicinal.data.transforms import ImageTransform
+from vicinal.evaluation.encoder import Encoder
+from vicinal.files import write_atomically
+from vicinal.models.embedder import Embedder
+from vicinal.models.small import SmallConvNet
+from vicinal.retrieval.calibration import Threshold
+from vicinal.retrieval.collection import CollectionDirectory, Place, Snapshot
+from vicinal.retrieval.generations import publish
+from vicinal.retrieval.index.store import Item
+from vicinal.retrieval.map import CollectionMap
+from vicinal.retrieval.model import load
+from vicinal.retrieval.serve.library import Library
+from vicinal.retrieval.serve.server import create_application
+from vicinal.run_directory import Journal, RunDirectory
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # it would rather have another HTTP client than httpx
+    from fastapi.testclient import TestClient
+
+HOSTILE = "<img src=x onerror='window.injected = true'>"
+SHAPES = {"disc": "ellipse", "square": "rectangle", HOSTILE: "ellipse"}
+PER_CLASS = 12
+DIM = 16
+
+
+def _drawn(name: str, rng: np.random.Generator, side: int = 96) -> Image.Image:
+    """A picture of a class: shape and colour are the class's, place and size are chance."""
+    colour = {"disc": (0, 114, 178), "square": (213, 94, 0)}.get(name, (0, 158, 115))
+    image = Image.new("RGB", (side, side), tuple(int(v) for v in rng.integers(225, 256, 3)))
+    radius, (x, y) = rng.integers(14, 30), rng.integers(34, side - 34, 2)
+    getattr(ImageDraw.Draw(image), SHAPES[name])((x - radius, y - radius, x + radius, y + radius), fill=colour)
+    return image
+
+
+def _as_bytes(image: Image.Image, kind: str = "png") -> bytes:
+    file = BytesIO()
+    image.save(file, kind)
+    return file.getvalue()
+
+
+def _write_run(path: Path, *, features: bool = False) -> RunDirectory:
+    """A finished run, its model as it was drawn; what is served does not depend on how good it is."""
+    run = RunDirectory.create(path)
+    recipe = {"name": "shapes", "title": "Shapes never seen before.", "settings": {}}
+    run.write_info({"vicinal": "0.1.0", "name": "shapes", "recipe": recipe, "data": {"name": "shapes"}})
+    run.write_status("finished", epoch=1, step=60, seconds=3.0)
+    torch.manual_seed(0)
+    if features:
+        from vicinal.data.transforms import FeatureTransform
+        from vicinal.models.small import Identity
+
+        encoder = Encoder(Embedder(Identity(8), DIM), FeatureTransform(), torch.device("cpu"))
+    else:
+        transform = ImageTransform(size=32, resize=32, channels=3)
+        encoder = Encoder(Embedder(SmallConvNet(3, widths=(8, 16)), DIM), transform, torch.device("cpu"))
+    encoder.save_description(run)
+    encoder.save_weights(run)
+    journal = Journal(run.metrics_path)
+    for step in range(60):
+        scalars = {"loss": 1 / (1 + step), "active": 1 - step / 80, "hardness/lambda": 0.2 + step / 100}
+        journal.append({"kind": "step", "step": step, "epoch": step // 30, **scalars})
+    journal.append({"kind": "evaluation", "step": 59, "epoch": 1, "split": "validation", "metrics": {"recall@1": 0.9}})
+    journal.close()
+    run.write_results({"format": 1, "split": "test", "rows": [], "selected": {"step": 50}})
+    run.write_document("readings", {"hardness": "lambda is how hard the negatives are."})
+    worst = [{"class": "disc", "records": 12, "recall@1": 0.5}, {"class": HOSTILE, "records": 9, "recall@1": 0.75}]
+    confused = [{"class": "disc", "taken_for": "square", "share": 0.4, "queries": 12, "example": None}]
+    write_atomically(
+        run.artefacts_path / "classes.json",
+        lambda file: file.write(json.dumps({"worst": worst, "confused": confused}).encode()),
+    )
+    return run
+
+
+def _write_pictures(root: Path) -> list[tuple[str, str]]:
+    """Pictures below ``root``; their paths and classes."""
+    rng, written = np.random.default_rng(0), []
+    for number, name in enumerate(SHAPES):
+        for place in range(PER_CLASS):
+            path = f"class_{number}/{place:02d}.jpg"
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            exif = Image.Exif()
+            exif[0x010E] = "a secret place"  # ImageDescription
+            _drawn(name, rng).save(root / path, quality=90, exif=exif)
+            written.append((path, name))
+    return written
+
+
+def _index(run: Path, root: Path, written: list[tuple[str, str]]) -> int:
+    """What ``vicinal index`` does, in few words."""
+    model = load(run, device="cpu")
+    items = [
+        Item(i, path, label, {"camera": str(i % 2)}, 0, digest=f"{i:064x}") for i, (path, label) in enumerate(written)
+    ]
+    vectors = model.embed([root / path for path, _ in written])
+    return publish(run / "collection", items, vectors, dim=DIM, places=[Place(str(root), "folder", str(root))])
+
+
+def _spiral(snapshot: Snapshot) -> CollectionMap:
+    """A map in no time."""
+    place = np.arange(len(snapshot), dtype=np.float32)
+    turn = 2 * np.pi * place / max(1, len(snapshot))
+    positions = np.stack([np.cos(turn), np.sin(turn)], axis=1) * (place + 5)[:, None]
+    ids = np.array([item.id for item in snapshot.items()], dtype=np.int64)
+    return CollectionMap(ids, positions.astype(np.float32), "t-sne", snapshot.generation)
+
+
+def _library_of(run: RunDirectory, threshold: Threshold | None = None) -> Library:
+    model = load(run.path, device="cpu")
+    return Library(
+        run,
+        CollectionDirectory.of(run.path),
+        model.kind,
+        (lambda image: model.embed(image)[0]) if model.kind == "images" else None,
+        _spiral,
+        threshold,
+    )
+
+
+def _client_of(library: Library, **settings) -> TestClient:
+    return TestClient(
+        create_application(library, **settings), base_url="http://localhost", raise_server_exceptions=False
+    )
+
+
+# Tests are imported as single files, so what they share comes to them as fixtures.
+
+
+@pytest.fixture(scope="session")
+def drawn():
+    return _drawn
+
+
+@pytest.fixture(scope="session")
+def as_bytes():
+    return _as_bytes
+
+
+@pytest.fixture(scope="session")
+def write_run():
+    return _write_run
+
+
+@pytest.fixture(scope="session")
+def write_pictures():
+    return _write_pictures
+
+
+@pytest.fixture(scope="session")
+def index():
+    return _index
+
+
+@pytest.fixture(scope="session")
+def spiral():
+    return _spiral
+
+
+@pytest.fixture(scope="session")
+def library_of():
+    return _library_of
+
+
+@pytest.fixture(scope="session")
+def client_of():
+    return _client_of
+
+
+@pytest.fixture
+def chance():
+    return np.random.default_rng(3)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """A run's folder with its collection, written once for a module."""
+    path = tmp_path_factory.mktemp("served")
+    run = _write_run(path / "run")
+    _index(run.path, path / "pictures", _write_pictures(path / "pictures"))
+    return run
+
+
+@pytest.fixture(scope="module")
+def library(served):
+    return _library_of(served)
+
+
+@pytest.fixture(scope="module")
+def client(library):
+    with _client_of(library) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def featured(tmp_path_factory):
+    """A client of a run on feature vectors, whose items have no pictures."""
+    run = _write_run(tmp_path_factory.mktemp("featured") / "run", features=True)
+    rows = np.random.default_rng(0).normal(size=(30, 8)).astype(np.float32)
+    items = [Item(i, f"row {i}", ("heron", "gull")[i % 2]) for i in range(len(rows))]
+    vectors = load(run.path, device="cpu").embed(rows)
+    publish(run.path / "collection", items, vectors, dim=DIM, places=[Place("/rows.npz", "features", None)])
+    with _client_of(_library_of(run)) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def png():
+    return _as_bytes(_drawn("disc", np.random.default_rng(7)))

@@ -1,0 +1,323 @@
+"""The page in a real browser: searched by picture and by click, by keyboard, on a phone, and when things go wrong."""
+
+import re
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from vicinal.retrieval.calibration import Threshold
+from vicinal.retrieval.generations import publish
+from vicinal.retrieval.serve.server import bind, create_application
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def serve():
+    """``serve(library)`` answers on a free port of this machine, in a thread, until the module is done."""
+    import uvicorn
+
+    running = []
+
+    def serve(library):
+        bound = bind("127.0.0.1", 0)
+        server = uvicorn.Server(uvicorn.Config(create_application(library), log_level="critical", ws="none"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
+        thread.start()
+        running.append((server, thread, bound))
+        return f"http://127.0.0.1:{bound.getsockname()[1]}"
+
+    yield serve
+    for server, thread, bound in running:
+        server.should_exit = True
+        thread.join(10)
+        bound.close()
+
+
+@pytest.fixture(scope="module")
+def address(serve, library):
+    known = Threshold(distance=0.05, false_match=0.001, true_match=0.9, pairs=1000, classes=3)
+    return serve(replace(library, threshold=known))
+
+
+@pytest.fixture
+def visit(browser):
+    """``visit(address)`` opens a page; at the end nothing may have been complained of but what the test expects."""
+    said, asked, contexts = [], [], []
+
+    def visit(address, width=1280, height=900, scheme="light", touch=False):
+        size = {"width": width, "height": height}
+        context = browser.new_context(viewport=size, color_scheme=scheme, has_touch=touch)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(address)
+        return page
+
+    visit.said = said
+    yield visit
+    for context in contexts:
+        for page in context.pages:
+            assert page.evaluate("window.injected") is None
+        context.close()
+    assert said == []
+    assert [url for url in asked if not re.match(r"http://127\.0\.0\.1:\d+/|blob:http://127|data:", url)] == []
+
+
+def until(page, expression, wanted=True):
+    """Wait for what a script should answer; the page's policy forbids the eval that playwright's own wait uses."""
+    for _ in range(200):
+        if page.evaluate(expression) == wanted:
+            return
+        page.wait_for_timeout(40)
+    raise AssertionError(f"{expression} stayed {page.evaluate(expression)!r}, not {wanted!r}")
+
+
+def settled(page, cards=1):
+    until(page, "document.getElementById('found').getAttribute('aria-busy')", "false")
+    until(page, f"document.querySelectorAll('#matches .match').length >= {cards}")
+
+
+ZOOM = "parseFloat(document.getElementById('map-zoom').textContent)"
+MAP_READY = "document.getElementById('map-waiting').hidden"
+QUERY = "(document.querySelector('#query h2')?.textContent ?? null)"
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (360, "dark"), (768, "light"), (1280, "dark")])
+def test_the_page_fits_every_width_in_both_colour_schemes(visit, address, width, scheme):
+    for path in ("/", "/?item=3", "/?view=hardness", "/docs"):
+        page = visit(address + path, width=width, scheme=scheme)
+        page.wait_for_load_state("networkidle")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+        background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (sum(map(int, re.findall(r"\d+", background))) > 3 * 128) == (scheme == "light")
+
+
+def test_a_chosen_picture_finds_neighbours_with_distances_and_the_threshold(visit, address, png):
+    page = visit(address)
+    settled(page)
+    assert page.locator("#found-title").text_content() == "Start from one of these"
+    page.locator("#file").set_input_files({"name": "mine.png", "mimeType": "image/png", "buffer": png})
+    until(page, QUERY, "mine.png")
+    settled(page, 24)
+    distances = [float(text) for text in page.locator(".distance").all_text_contents()]
+    assert distances == sorted(distances)
+    assert "0.050" in page.locator(".matches .line").text_content()
+    assert page.locator(".matches .beyond").count() == sum(distance > 0.05 for distance in distances)
+    until(page, "document.querySelector('#query img').naturalWidth", 96)
+
+
+def test_a_click_searches_from_a_neighbour_and_the_browser_goes_back(visit, address, png):
+    page = visit(address)
+    settled(page)
+    page.locator("#file").set_input_files({"name": "mine.png", "mimeType": "image/png", "buffer": png})
+    until(page, QUERY, "mine.png")
+    settled(page, 24)
+    page.locator("#matches .match").nth(1).click()
+    until(page, "/\\?item=\\d+/.test(location.href)")
+    until(page, f"{QUERY} !== 'mine.png'")
+    settled(page, 24)
+    first = page.evaluate("location.search")
+    page.locator("#matches .match").nth(2).click()
+    until(page, f"location.search !== '{first}'")
+    settled(page, 24)
+    page.go_back()
+    until(page, "location.search", first)
+    page.go_back()
+    until(page, QUERY, "mine.png")
+    page.go_back()
+    until(page, "document.getElementById('query').hidden")
+    page.go_forward()
+    until(page, QUERY, "mine.png")
+
+
+def test_classes_narrow_and_the_address_keeps_the_state(visit, address):
+    page = visit(f"{address}/?item=3")
+    settled(page, 24)
+    page.locator("#class").select_option("square")
+    until(page, "document.querySelectorAll('#matches .match').length", 12)
+    assert {text.strip() for text in page.locator("#matches bdi").all_text_contents()} == {"square"}
+    page.reload()
+    until(page, "document.querySelectorAll('#matches .match').length", 12)
+    assert page.locator("#class").input_value() == "square"
+    page.locator("#threshold").fill("0.0001")
+    page.locator("#threshold").press("Enter")
+    until(page, "document.getElementById('found-title').textContent", "No match")
+    assert page.locator(".matches .line.none").is_visible()
+
+
+def test_hostile_names_are_text(visit, address):
+    page = visit(f"{address}/?item=30")
+    settled(page, 24)
+    assert page.locator("#query h2").text_content().startswith("<img src=x")
+    page.locator(".views [data-view=hardness]").click()
+    until(page, "document.querySelectorAll('.worst li').length", 2)
+    assert page.locator(".worst li").nth(1).text_content().startswith("<img src=x")
+
+
+def test_the_map_zooms_to_pictures_and_a_click_on_it_searches(visit, address):
+    page = visit(f"{address}/?item=3&class=disc")
+    settled(page, 11)
+    until(page, MAP_READY)
+    box = page.locator("#map-canvas").bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    picture = "document.getElementById('map-canvas').toDataURL()"
+    still = page.evaluate(picture)
+    page.mouse.move(x - 5, y)
+    page.mouse.move(x, y)
+    with page.expect_response(re.compile(r"thumbnail\?side=64")):  # points become pictures
+        for _ in range(3):
+            page.mouse.wheel(0, -200)
+    until(page, f"{ZOOM} > 2")
+    until(page, f"{picture} === '{still}'", wanted=False)
+    page.locator("#map-reset").click()
+    until(page, ZOOM, 1)
+    page.locator("#map-found").click()
+    until(page, f"{ZOOM} > 1")
+    page.locator("#map-reset").click()
+    points = page.evaluate("fetch('/api/map').then((answer) => answer.json())")
+    scale = 0.92 * min(box["width"], box["height"])
+    place = points["ids"].index(35)
+    page.mouse.click(x + (points["x"][place] - 0.5) * scale, y + (points["y"][place] - 0.5) * scale)
+    until(page, "location.search", "?item=35&class=disc")
+
+
+def test_fingers_pinch_the_map(visit, address):
+    page = visit(address, width=390, touch=True)
+    settled(page)
+    until(page, MAP_READY)
+    canvas = page.locator("#map-canvas")
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    middle = (box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    script = """([canvas, x, y]) => {
+      const send = (type, id, dx) => canvas.dispatchEvent(new PointerEvent(type, {
+        pointerId: id, pointerType: "touch", clientX: x + dx, clientY: y, bubbles: true, cancelable: true }));
+      canvas.setPointerCapture = () => {};
+      send("pointerdown", 1, -20); send("pointerdown", 2, 20);
+      send("pointermove", 1, -60); send("pointermove", 2, 60);
+      send("pointerup", 1, -60); send("pointerup", 2, 60);
+    }"""
+    page.evaluate(script, [canvas.element_handle(), *middle])
+    until(page, f"{ZOOM} > 2")
+
+
+def test_everything_can_be_done_by_keyboard_and_focus_is_seen(visit, address):
+    page = visit(address)
+    settled(page)
+    until(page, MAP_READY)
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    reached = set()
+    for _ in range(45):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate("document.activeElement.id || document.activeElement.className"))
+        shown = page.evaluate("""() => {
+          const active = document.activeElement, seen = (e) => e && getComputedStyle(e).outlineStyle !== 'none';
+          return active === document.body || seen(active) || seen(active.closest('.drop'));
+        }""")
+        assert shown, page.evaluate("document.activeElement.outerHTML")
+    assert {"file", "class", "threshold", "match", "map-canvas", "map-in"} <= reached
+    first = page.locator("#matches .match").first
+    first.focus()
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("[...document.querySelectorAll('.match')].indexOf(document.activeElement)") == 1
+    page.keyboard.press("Enter")
+    until(page, "/item=/.test(location.search)")
+    settled(page, 24)
+    canvas = page.locator("#map-canvas")
+    canvas.focus()
+    before = page.evaluate("location.search")
+    for key in ("+", "+", "+", "ArrowLeft", "ArrowUp"):
+        canvas.press(key)
+    until(page, f"{ZOOM} > 2")
+    until(page, "document.getElementById('map-told').textContent.startsWith('In the middle')")
+    canvas.press("Enter")
+    until(page, f"location.search !== '{before}'")
+    canvas.press("0")
+    until(page, ZOOM, 1)
+
+
+def test_hardness_draws_charts_and_leads_to_the_classes(visit, address):
+    page = visit(f"{address}/?view=hardness")
+    until(page, "document.querySelectorAll('figure.chart svg polyline').length >= 3")
+    assert page.locator("figure.chart h3").all_text_contents()[0] == "Hardness"
+    chart = page.locator("[data-chart='scalar-hardness'] svg").first
+    chart.press("ArrowLeft")
+    assert "lambda" in page.locator("[data-chart='scalar-hardness'] .tip").text_content()
+    page.locator(".worst .link").first.click()
+    until(page, "document.getElementById('found-title').textContent", "12 items")
+    assert page.locator("#class").input_value() == "disc"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [("note.png", b"this is no picture", "none of these"), ("cut.png", None, "cannot be decoded"), ("huge", 17, "MiB")],
+)
+def test_what_cannot_be_searched_by_is_told_and_can_be_dismissed(visit, address, png, name, content, told):
+    page = visit(address)
+    settled(page)
+    buffer = png[:200] if content is None else b"x" * (content * 2**20) if isinstance(content, int) else content
+    page.locator("#file").set_input_files({"name": name, "mimeType": "image/png", "buffer": buffer})
+    page.locator("#notice").wait_for(state="visible")
+    assert told in page.locator("#notice").text_content()
+    page.locator("#notice-close").click()
+    assert page.locator("#notice").is_hidden()
+    visit.said[:] = [text for text in visit.said if "Failed to load resource" not in text]  # the browser's own remark
+    page.locator("#file").set_input_files({"name": "mine.png", "mimeType": "image/png", "buffer": png})
+    until(page, QUERY, "mine.png")
+
+
+def test_an_item_that_is_gone_and_a_server_that_is_gone_are_told(visit, address):
+    page = visit(f"{address}/?item=777")
+    page.locator("#notice").wait_for(state="visible")
+    assert "none of that id" in page.locator("#notice").text_content()
+    page.locator("#home").click()
+    settled(page)
+    assert page.locator("#notice").is_hidden()
+    page.route("**/api/search/**", lambda route: route.abort())
+    page.locator("#matches .match").first.click()
+    page.locator("#notice").wait_for(state="visible")
+    assert "cannot be reached" in page.locator("#notice").text_content()
+    visit.said[:] = [text for text in visit.said if "Failed to load resource" not in text]
+
+
+def test_an_empty_collection_says_how_to_fill_it(visit, serve, write_run, library_of, tmp_path):
+    run = write_run(tmp_path / "run")
+    publish(run.path / "collection", [], np.empty((0, 16), np.float32), dim=16)
+    page = visit(serve(library_of(run)))
+    until(page, "document.getElementById('found-title').textContent", "Nothing here yet")
+    assert "vicinal index" in page.locator("#found-said").text_content()
+    until(page, "document.getElementById('map-waiting').textContent", "An empty collection has no map.")
+
+
+def test_the_report_and_the_documentation_open(visit, address):
+    page = visit(f"{address}/docs")
+    until(page, "document.querySelectorAll('.operation').length >= 10")
+    page = visit(f"{address}/report")
+    assert page.locator("h1").text_content() == "Shapes never seen before"
+    until(page, "document.querySelectorAll('figure.chart svg polyline').length >= 3")

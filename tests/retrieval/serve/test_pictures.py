@@ -1,0 +1,127 @@
+"""Uploads are measured before they are decoded; what is sent carries nothing of the file but its pixels."""
+
+import struct
+import zlib
+from io import BytesIO
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vicinal.retrieval.serve.errors import RequestError
+from vicinal.retrieval.serve.library import Limits
+from vicinal.retrieval.serve.pictures import Shelf, decoded, encoded
+
+
+def header_only(width: int, height: int) -> bytes:
+    """A PNG that claims a size and holds next to nothing: a decompression bomb's letterhead."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    body = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)) + chunk(b"IDAT", zlib.compress(b"\0"))
+    return b"\x89PNG\r\n\x1a\n" + body + chunk(b"IEND", b"")
+
+
+def refused(data: bytes, **limits: int) -> RequestError:
+    with pytest.raises(RequestError) as caught:
+        decoded(data, Limits(**limits))
+    return caught.value
+
+
+@pytest.mark.parametrize("kind", ["jpeg", "png", "webp", "gif", "bmp"])
+def test_known_types_are_told_by_content(kind, chance, as_bytes, drawn):
+    assert decoded(as_bytes(drawn("disc", chance), kind), Limits()).size == (96, 96)
+
+
+@pytest.mark.parametrize(
+    "data", [b"hello", b"<svg xmlns='http://www.w3.org/2000/svg'/>", b"%PDF-1.4", b"\0" * 99, b"MZ"]
+)
+def test_what_is_no_picture_is_415(data):
+    assert refused(data).status == 415
+
+
+def test_a_type_that_pillow_reads_but_nobody_offered_is_415(chance, as_bytes, drawn):
+    assert refused(as_bytes(drawn("disc", chance), "tiff")).status == 415
+
+
+def test_pixels_are_counted_before_decoding():
+    refusal = refused(header_only(7000, 7000))
+    assert refusal.status == 413 and "7,000 x 7,000" in refusal.problem.came
+    assert refused(header_only(60_000, 60_000)).status == 413  # beyond Pillow's own alarm
+    assert refused(header_only(100, 101), upload_pixels=10_000).status == 413
+
+
+def test_a_thread_of_pixels_is_refused_because_a_model_would_widen_it(as_bytes):
+    assert refused(as_bytes(Image.new("L", (1, 33)))).status == 413
+    assert decoded(as_bytes(Image.new("L", (1, 32))), Limits()).size == (1, 32)
+
+
+@pytest.mark.parametrize("kind", ["jpeg", "png", "webp", "gif", "bmp"])
+def test_a_picture_cut_off_anywhere_is_refused_or_whole(kind, chance, as_bytes, drawn):
+    data = as_bytes(drawn("disc", chance), kind)
+    for length in range(0, len(data) - 12, max(1, len(data) // 23)):  # a PNG's last 12 bytes only say that it ends
+        assert refused(data[:length]).status in (415, 422)
+
+
+def test_an_empty_body_is_422():
+    assert refused(b"").status == 422
+
+
+def test_sixteen_bits_become_eight_by_scaling(as_bytes):
+    grey = Image.fromarray(np.array([[0, 65535], [32768, 256]], dtype=np.uint16))
+    assert np.asarray(decoded(as_bytes(grey), Limits())).tolist() == [[0, 255], [128, 1]]
+
+
+def test_an_upload_is_turned_upright_as_files_are(chance, drawn):
+    image, exif, file = drawn("square", chance).resize((40, 20)), Image.Exif(), BytesIO()
+    exif[0x0112] = 6  # orientation: turn right
+    image.save(file, "png", exif=exif)
+    upright = decoded(file.getvalue(), Limits())
+    assert np.array_equal(np.asarray(upright), np.rot90(np.asarray(image), -1))
+    assert Image.open(BytesIO(encoded(upright, 40)[0])).size == (20, 40)  # and is not turned again when it is sent
+
+
+def test_a_picture_is_sent_upright_small_and_without_metadata(chance, drawn):
+    image, exif = drawn("square", chance).resize((400, 200)), Image.Exif()
+    exif[0x0112], exif[0x010E] = 6, "a secret place"  # orientation: turn right; description
+    file = BytesIO()
+    image.save(file, "jpeg", exif=exif, comment=b"a secret place")
+    content, kind = encoded(Image.open(BytesIO(file.getvalue())), 128)
+    assert kind == "image/jpeg" and b"secret" not in content and b"Exif" not in content
+    assert Image.open(BytesIO(content)).size == (64, 128)
+
+
+def test_small_pictures_are_sent_without_loss(chance, drawn):
+    small = drawn("disc", chance).resize((40, 30))
+    content, kind = encoded(small, 128)
+    assert kind == "image/png" and np.array_equal(np.asarray(Image.open(BytesIO(content))), np.asarray(small))
+
+
+def test_the_shelf_keeps_what_was_used_last_within_its_bytes():
+    shelf, made = Shelf(250), []
+
+    def make(name):
+        made.append(name)
+        return b"x" * 100, name
+
+    for name in "ababcab":
+        assert shelf.get(name, lambda name=name: make(name))[1] == name
+    assert made == ["a", "b", "c", "a", "b"] and shelf.held <= 250
+    shelf.get("huge", lambda: (b"x" * 251, ""))
+    assert shelf.held <= 250
+
+
+def test_no_upload_changes_anything(client, served, png):
+    def state():
+        return {path: path.stat().st_mtime_ns for path in served.path.rglob("*")}
+
+    before = state()
+    for body in (b"", b"hello", png, png[:200], header_only(60_000, 60_000)):
+        client.post("/api/search/image", content=body)
+    assert state() == before
+
+
+def test_limits_are_told_to_whoever_asks(library, client_of):
+    with client_of(library, limits=Limits(upload_pixels=77)) as client:
+        assert client.get("/api/about").json()["limits"]["upload_pixels"] == 77

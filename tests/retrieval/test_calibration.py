@@ -1,0 +1,158 @@
+"""The threshold for `no match`: counted pairs, on the safe side, from classes that training never saw."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from vicinal.data import FeatureTransform
+from vicinal.data.own_data import own_data, own_description
+from vicinal.data.splits import hold_out
+from vicinal.errors import ConfigError
+from vicinal.evaluation.encoder import Encoder
+from vicinal.models import Embedder, Identity
+from vicinal.retrieval.calibration import calibration, count_pairs, distance_threshold
+from vicinal.retrieval.collection import model_fingerprint
+from vicinal.run_directory import RunDirectory
+
+
+@pytest.fixture
+def points(rng):
+    labels = torch.arange(60) % 6
+    return torch.nn.functional.normalize(torch.randn(60, 4, generator=rng) + 0.5 * labels[:, None], dim=1), labels
+
+
+def pairs(vectors, labels):
+    """Distances of all pairs of different and of equal classes, one at a time."""
+    found = {False: [], True: []}
+    for left, right in itertools.combinations(range(len(vectors)), 2):
+        distance = float((vectors[left].double() - vectors[right].double()).norm())
+        found[bool(labels[left] == labels[right])].append(distance)
+    return np.array(found[False]), np.array(found[True])
+
+
+@pytest.mark.parametrize("rate", [0.001, 0.01, 0.1, 0.5])
+def test_the_threshold_is_the_largest_that_keeps_to_the_rate(points, rate):
+    vectors, labels = points
+    different, same = pairs(vectors, labels)
+    found = count_pairs(vectors, labels).threshold(rate)
+    width = 2 * 2 / 2**16  # of a bin, at most: the points lie on the unit sphere
+    assert (different <= found.distance).mean() <= rate
+    assert (different <= found.distance + 2 * width).mean() >= rate - 1 / len(different)
+    assert found.false_match == pytest.approx((different <= found.distance).mean())
+    assert found.true_match == pytest.approx((same <= found.distance).mean(), abs=1e-3)
+    assert found.pairs == len(different) and found.classes == 6
+
+
+def test_all_pairs_are_counted_whatever_the_tiles(points, monkeypatch):
+    vectors, labels = points
+    whole = count_pairs(vectors, labels)
+    monkeypatch.setattr("vicinal.retrieval.calibration._TILE", 17)
+    tiled = count_pairs(vectors, labels)
+    assert whole.different.sum() + whole.same.sum() == 60 * 59 / 2
+    assert np.abs(np.cumsum(whole.different) - np.cumsum(tiled.different)).max() <= 1  # a pair on a bin's edge
+
+
+def test_with_two_networks_a_pair_is_a_query_and_another_thing_of_the_gallery(points, monkeypatch):
+    vectors, labels = points
+    monkeypatch.setattr("vicinal.retrieval.calibration._TILE", 17)
+    one, both = count_pairs(vectors, labels), count_pairs(vectors, labels, gallery=vectors)
+    assert both.different.sum() == 2 * one.different.sum() and both.same.sum() == 2 * one.same.sum()
+    assert both.threshold(0.1).distance == pytest.approx(one.threshold(0.1).distance, abs=1e-3)
+
+
+def test_equal_rows_lie_at_distance_0():
+    found = count_pairs(torch.zeros(4, 3), torch.tensor([0, 0, 1, 1]))
+    assert found.different[0] == 4 and found.same[0] == 2
+
+
+def test_a_run_is_calibrated_on_its_held_out_classes_once(image_run, monkeypatch):
+    made = calibration(image_run)
+    assert made.classes == 2 and made.different.sum() == 9 and made.same.sum() == 6
+    monkeypatch.setattr(Encoder, "load", None)  # now it has to come from the run
+    kept = calibration(image_run)
+    assert np.array_equal(kept.different, made.different) and kept.width == made.width
+    assert distance_threshold(image_run, rate=0.2).distance == made.threshold(0.2).distance
+
+
+def test_another_model_is_calibrated_anew(image_run):
+    made = calibration(image_run)
+    encoder = Encoder.load(image_run)
+    with torch.no_grad():
+        encoder.embedder.head.weight.mul_(-1).add_(0.1)
+    encoder.save_weights(image_run)
+    assert not np.array_equal(calibration(image_run).different, made.different)
+
+
+def test_a_run_without_validation_classes_says_what_to_do(feature_run):
+    with pytest.raises(ConfigError, match=r"held out none.*validation=0\.1.*--max-distance"):
+        calibration(feature_run)
+
+
+@pytest.mark.parametrize("rate", [0.0, 1e-9, 1.0, -1.0])
+def test_a_rate_that_cannot_be_counted_is_refused(points, rate):
+    with pytest.raises(ConfigError, match="1/1500"):
+        count_pairs(*points).threshold(rate)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run that has counted 1,000 pairs of different classes, ten in each of the bins from the fifth on."""
+    run = RunDirectory.create(tmp_path / "run")
+    run.write_info({"vicinal": "0", "name": "run", "recipe": {}, "data": {}})
+    encoder = Encoder(Embedder(Identity(4), 4).eval(), FeatureTransform(), torch.device("cpu"))
+    encoder.save_description(run)
+    encoder.save_weights(run)
+    different = np.concatenate([np.zeros(5), np.full(100, 10)]).astype(np.int64)
+    same = np.concatenate([np.full(5, 4), np.zeros(100)]).astype(np.int64)
+    run.write_arrays(
+        "calibration",
+        width=np.array(0.01),
+        different=different,
+        same=same,
+        classes=np.array(7),
+        model=np.array(model_fingerprint(run)),
+    )
+    return run
+
+
+def test_a_named_distance_needs_no_calibration(tmp_path):
+    near = distance_threshold(RunDirectory(tmp_path / "none"), distance=0.3)
+    assert near.distance == 0.3 and near.false_match is None and "named" in near.words
+
+
+def test_a_rate_gives_its_distance_and_says_what_it_costs(run):
+    near = distance_threshold(run, rate=0.02)
+    assert near.distance == pytest.approx(0.07) and near.false_match == 0.02
+    assert "0.02 of 1,000 pairs of different classes among the 7 validation classes" in near.words
+    assert "100% of the pairs of one class" in near.words
+
+
+def test_without_a_rate_it_is_the_usual_or_the_least_that_can_be_told(run):
+    assert distance_threshold(run).distance == pytest.approx(0.05)  # 1e-5 of 1,000 pairs cannot be told: 1/1000
+    assert distance_threshold(run, usual=0.5).false_match == 0.5
+    with pytest.raises(ConfigError, match="1/1000"):
+        distance_threshold(run, rate=1e-5)
+
+
+def test_cosine_collections_get_the_same_threshold_in_their_units(run):
+    assert distance_threshold(run, rate=0.02, metric="cosine").distance == pytest.approx(0.07**2 / 2)
+
+
+def test_two_answers_and_nonsense_are_refused(run):
+    with pytest.raises(ConfigError, match="Give one of them"):
+        distance_threshold(run, distance=0.1, rate=0.1)
+    with pytest.raises(ConfigError, match="--distance -1"):
+        distance_threshold(run, distance=-1)
+
+
+def test_the_same_classes_are_held_out_again(image_run):
+    data, records = own_data(image_run)
+    expected = hold_out(data.load(), 0.5, 0)
+    assert np.array_equal(records.splits, expected.splits) and (records.splits == "validation").sum() == 6
+
+
+def test_without_validation_the_splits_are_the_datas_own(feature_run):
+    data, records = own_data(feature_run)
+    assert data == own_description(feature_run) and set(records.splits) == {"train", "test"}

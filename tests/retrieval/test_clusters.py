@@ -1,0 +1,162 @@
+"""Groups: k-means with a chosen number, and density methods that leave loose rows out."""
+
+import numpy as np
+import pytest
+from sklearn.cluster import DBSCAN
+
+from vicinal.errors import ConfigError, DataError
+from vicinal.retrieval.calibration import Threshold
+from vicinal.retrieval.clusters import Grouping, chosen_count, cluster, cluster_contents, cluster_snapshot, dbscan
+from vicinal.retrieval.collection import CollectionDirectory
+from vicinal.retrieval.duplicates import close_pairs, duplicate_contents, near_duplicates
+from vicinal.retrieval.generations import publish
+from vicinal.retrieval.index.store import Item
+from vicinal.run_directory import RunDirectory
+
+
+@pytest.fixture
+def bunches():
+    """Six bunches of falling size in the plane of eight dimensions, and six rows far from all."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(6), [40, 30, 25, 20, 15, 10])
+    rows = 10 * np.eye(8)[labels] + 0.3 * rng.normal(size=(len(labels), 8))
+    far = 40 * rng.normal(size=(6, 8))
+    return np.concatenate([rows, far]).astype(np.float32), np.concatenate([labels, np.full(6, -1)])
+
+
+def test_k_means_numbers_groups_by_size_and_puts_the_typical_first(bunches):
+    rows, labels = bunches
+    found = cluster(rows[:140], groups=6)
+    assert found.sizes == [40, 30, 25, 20, 15, 10] and found.loose == 0
+    np.testing.assert_array_equal(found.assigned, labels[:140])
+    members = found.members(3)
+    mean = rows[labels == 3].mean(axis=0)
+    far = np.linalg.norm(rows[members] - mean, axis=1)
+    assert (np.diff(far) >= 0).all()
+    np.testing.assert_allclose(found.spread[members], far, rtol=1e-5)
+
+
+def test_the_number_is_chosen_by_silhouette_and_what_was_tried_is_told(bunches):
+    rows, _ = bunches
+    count, words = chosen_count(rows[:140], seed=0)
+    assert count == 6 and "6: 0.9" in words and "on 140 rows" in words
+    found = cluster(rows[:140])
+    assert len(found.sizes) == 6 and "tried 2: " in found.words
+
+
+def test_hdbscan_leaves_loose_rows_out(bunches):
+    rows, labels = bunches
+    found = cluster(rows, method="hdbscan")
+    np.testing.assert_array_equal(found.assigned, labels)
+    assert found.loose == 6 and np.isnan(found.spread[-6:]).all() and np.isfinite(found.spread[:-6]).all()
+
+
+def test_dbscan_groups_what_its_distance_links(bunches):
+    rows, labels = bunches
+    found = cluster(rows, method="dbscan", distance=2.0, least=4)
+    np.testing.assert_array_equal(found.assigned, labels)
+
+
+@pytest.mark.parametrize("least", [2, 4, 8])
+@pytest.mark.parametrize("distance", [0.15, 0.3, 0.5])
+def test_dbscan_agrees_with_scikit_learn_on_core_rows_and_noise(least, distance):
+    rows = np.random.default_rng(1).random(size=(300, 2)).astype(np.float32) * 3
+    ours = dbscan(len(rows), close_pairs(rows, distance), least)
+    theirs = DBSCAN(eps=distance, min_samples=least).fit(rows.astype(np.float64))
+    np.testing.assert_array_equal(ours < 0, theirs.labels_ < 0)
+    core = theirs.core_sample_indices_
+    together = ours[core][:, None] == ours[core]
+    np.testing.assert_array_equal(together, theirs.labels_[core][:, None] == theirs.labels_[core])
+
+
+def test_a_border_row_joins_its_nearest_core_row_whatever_the_order():
+    step = 0.05 * np.arange(6)
+    line = np.concatenate([step, [1.17], 2 + step])[:, None].astype(np.float32)  # row 6 is near both, nearer the second
+    for order in (np.arange(13), np.arange(13)[::-1]):
+        found = dbscan(13, close_pairs(line[order], 0.95), 6)
+        place = {int(row): found[position] for position, row in enumerate(order)}
+        assert place[6] == place[7] == place[12] != place[0] == place[5] and -1 not in found
+
+
+def test_cosine_groups_directions():
+    rng = np.random.default_rng(0)
+    labels = np.repeat([0, 1], [12, 8])
+    rows = np.eye(2)[labels] * rng.uniform(0.1, 50, size=(20, 1)) + 1e-3
+    found = cluster(rows.astype(np.float32), groups=2, metric="cosine")
+    np.testing.assert_array_equal(found.assigned, labels)
+
+
+def test_equal_rows_make_one_group_and_no_error():
+    rows = np.ones((12, 3), dtype=np.float32)
+    assert sum(cluster(rows, groups=3).sizes) == sum(cluster(rows).sizes) == 12
+    assert cluster(rows, method="dbscan", distance=0.0).sizes == [12]
+    assert cluster(rows[:4], method="hdbscan").loose == 4
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"method": "kmeans"}, "did you mean 'k-means'"),
+        ({"groups": 0}, "1 to 146 groups; got --groups 0"),
+        ({"groups": 147}, "1 to 146 groups; got --groups 147"),
+        ({"method": "hdbscan", "groups": 3}, "finds the number of groups itself"),
+        ({"method": "dbscan"}, "needs a distance"),
+        ({"distance": 1.0}, r"got k-means with distance = 1\.0"),
+        ({"method": "hdbscan", "least": 1}, "at least 2 members; got --least 1"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(settings, message, bunches):
+    with pytest.raises(ConfigError, match=message):
+        cluster(bunches[0], **settings)
+
+
+def test_too_few_and_too_many(bunches, monkeypatch):
+    with pytest.raises(DataError, match="at least 4 things; the collection has 3"):
+        cluster(bunches[0][:3])
+    monkeypatch.setattr("vicinal.retrieval.clusters._HDBSCAN_ROWS", 100)
+    with pytest.raises(ConfigError, match="at most 100; got 146"):
+        cluster(bunches[0], method="hdbscan")
+
+
+def made(tmp_path, vectors, labels):
+    items = [Item(id=place, path=f"{place}.png", label=label) for place, label in enumerate(labels)]
+    publish(tmp_path / "collection", items, np.asarray(vectors, dtype=np.float32), dim=np.shape(vectors)[1])
+    return CollectionDirectory.open(tmp_path / "collection").snapshot()
+
+
+def test_groups_say_what_they_mostly_are_and_loose_things_come_last(tmp_path):
+    snapshot = made(tmp_path, np.zeros((6, 2)), ["a", "a", "b", "c", "c", None])
+    spread = np.array([0.3, 0.1, 0.2, 0.1, 0.2, np.nan], dtype=np.float32)
+    found = cluster_contents(snapshot, Grouping(np.array([0, 0, 0, 1, 1, -1]), spread, "By hand."), ["By hand."])
+    titles = [group.title for group in found.groups]
+    assert titles == ["Group 1: 3 things, mostly a (2 of 3)", "Group 2: 2 things, c", "In no group: 1 things"]
+    assert [list(group.rows) for group in found.groups] == [[1, 2, 0], [3, 4], [5]]
+    assert [group.number for group in found.groups] == [1, 2, 0]
+    facts = dict(found.facts)
+    assert facts["groups"] == "2" and facts["in none"] == "1" and 0 < float(facts["NMI with the labels"]) < 1
+
+
+def test_without_labels_nothing_is_said_of_them(tmp_path):
+    snapshot = made(tmp_path, np.zeros((4, 2)), [None, "a", "a", None])
+    grouping = Grouping(np.array([0, 0, 1, 1]), np.zeros(4, dtype=np.float32), "")
+    assert "NMI with the labels" not in dict(cluster_contents(snapshot, grouping, []).facts)
+
+
+def test_duplicates_with_different_labels_are_marked_and_false_ones_counted(tmp_path):
+    line = [[0.0], [0.1], [5.0], [5.2], [9.0]]
+    snapshot = made(tmp_path, line, ["a", "a", "a", "<b>", "c"])
+    found = near_duplicates(snapshot.vectors(), 1.0)
+    page = duplicate_contents(snapshot, found, Threshold(1.0, 0.1))
+    assert [group.warning for group in page.groups] == ["", "labels differ: <b>, a"]
+    assert "10 pairs were compared and 2 lie within the distance; at that rate up to about 1" in page.lead[1]
+    assert dict(page.facts)["groups with different labels"] == "1" and "Nothing was removed." in page.lead[-1]
+    assert len(duplicate_contents(snapshot, found, Threshold(1.0)).lead) == 2
+
+
+def test_dbscan_takes_the_distance_and_other_methods_no_rate(tmp_path):
+    snapshot = made(tmp_path, [[0.0], [0.1], [5.0], [5.2], [9.0]], [None] * 5)
+    run = RunDirectory(tmp_path / "run")
+    found, words = cluster_snapshot(run, snapshot, method="dbscan", distance=1.0, least=2)
+    assert found.assigned.tolist() == [0, 0, 1, 1, -1] and len(words) == 2
+    with pytest.raises(ConfigError, match="got --method hdbscan"):
+        cluster_snapshot(run, snapshot, method="hdbscan", rate=0.1)

@@ -1,0 +1,207 @@
+"""A snapshot never changes; the pointer alone says which is the newest."""
+
+import json
+import shutil
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from vicinal.data import Glyphs
+from vicinal.description import describe
+from vicinal.errors import ConfigError, DataError, RunError
+from vicinal.evaluation.encoder import Encoder
+from vicinal.retrieval.collection import CollectionDirectory, Pictures, Place, model_fingerprint, require_same_model
+from vicinal.retrieval.generations import publish
+from vicinal.retrieval.index.store import Item
+
+FORMER = Path(__file__).parents[1] / "former" / "collection"
+
+
+def made(path, count=20, seed=0, **more):
+    vectors = np.random.default_rng(seed).standard_normal((count, 4)).astype(np.float32)
+    items = [Item(2 * row, f"{row}.png", "ab"[row % 2], {"side": "left"} if row < 5 else {}) for row in range(count)]
+    publish(path, items, vectors, dim=4, **more)
+    return vectors
+
+
+def test_what_was_written_is_read(tmp_path):
+    vectors = made(tmp_path / "c")
+    snapshot = CollectionDirectory.open(tmp_path / "c").snapshot()
+    assert (snapshot.generation, snapshot.dim, snapshot.metric, len(snapshot)) == (1, 4, "euclidean", 20)
+    assert np.array_equal(snapshot.vectors(), vectors) and np.array_equal(snapshot.vector(6), vectors[3])
+    assert snapshot.item(6).path == "3.png" and snapshot.labels() == {"a": 10, "b": 10}
+
+
+def test_vectors_cannot_be_written(tmp_path):
+    made(tmp_path / "c")
+    with pytest.raises(ValueError, match="read-only"):
+        CollectionDirectory.open(tmp_path / "c").snapshot().vectors()[0, 0] = 1
+
+
+def test_search_is_narrowed_and_spares_what_is_excluded(tmp_path):
+    vectors = made(tmp_path / "c")
+    snapshot = CollectionDirectory.open(tmp_path / "c").snapshot()
+    assert snapshot.search(vectors[:2], 1)[1][0].item.id == 2
+    found = snapshot.search(vectors[:1], 20, where={"label": "a", "side": "left"}, exclude=[0])[0]
+    assert {match.item.id for match in found} == {4, 8}
+    assert [match.distance for match in found] == sorted(match.distance for match in found)
+
+
+def test_a_snapshot_outlives_its_files(tmp_path):
+    vectors = made(tmp_path / "c")
+    collection = CollectionDirectory.open(tmp_path / "c")
+    old = collection.snapshot()
+    for seed in (1, 2, 3):
+        made(tmp_path / "c", seed=seed)
+    assert not old.folder.exists()
+    assert old.search(vectors[:1], 1)[0][0].distance == 0 and collection.snapshot().generation == 4
+
+
+def test_the_same_generation_is_opened_once(tmp_path):
+    made(tmp_path / "c")
+    collection = CollectionDirectory.open(tmp_path / "c")
+    assert collection.snapshot() is collection.snapshot()
+    made(tmp_path / "c")
+    assert collection.latest_generation() == 2 and collection.snapshot().generation == 2
+
+
+def test_readers_beside_a_writer_see_whole_generations_only(tmp_path):
+    """Each generation has as many items as its number says; none is ever seen with another's vectors."""
+    publish(tmp_path / "c", [Item(0, "0", None)], np.full((1, 2), 1.0), dim=2)
+    wrong, done = [], threading.Event()
+
+    def read():
+        while not done.is_set():
+            snapshot = CollectionDirectory.open(tmp_path / "c").snapshot()
+            if not len(snapshot) == snapshot.generation == snapshot.vectors()[-1, 0]:
+                wrong.append(snapshot.generation)
+
+    threads = [threading.Thread(target=read) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for number in range(2, 30):
+        items = [Item(row, str(row), None) for row in range(number)]
+        publish(tmp_path / "c", items, np.full((number, 2), float(number)), dim=2)
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_an_empty_collection_answers_with_nothing(tmp_path):
+    publish(tmp_path / "c", [], np.empty((0, 4)), dim=4)
+    snapshot = CollectionDirectory.open(tmp_path / "c").snapshot()
+    assert snapshot.search(np.zeros((2, 4), np.float32), 3) == [[], []] and not snapshot.labels()
+
+
+def test_refusals_say_what_to_do(tmp_path):
+    made(tmp_path / "c")
+    snapshot = CollectionDirectory.open(tmp_path / "c").snapshot()
+    with pytest.raises(RunError, match="vicinal index RUN"):
+        CollectionDirectory.open(tmp_path)
+    with pytest.raises(DataError, match="0 to 38"):
+        snapshot.item(1)
+    with pytest.raises(DataError, match=r"\[q 4\].*\[1, 3\]"):
+        snapshot.search(np.zeros((1, 3), np.float32), 1)
+    with pytest.raises(ConfigError, match="k = 0"):
+        snapshot.search(np.zeros((1, 4), np.float32), 0)
+    with pytest.raises(DataError, match="did you mean 'side'"):
+        snapshot.search(np.zeros((1, 4), np.float32), 1, where={"sides": "left"})
+
+
+def test_damage_is_named(tmp_path):
+    made(tmp_path / "c")
+    collection = CollectionDirectory.open(tmp_path / "c")
+    folder = tmp_path / "c" / "generation-00000001"
+    (folder / "items.jsonl").write_text('{"id": 0}\n')
+    with pytest.raises(RunError, match=r"items\.jsonl is damaged"):
+        collection.snapshot()
+    (folder / "items.jsonl").write_text("")
+    shutil.rmtree(folder)
+    with pytest.raises(RunError, match="generation 1, but that is not there"):
+        collection.snapshot()
+    (tmp_path / "c" / "current.json").write_text(json.dumps({"format": 9}))
+    with pytest.raises(RunError, match="format 1"):
+        collection.latest_generation()
+
+
+def test_a_picture_is_read_below_its_place_only(tmp_path):
+    root = tmp_path / "root"
+    root.mkdir()
+    Image.new("RGB", (4, 3), "red").save(root / "0.png")
+    Image.new("RGB", (4, 3)).save(tmp_path / "secret.png")
+    (root / "1.png").symlink_to(tmp_path / "secret.png")
+    items = [Item(row, path, None) for row, path in enumerate(["0.png", "1.png", "../secret.png", "gone.png"])]
+    publish(tmp_path / "c", items, np.zeros((4, 2)), dim=2, places=[Place(str(root), "folder", str(root))])
+    snapshot = CollectionDirectory.open(tmp_path / "c").snapshot()
+    assert snapshot.image(0).getpixel((0, 0)) == (255, 0, 0)
+    for id in (1, 2):
+        with pytest.raises(DataError, match="leads out"):
+            snapshot.image(id)
+    with pytest.raises(DataError, match="is gone"):
+        snapshot.image(3)
+
+
+def test_a_root_below_the_collection_moves_with_it(tmp_path, draw):
+    draw(tmp_path / "moved" / "archives" / "x" / "a.png", 0)
+    place = Place("/elsewhere/a.zip", "archive", "archives/x")
+    assert Pictures(tmp_path / "moved", [place]).image(0, "a.png").size == (24, 20)
+
+
+@pytest.mark.parametrize("path", ["../secret.png", "/etc/passwd", "a/../../secret.png", "link.png"])
+def test_nothing_outside_is_named(path, tmp_path, draw):
+    draw(tmp_path / "root" / "a" / "1.png", 0)
+    (tmp_path / "root" / "link.png").symlink_to(draw(tmp_path / "secret.png", 1))
+    with pytest.raises(DataError, match="leads out"):
+        Place("x", "folder", str(tmp_path / "root")).file(tmp_path, path)
+
+
+def test_a_data_set_without_files_gives_its_pictures(tmp_path):
+    data = Glyphs()
+    records = data.load()
+    pictures = Pictures(tmp_path, [Place("glyphs", "data set", None, description=describe(data))])
+    assert np.array_equal(pictures.image(0, records.source.name(7)), records.source.read(7))
+    with pytest.raises(DataError, match="no longer in glyphs"):
+        pictures.image(0, "nothing of the kind")
+
+
+def test_a_description_can_name_data_sets_only(tmp_path):
+    pictures = Pictures(tmp_path, [Place("x", "data set", None, description={"class": "system", "command": "true"})])
+    with pytest.raises(ConfigError, match="unknown class 'system'"):
+        pictures.image(0, "a")
+
+
+def test_weights_and_preprocessing_both_count(image_run):
+    first = model_fingerprint(image_run)
+    require_same_model(image_run, {"model": first})
+    text = image_run.model_path.read_text()
+    image_run.model_path.write_text(text.replace('"size": 16', '"size": 12'))
+    assert model_fingerprint(image_run) != first
+    image_run.model_path.write_text(text)
+    encoder = Encoder.load(image_run)
+    with torch.no_grad():
+        encoder.embedder.head.weight.add_(1)
+    encoder.save_weights(image_run)
+    with pytest.raises(RunError, match="another model"):
+        require_same_model(image_run, {"model": first})
+
+
+def test_a_collection_that_does_not_say_is_believed(image_run):
+    require_same_model(image_run, {})
+
+
+def test_a_collection_of_version_0_1_is_searched_and_goes_on(tmp_path):
+    """Written by an earlier version: vectors, items, pictures of an archive."""
+    shutil.copytree(FORMER, tmp_path / "collection")
+    snapshot = CollectionDirectory.open(tmp_path / "collection").snapshot()
+    [found] = snapshot.search(snapshot.vector(1)[None], 3, where={"label": "wren"})
+    assert [(match.item.path, match.distance == 0) for match in found] == [("wren/1.png", True), ("wren/2.png", False)]
+    assert snapshot.image(2).size == (6, 4)
+    items = [*snapshot.items(), Item(snapshot.about["next_id"], "new", None)]
+    vectors = np.concatenate([snapshot.vectors(), np.zeros((1, 6), np.float32)])
+    assert publish(tmp_path / "collection", items, vectors, dim=6, places=snapshot.places) == 2
+    assert CollectionDirectory.open(tmp_path / "collection").snapshot().image(2).size == (6, 4)

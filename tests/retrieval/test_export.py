@@ -1,0 +1,318 @@
+"""An exported folder serves a program that has Pillow, numpy and onnxruntime, and nothing of ours."""
+
+import copy
+import json
+import re
+import sys
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+import vicinal
+from vicinal.data import FeatureTransform, ImageTransform
+from vicinal.errors import ConfigError, RunError
+from vicinal.evaluation.encoder import Encoder
+from vicinal.models import (
+    BNInception,
+    EfficientNetLite,
+    Embedder,
+    GoogLeNet,
+    Identity,
+    ResNet,
+    SmallConvNet,
+    TwoStreamEmbedder,
+)
+from vicinal.retrieval import export as exporting
+from vicinal.retrieval.export import export_run, to_onnx
+from vicinal.run_directory import RunDirectory
+
+onnxruntime = pytest.importorskip("onnxruntime")
+
+
+def made(path, embedder, transform):
+    run = RunDirectory.create(path)
+    info = {"vicinal": "0.1", "name": "birds", "command": "train /home/me", "created": "2026-01-01T00:00:00+00:00"}
+    run.write_info(info | {"recipe": {"name": "images", "title": "Images"}, "data": {"name": "my birds"}})
+    encoder = Encoder(embedder.eval(), transform, torch.device("cpu"))
+    encoder.save_description(run)
+    encoder.save_weights(run)
+    return run
+
+
+def preprocessed(steps, image):
+    """The JSON followed by someone who has Pillow and numpy."""
+    for step in steps:
+        match step["step"]:
+            case "decode":
+                image = image.convert({"RGB": "RGB", "grey": "L"}[step["channels"]])
+            case "resize":
+                shorter = min(image.size)
+                wanted = [round(side * step.get("shorter_side", 0) / shorter) for side in image.size]
+                size = (step["width"], step["height"]) if "width" in step else tuple(wanted)
+                image = image.resize(size, Image.Resampling.BILINEAR)
+            case "crop":
+                left, top = (image.width - step["width"]) // 2, (image.height - step["height"]) // 2
+                image = image.crop((left, top, left + step["width"], top + step["height"]))
+            case "reorder":
+                image = np.asarray(image)[:, :, ::-1]
+            case "normalise":
+                image = np.atleast_3d(np.asarray(image, dtype=np.float64)) * step["scale"] / 255
+                image = (image - step["mean"]) / step["std"]
+            case "layout":
+                image = image.transpose(2, 0, 1).astype(np.float32)
+            case other:
+                raise AssertionError(other)
+    return image
+
+
+def embedded_elsewhere(folder, paths):
+    words = json.loads((folder / "preprocessing.json").read_text())
+    session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
+    inputs = np.stack([preprocessed(words["steps"], Image.open(path)) for path in paths])
+    return session.run([words["output"]["name"]], {words["input"]["name"]: inputs})[0]
+
+
+@pytest.fixture
+def photos(tmp_path):
+    rng = np.random.default_rng(0)
+    paths = [tmp_path / f"{place}.png" for place in range(3)]
+    for place, path in enumerate(paths):
+        Image.fromarray(rng.integers(0, 256, (70 + place, 90 - 9 * place, 3), dtype=np.uint8)).save(path)
+    return paths
+
+
+def test_a_program_without_vicinal_gets_the_same_embeddings(tmp_path, photos, capsys):
+    transform = ImageTransform(size=16, resize=20, mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4), order="BGR")
+    run = made(tmp_path / "run", Embedder(SmallConvNet(3, (4, 8)), 6), transform)
+    exported = export_run(run)
+    assert exported.difference is not None and exported.difference <= 1e-5
+    assert [path.name for path in exported.files] == ["model.safetensors", "model.onnx", "preprocessing.json"]
+    assert capsys.readouterr() == ("", "")  # the exporter talks unless it is told not to
+    rows = vicinal.load(run.path).embed(photos)
+    np.testing.assert_allclose(embedded_elsewhere(run.path / "export", photos), rows, atol=1e-5)
+
+
+@pytest.fixture
+def features_run(tmp_path):
+    return made(tmp_path / "run", Embedder(Identity(8), 4), FeatureTransform(normalize=True))
+
+
+def test_feature_runs_are_exported_and_the_json_is_whole(features_run, tmp_path):
+    folder = tmp_path / "new" / "place"
+    export_run(features_run, folder)
+    words = json.loads((folder / "preprocessing.json").read_text())
+    assert words["format"] == 1 and words["kind"] == "features" and words["output"]["metric"] == "euclidean"
+    assert words["run"]["name"] == "birds" and words["run"]["preset"] == "images" and "/home/me" not in str(words)
+    assert words["model"]["class"] == "Embedder" and words["model"]["backbone"] == {"class": "Identity", "width": 8}
+    for name, facts in words["files"].items():
+        assert sha256((folder / name).read_bytes()).hexdigest() == facts["sha256"]
+
+    rows = np.random.default_rng(1).normal(size=(3, 8)).astype(np.float32)
+    assert [step["step"] for step in words["steps"]] == ["vector", "unit_length"]
+    inputs = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
+    expected = vicinal.load(features_run.path).embed(rows)
+    np.testing.assert_allclose(session.run(None, {"inputs": inputs})[0], expected, atol=1e-5)
+    head = load_file(folder / "model.safetensors")
+    by_hand = inputs @ head["head.weight"].numpy().T + head["head.bias"].numpy()
+    np.testing.assert_allclose(by_hand / np.linalg.norm(by_hand, axis=1, keepdims=True), expected, atol=1e-5)
+    assert json.loads(session.get_modelmeta().custom_metadata_map["vicinal.steps"]) == words["steps"]
+
+
+def test_weights_alone_need_no_package_and_leave_no_older_onnx(features_run, monkeypatch):
+    folder = features_run.path / "export"
+    export_run(features_run, onnx=False)
+    (folder / "model.onnx").write_bytes(b"of older weights")
+    monkeypatch.setitem(__import__("sys").modules, "onnxruntime", None)
+    exported = export_run(features_run, onnx=False)
+    assert exported.difference is None and not (folder / "model.onnx").exists()
+    assert set(json.loads((folder / "preprocessing.json").read_text())["files"]) == {"model.safetensors"}
+
+
+def test_of_two_streams_one_is_exported(tmp_path):
+    query, gallery = Embedder(Identity(8), 4), Embedder(Identity(8), 4)
+    run = made(tmp_path / "run", TwoStreamEmbedder(query, gallery), FeatureTransform())
+    export_run(run, onnx=False, role="gallery")
+    folder = run.path / "export" / "gallery"
+    torch.testing.assert_close(load_file(folder / "model.safetensors"), dict(gallery.state_dict()))
+    assert json.loads((folder / "preprocessing.json").read_text())["run"]["role"] == "gallery"
+    with pytest.raises(ConfigError, match="--role"):
+        export_run(run, onnx=False)
+
+
+def test_other_peoples_files_are_not_replaced(features_run, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "model.onnx").write_bytes(b"precious")
+    with pytest.raises(RunError, match=r"would replace model\.onnx in .*mine, but no earlier export wrote"):
+        export_run(features_run, tmp_path / "mine", onnx=False)
+    assert (tmp_path / "mine" / "model.onnx").read_bytes() == b"precious"
+    with pytest.raises(RunError, match=r"model\.safetensors"):  # the run itself
+        export_run(features_run, features_run.path, onnx=False)
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(RunError, match="is a file"):
+        export_run(features_run, tmp_path / "file", onnx=False)
+
+
+def test_nothing_is_written_where_onnx_is_refused(features_run, monkeypatch):
+    def refuse(*arguments, **settings):
+        raise ConfigError("they differ")
+
+    monkeypatch.setattr(exporting, "to_onnx", refuse)
+    with pytest.raises(ConfigError, match="they differ"):
+        export_run(features_run)
+    assert not (features_run.path / "export").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [EfficientNetLite, ResNet, GoogLeNet])
+def test_photographs_through_published_networks(kind, tmp_path, photos):
+    backbone = kind()
+    shown = backbone.preprocessing
+    transform = ImageTransform(
+        size=64, resize=72, mean=shown.mean, std=shown.std, order=shown.channels, scale=shown.scale
+    )
+    run = made(tmp_path / "run", Embedder(backbone, 32), transform)
+    export_run(run)
+    rows = vicinal.load(run.path).embed(photos)
+    np.testing.assert_allclose(embedded_elsewhere(run.path / "export", photos), rows, atol=1e-5)
+
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "export.md"
+
+
+@pytest.fixture
+def beside(tmp_path, monkeypatch):
+    run = RunDirectory.create(tmp_path / "runs" / "birds")
+    run.write_info({"vicinal": "0", "name": "birds", "recipe": {}, "data": {}})
+    transform = ImageTransform(size=16, resize=18, mean=(0.4, 0.5, 0.6), std=(0.2,))
+    encoder = Encoder(Embedder(SmallConvNet(3, (4,)), 8).eval(), transform, torch.device("cpu"))
+    encoder.save_description(run)
+    encoder.save_weights(run)
+    (tmp_path / "photos").mkdir()
+    rng = np.random.default_rng(0)
+    for name in ("wren", "robin"):
+        pixels = rng.integers(0, 256, (30, 41, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "photos" / f"{name}.png")
+    monkeypatch.chdir(tmp_path)
+    return run
+
+
+def test_the_python_in_the_document_runs(beside, capsys):
+    pytest.importorskip("onnxruntime")
+    export_run(beside)
+    in_python, in_scikit_learn, elsewhere = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.S)
+    exec(compile(in_python, DOCUMENT, "exec"), {})  # noqa: S102 - our own text
+    exec(compile(in_scikit_learn, DOCUMENT, "exec"), {})  # noqa: S102
+    assert "['wren']" in capsys.readouterr().out
+    names = {}
+    exec(compile(elsewhere, DOCUMENT, "exec"), names)  # noqa: S102
+    expected = vicinal.load("runs/birds").embed("photos/wren.png")
+    np.testing.assert_allclose(names["embeddings"], expected, atol=1e-5)
+
+
+def settled(backbone, rng, dim=6, **settings):
+    """An embedder whose norms are not those of a fresh one, where a lost shift would not show."""
+    embedder = Embedder(backbone, dim, **settings)
+    for name, value in embedder.named_buffers():
+        if name.endswith("running_mean"):
+            value.copy_(torch.randn(value.shape, generator=rng) * 0.1)
+        elif name.endswith("running_var"):
+            value.copy_(torch.rand(value.shape, generator=rng) + 0.5)
+    return embedder.eval()
+
+
+def answer(model, inputs):
+    session = onnxruntime.InferenceSession(model.content, providers=["CPUExecutionProvider"])
+    return session.run(["embeddings"], {"inputs": inputs.numpy()})[0]
+
+
+@pytest.mark.parametrize("size", [1, 3, 17])
+def test_any_batch_size_gives_torchs_embeddings(size, small_model, rng):
+    embedder, model = small_model
+    inputs = torch.randn(size, 1, 12, 12, generator=rng)
+    with torch.inference_mode():
+        np.testing.assert_allclose(answer(model, inputs), embedder(inputs).numpy(), atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def small_model():
+    rng = torch.Generator().manual_seed(0)
+    embedder = settled(SmallConvNet(1, (4, 8)), rng, pooling="both")
+    return embedder, to_onnx(embedder, torch.randn(8, 1, 12, 12, generator=rng), metadata={"steps": "[1]"})
+
+
+def test_texts_travel_in_the_file_and_the_machine_does_not(small_model):
+    _, model = small_model
+    session = onnxruntime.InferenceSession(model.content, providers=["CPUExecutionProvider"])
+    assert session.get_modelmeta().custom_metadata_map == {"steps": "[1]"}
+    assert not any(trace in model.content for trace in (b".py", b"site-packages", sys.prefix.encode()))
+
+
+def test_the_difference_that_was_seen_is_told(small_model):
+    assert 0 <= small_model[1].difference <= 1e-5
+
+
+@pytest.fixture(scope="module")
+def long_model():
+    """Of features, not normalised: embeddings of length 10,000."""
+    rng = torch.Generator().manual_seed(0)
+    embedder = settled(Identity(8), rng, normalize=False)
+    with torch.no_grad():
+        embedder.head.weight *= 1e4
+    return embedder, to_onnx(embedder, torch.randn(8, 8, generator=rng))
+
+
+def test_features_and_embeddings_of_any_length(long_model, rng):
+    embedder, model = long_model
+    inputs = torch.randn(8, 8, generator=rng)
+    with torch.inference_mode():
+        np.testing.assert_allclose(answer(model, inputs), embedder(inputs).numpy(), rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("change", "seen"), [(1.0, r"\d\.\de-0\d at batch size 1, .* at batch size 8"), (torch.nan, "nan")]
+)
+def test_a_model_that_answers_otherwise_is_refused_with_the_numbers(change, seen, long_model, monkeypatch, rng):
+    embedder, model = copy.deepcopy(long_model[0]), long_model[1]
+    with torch.no_grad():
+        embedder.head.weight[0] += change
+    monkeypatch.setattr(exporting, "_traced", lambda *_: model.content)
+    with pytest.raises(ConfigError, match=f"to 1e-05, but in onnxruntime .* differ by {seen}"):
+        to_onnx(embedder, torch.randn(8, 8, generator=rng))
+
+
+def test_a_network_that_cannot_be_traced_is_refused_by_its_name(rng):
+    class Stubborn(Identity):
+        def forward(self, inputs):
+            return inputs * float(inputs.sum().item() > len(inputs.tolist()))
+
+    with pytest.raises(ConfigError, match="Stubborn cannot be written as ONNX"):
+        to_onnx(Embedder(Stubborn(4), 2).eval(), torch.randn(8, 4, generator=rng))
+
+
+@pytest.mark.parametrize("package", ["onnx", "onnxscript", "onnxruntime"])
+def test_a_missing_package_is_named_with_its_extra(package, monkeypatch, rng):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ConfigError, match=rf"needs {package}, .*`pip install 'vicinal\[onnx\]'"):
+        to_onnx(settled(Identity(4), rng), torch.randn(8, 4, generator=rng))
+
+
+def test_training_mode_and_too_few_examples_are_refused(rng):
+    with pytest.raises(ConfigError, match="training = True and 8 examples"):
+        to_onnx(settled(Identity(4), rng).train(), torch.randn(8, 4, generator=rng))
+    with pytest.raises(ConfigError, match="8 examples; got training = False and 3 examples"):
+        to_onnx(settled(Identity(4), rng), torch.randn(3, 4, generator=rng))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [EfficientNetLite, ResNet, GoogLeNet, BNInception])
+def test_published_networks_are_exported(kind, rng):
+    embedder = settled(kind(), rng, dim=16)
+    inputs = torch.randn(8, 3, 96, 96, generator=rng)
+    with torch.inference_mode():
+        np.testing.assert_allclose(answer(to_onnx(embedder, inputs), inputs), embedder(inputs).numpy(), atol=1e-5)

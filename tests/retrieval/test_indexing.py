@@ -1,0 +1,323 @@
+"""Indexing: what is new is added, what changed replaced, what is gone removed, and no vector is made twice."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+
+from vicinal.data import open_path
+from vicinal.errors import ConfigError, DataError
+from vicinal.evaluation.encoder import Encoder
+from vicinal.models import Embedder, SmallConvNet
+from vicinal.retrieval.collection import CollectionDirectory
+from vicinal.retrieval.indexing import Request, embed_rows, index, make_plan
+from vicinal.retrieval.listing import list_place
+
+
+@pytest.fixture
+def bring(image_run, listener):
+    """``bring(path, ..., setting=...)``: index with the image run; what was done, and the snapshot after it."""
+
+    def call(*paths, **settings):
+        done = index(image_run, Request(paths=[str(path) for path in paths], **settings), listener)
+        return done, CollectionDirectory.of(image_run.path).snapshot()
+
+    return call
+
+
+def counts(done):
+    return done.added, done.replaced, done.removed, done.embedded
+
+
+def by_path(snapshot):
+    return {item.path: (item.id, snapshot.vector(item.id)) for item in snapshot.items()}
+
+
+def test_vectors_are_those_of_the_encoder(bring, image_run, photographs):
+    done, snapshot = bring(photographs)
+    assert counts(done) == (12, 0, 0, 12) and done.generation == 1
+    embedded = Encoder.load(image_run).embed(open_path(str(photographs)).load())
+    expected = dict(zip((embedded.records.source.name(row) for row in range(12)), embedded.vectors, strict=True))
+    for item in snapshot.items():
+        assert np.allclose(snapshot.vector(item.id), expected[item.path], atol=1e-6)
+        assert item.label == item.path[0]
+
+
+def test_batches_do_not_change_the_vectors(bring, photographs, image_run, listener, tmp_path):
+    _, whole = bring(photographs)
+    index(image_run, Request([str(photographs)], batch_size=5), listener, collection=tmp_path / "other")
+    parts = CollectionDirectory.open(tmp_path / "other").snapshot()
+    assert np.allclose(whole.vectors(), parts.vectors(), atol=1e-6)
+
+
+def test_indexing_again_follows_the_folder(bring, photographs, draw):
+    _, before = bring(photographs)
+    draw(photographs / "a" / "new.png", 100)
+    draw(photographs / "b" / "01.png", 101)
+    (photographs / "c" / "02.png").unlink()
+    done, after = bring(photographs)
+    assert counts(done) == (1, 1, 1, 2) and done.items == 12
+    old, new = by_path(before), by_path(after)
+    assert new["a/new.png"][0] == 12 and "c/02.png" not in new
+    assert new["b/01.png"][0] == old["b/01.png"][0] and not np.array_equal(new["b/01.png"][1], old["b/01.png"][1])
+    for path in new.keys() & old.keys() - {"b/01.png"}:
+        assert new[path][0] == old[path][0] and np.array_equal(new[path][1], old[path][1])
+
+
+def test_nothing_changed_makes_no_generation(bring, photographs):
+    first, _ = bring(photographs)
+    again, _ = bring(photographs)
+    assert counts(again) == (0, 0, 0, 0) and again.generation == first.generation
+
+
+def test_ids_are_never_used_again(bring, photographs, draw):
+    bring(photographs)
+    (photographs / "d" / "11.png").unlink()
+    bring(photographs)
+    draw(photographs / "d" / "last.png", 100)
+    _, snapshot = bring(photographs)
+    assert by_path(snapshot)["d/last.png"][0] == 12
+
+
+def test_a_moved_file_is_not_embedded_again(bring, photographs):
+    bring(photographs)
+    (photographs / "a" / "00.png").rename(photographs / "b" / "moved.png")
+    done, snapshot = bring(photographs)
+    assert counts(done) == (1, 0, 1, 0)
+    assert snapshot.item(12).label == "b"
+
+
+def test_equal_files_are_embedded_once(bring, photographs, draw):
+    draw(photographs / "a" / "copy.png", 0)
+    done, snapshot = bring(photographs)
+    assert done.embedded == 12 and done.items == 13
+    found = by_path(snapshot)
+    assert np.array_equal(found["a/copy.png"][1], found["a/00.png"][1])
+
+
+def test_another_label_alone_makes_a_generation_but_no_vector(bring, photographs, tmp_path):
+    table = photographs / "table.csv"
+    table.write_text("path,label\na/00.png,wren\n")
+    bring(table)
+    table.write_text("path,label\na/00.png,jay\n")
+    done, snapshot = bring(table)
+    assert done.embedded == 0 and done.generation == 2 and snapshot.item(0).label == "jay"
+
+
+def test_places_are_kept_apart_and_taken_out_by_name(bring, photographs, tmp_path, draw):
+    draw(tmp_path / "more" / "e" / "1.png", 200)
+    bring(photographs)
+    done, snapshot = bring(tmp_path / "more")
+    assert done.items == 13 and [place.kind for place in snapshot.places] == ["folder", "folder"]
+    assert snapshot.image(12).size == (24, 20)
+    draw(photographs / "a" / "new.png", 100)
+    draw(tmp_path / "more" / "e" / "2.png", 201)
+    done, _ = bring()  # all places
+    assert counts(done) == (2, 0, 0, 2)
+    done, snapshot = bring(remove=[str(photographs)])
+    assert done.removed == 13 and [item.path for item in snapshot.items()] == ["e/1.png", "e/2.png"]
+    assert snapshot.image(12).size == (24, 20)
+    with pytest.raises(ConfigError, match="place of the collection"):
+        bring(remove=[str(photographs)])
+
+
+def test_without_a_path_the_first_collection_is_the_runs_own_data(bring):
+    done, snapshot = bring(split="validation")
+    assert done.items == 6 and len(snapshot.labels()) == 2
+    again, _ = bring()  # the same part again
+    assert again.generation == 1 and again.items == 6
+
+
+def test_a_folder_in_an_indexed_folder_is_refused(bring, photographs):
+    bring(photographs)
+    with pytest.raises(ConfigError, match="there twice"):
+        bring(photographs / "a")
+
+
+def test_an_archive_is_indexed_and_its_pictures_found(bring, photographs, tmp_path):
+    def pack(*names):
+        with zipfile.ZipFile(tmp_path / "p.zip", "w") as archive:
+            for name in names:
+                archive.write(photographs / name, name)
+
+    pack("a/00.png", "b/01.png")
+    done, snapshot = bring(tmp_path / "p.zip")
+    assert done.items == 2 and snapshot.image(0).size == (24, 20)
+    pack("b/01.png", "c/02.png")
+    done, snapshot = bring(tmp_path / "p.zip")
+    assert counts(done) == (1, 0, 1, 1) and [item.path for item in snapshot.items()] == ["b/01.png", "c/02.png"]
+    pack("c/02.png")
+    bring(tmp_path / "p.zip")
+    left = list((snapshot.folder.parent / "archives").iterdir())
+    assert len(left) == 2, "of the newest generation and the one before"
+
+
+def test_feature_vectors_are_embedded_and_may_have_pictures(feature_run, vectors_file, listener, tmp_path, draw):
+    done = index(feature_run, Request([str(vectors_file)]), listener)
+    snapshot = CollectionDirectory.of(feature_run.path).snapshot()
+    assert done.items == 40 and snapshot.dim == 4 and snapshot.item(1).metadata == {"camera": "1"}
+    with pytest.raises(DataError, match="--images"):
+        snapshot.image(0)
+    draw(tmp_path / "pictures" / "a" / "00.png", 0)
+    done = index(feature_run, Request([str(vectors_file)], images=str(tmp_path / "pictures")), listener)
+    assert done.embedded == 0
+    assert CollectionDirectory.of(feature_run.path).snapshot().image(0).size == (24, 20)
+
+
+def test_data_of_the_other_kind_is_refused(bring, vectors_file):
+    with pytest.raises(DataError, match=r"embeds images, but .* holds features"):
+        bring(vectors_file)
+
+
+def test_another_model_embeds_everything_again(bring, photographs, tmp_path, draw, image_run):
+    draw(tmp_path / "more" / "e" / "1.png", 200)
+    bring(photographs, tmp_path / "more")
+    torch.manual_seed(1)
+    old = Encoder.load(image_run)
+    Encoder(Embedder(SmallConvNet(3, (4, 8)), 6).eval(), old.preprocessing, old.device).save_weights(image_run)
+    done, snapshot = bring(tmp_path / "more")
+    assert done.embedded == 13 and done.items == 13 and snapshot.generation == 2
+
+
+# -- what cannot be read ---------------------------------------------------------------------------
+
+
+def test_unreadable_files_are_all_named_and_nothing_is_published(bring, photographs, listener, image_run):
+    (photographs / "a" / "00.png").write_bytes(b"no image")
+    (photographs / "b" / "01.png").write_bytes(b"none either")
+    with pytest.raises(DataError, match=r"2 of 12 .*a/00\.png; b/01\.png.*--skip-corrupt"):
+        bring(photographs)
+    assert not (image_run.path / "collection" / "current.json").exists()
+    done, _ = bring(photographs, skip_corrupt=True)
+    assert done.embedded == 0, "what was embedded before the refusal is kept"
+    assert done.items == 10 and len(done.unreadable) == 2
+
+
+def test_equal_files_that_cannot_be_read_are_all_named(bring, photographs):
+    for name in ("a/00.png", "b/01.png"):
+        (photographs / name).write_bytes(b"no image")
+    done, _ = bring(photographs, skip_corrupt=True)
+    assert done.unreadable == ("a/00.png", "b/01.png")
+
+
+def test_a_thing_that_became_unreadable_leaves_the_collection(bring, photographs):
+    bring(photographs)
+    (photographs / "a" / "00.png").write_bytes(b"no image")
+    done, snapshot = bring(photographs, skip_corrupt=True)
+    assert done.removed == 1 and "a/00.png" not in by_path(snapshot)
+
+
+def test_a_link_that_leads_out_is_not_read(bring, photographs, tmp_path, draw):
+    (photographs / "a" / "link.png").symlink_to(draw(tmp_path / "secret.png", 300))
+    with pytest.raises(DataError, match="leads out"):
+        bring(photographs)
+
+
+# -- interruption ----------------------------------------------------------------------------------
+
+
+def test_an_interrupted_indexing_goes_on_where_it_was(bring, photographs, listener, image_run):
+    listener.stop_after = 8
+    with pytest.raises(KeyboardInterrupt):
+        bring(photographs, batch_size=4)
+    assert not (image_run.path / "collection" / "current.json").exists()
+    listener.stop_after = None
+    done, _ = bring(photographs, batch_size=4)
+    assert done.embedded == 4 and done.items == 12
+    assert ("embedding", 12, 8) in listener.titles
+    assert not (image_run.path / "collection" / "journal.bin").exists()
+
+
+@pytest.mark.slow
+def test_a_killed_indexing_loses_nothing(image_run, photographs, draw):
+    for number in range(3000):
+        draw(photographs / "e" / f"{number}.png", 1000 + number)
+    command = [sys.executable, "-m", "vicinal", "index", str(image_run.path), str(photographs), "--batch-size", "8"]
+    journal = image_run.path / "collection" / "journal.bin"
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not (journal.exists() and journal.stat().st_size > 20_000):
+        assert process.poll() is None, "it ended before it could be killed"
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    kept = (journal.stat().st_size - 50) // (32 + 24 + 4)
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert f"3012 added, 0 replaced, 0 removed, {3012 - kept} embedded" in done.stdout
+
+
+@pytest.fixture
+def plan(image_run, listener):
+    """``plan(path, ..., before=snapshot, anew=True)``"""
+
+    def call(*paths, before=None, anew=False, **settings):
+        request = Request([str(path) for path in paths], **settings)
+        return make_plan(image_run, image_run.path / "collection", request, listener, before, anew=anew)
+
+    return call
+
+
+@pytest.fixture
+def before(image_run, photographs, listener):
+    index(image_run, Request([str(photographs)]), listener)
+    return CollectionDirectory.of(image_run.path).snapshot()
+
+
+def test_a_first_plan_numbers_things_in_their_order(plan, photographs, draw):
+    draw(photographs / "a" / "copy.png", 0)
+    made = plan(photographs)
+    assert [item.id for item in made.items] == list(range(13)) and made.next_id == 13
+    assert len(made.contents) == 12, "two files are equal"
+
+
+def test_known_things_keep_their_ids(plan, before, photographs, draw):
+    draw(photographs / "a" / "0-first.png", 100)
+    made = plan(photographs, before=before)
+    assert {item.path: item.id for item in made.items}["a/0-first.png"] == 12
+    assert [item for item in made.items if item.id < 12] == list(before.items())
+
+
+def test_places_that_are_not_named_stay_unread(plan, before, tmp_path, draw, photographs):
+    draw(tmp_path / "more" / "e" / "1.png", 200)
+    made = plan(tmp_path / "more", before=before)
+    assert [place.path for place in made.kept] == [str(photographs)] and len(made.listings) == 1
+    assert [place.path for place in made.places] == [str(photographs), str(tmp_path / "more")]
+    assert len(plan(tmp_path / "more", before=before, anew=True).listings) == 2, "another model needs them all"
+
+
+def test_a_place_named_twice_is_read_once(plan, photographs):
+    assert len(plan(photographs, f"{photographs}/../photographs").items) == 12
+
+
+def test_folders_in_folders_and_unknown_places_are_refused(plan, before, photographs, tmp_path):
+    with pytest.raises(ConfigError, match="there twice"):
+        plan(photographs / "a", before=before)
+    with pytest.raises(ConfigError, match="unknown place of the collection"):
+        plan(remove=[str(tmp_path / "nowhere")], before=before)
+
+
+def test_places_vectors_and_unread_belong_together(image_run, photographs, tmp_path):
+    (photographs / "b" / "01.png").write_bytes(b"no image")
+    listing, encoder = list_place(str(photographs), tmp_path), Encoder.load(image_run)
+    rows = np.array([3, 0, 7, 5])  # row 3 is b/01.png
+    batches = list(embed_rows(encoder, listing, rows, batch_size=1, workers=0))
+    assert [(kept, unread) for kept, _, unread in batches] == [([], [0]), ([1], []), ([2], []), ([3], [])]
+    assert batches[0][1].shape == (0, 6)
+    whole = next(embed_rows(encoder, listing, rows[1:], batch_size=8, workers=0))[1]
+    assert np.allclose(np.concatenate([vectors for _, vectors, _ in batches]), whole, atol=1e-6)
+
+
+def test_no_rows_need_no_batch(image_run, photographs, tmp_path):
+    listing = list_place(str(photographs), tmp_path)
+    assert not list(embed_rows(Encoder.load(image_run), listing, np.empty(0, np.int64), batch_size=8, workers=0))
+
+
+def test_the_caller_stays_out_of_inference_mode(image_run, photographs, tmp_path):
+    listing = list_place(str(photographs), tmp_path)
+    for _ in embed_rows(Encoder.load(image_run), listing, np.arange(4), batch_size=2, workers=0):
+        assert not torch.is_inference_mode_enabled()

@@ -1,0 +1,220 @@
+"""``vicinal.load``: whatever holds images gives the same embeddings; what does not is refused by what came."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import vicinal
+from vicinal.data import FeatureTransform, ImageTransform, open_path
+from vicinal.errors import ConfigError, DataError, RunError
+from vicinal.evaluation.encoder import Encoder
+from vicinal.models import Embedder, Identity, SmallConvNet, TwoStreamEmbedder
+from vicinal.run_directory import RunDirectory
+
+
+def made(path, embedder, transform):
+    """A run as far as a model goes."""
+    run = RunDirectory.create(path)
+    run.write_info({"vicinal": "0", "name": path.name, "recipe": {}, "data": {}})
+    encoder = Encoder(embedder.eval(), transform, torch.device("cpu"))
+    encoder.save_description(run)
+    encoder.save_weights(run)
+    return path
+
+
+@pytest.fixture
+def colour(tmp_path):
+    torch.manual_seed(0)
+    return vicinal.load(
+        made(tmp_path / "run", Embedder(SmallConvNet(3, (4, 8)), 6), ImageTransform(size=16, resize=20))
+    )
+
+
+@pytest.fixture
+def grey(tmp_path):
+    return vicinal.load(
+        made(tmp_path / "grey", Embedder(SmallConvNet(1, (4,)), 6), ImageTransform(size=16, resize=20, channels=1))
+    )
+
+
+@pytest.fixture
+def features(tmp_path):
+    return vicinal.load(made(tmp_path / "features", Embedder(Identity(8), 4), FeatureTransform(normalize=True)))
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    """Five images as files (of two classes), as arrays and as PIL images."""
+    arrays = np.random.default_rng(0).integers(0, 256, (5, 24, 30, 3), dtype=np.uint8)
+    paths = [tmp_path / "pictures" / "ab"[place % 2] / f"{place}.png" for place in range(5)]
+    for path, pixels in zip(paths, arrays, strict=True):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(path)
+    return paths, arrays
+
+
+def test_paths_pictures_and_arrays_give_the_same_rows(colour, pictures):
+    paths, arrays = pictures
+    rows = colour.embed(paths)
+    assert rows.shape == (5, 6) and rows.dtype == np.float32
+    for same in (map(str, paths), np.array([str(p) for p in paths]), arrays, list(arrays), torch.from_numpy(arrays)):
+        np.testing.assert_array_equal(colour.embed(same), rows)
+    np.testing.assert_array_equal(colour.embed(Image.fromarray(pixels) for pixels in arrays), rows)
+
+
+def test_one_alone_gives_one_row(colour, pictures):
+    paths, arrays = pictures
+    row = colour.embed(paths)[:1]
+    for one in (paths[0], str(paths[0]), arrays[0], Image.fromarray(arrays[0]), [arrays[0]]):
+        np.testing.assert_allclose(colour.embed(one), row, atol=1e-6)
+
+
+def test_batches_change_nothing_and_nothing_gives_no_rows(colour, pictures):
+    paths, _ = pictures
+    np.testing.assert_allclose(colour.embed(paths, batch_size=2), colour.embed(paths), atol=1e-6)
+    assert colour.embed([]).shape == (0, 6)
+
+
+def test_the_rows_are_those_of_the_commands(colour, pictures, tmp_path):
+    embedded = Encoder.load(RunDirectory.open(tmp_path / "run")).embed(open_path(tmp_path / "pictures").load())
+    names = [embedded.records.source.name(row) for row in range(5)]
+    rows = colour.embed([tmp_path / "pictures" / name for name in names])
+    np.testing.assert_allclose(rows, embedded.vectors.numpy(), atol=1e-6)
+
+
+def test_palettes_and_transparency_are_taken_as_files_are(colour, pictures, tmp_path):
+    image = Image.fromarray(pictures[1][0])
+    clear = image.convert("RGBA")
+    clear.putalpha(7)
+    np.testing.assert_allclose(colour.embed(clear), colour.embed(image), atol=1e-6)
+    palette = image.quantize(16)
+    palette.info["transparency"] = 3
+    palette.save(tmp_path / "palette.png", transparency=3)
+    np.testing.assert_allclose(colour.embed(palette), colour.embed(tmp_path / "palette.png"), atol=1e-6)
+
+
+def test_photographs_are_upright_whether_named_or_opened(colour, pictures, tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 3  # orientation: upside down
+    paths, _ = pictures
+    with Image.open(paths[0]) as image:
+        image.rotate(180).save(tmp_path / "turned.png", exif=exif)
+    with Image.open(tmp_path / "turned.png") as opened:
+        rows = colour.embed([paths[0], tmp_path / "turned.png", opened])
+    np.testing.assert_allclose(rows[1:], np.stack([rows[0]] * 2), atol=1e-6)
+
+
+def test_grey_models_take_stacks_of_grey_images(grey):
+    stack = np.random.default_rng(0).integers(0, 256, (3, 20, 20), dtype=np.uint8)
+    rows = grey.embed(list(stack))
+    np.testing.assert_array_equal(grey.embed(stack), rows)
+    np.testing.assert_array_equal(grey.embed(stack[..., None]), rows)
+    assert grey.embed(stack[0]).shape == (1, 6) and grey.embed(np.zeros((20, 20, 3), np.uint8)).shape == (1, 6)
+
+
+def test_features_come_as_arrays_lists_or_tensors(features):
+    rows = np.random.default_rng(0).normal(size=(5, 8))
+    vectors = features.embed(rows)
+    assert vectors.shape == (5, 4) and features.kind == "features"
+    for same in (rows.astype(np.float32), list(rows), rows.tolist(), torch.from_numpy(rows), iter(rows)):
+        np.testing.assert_allclose(features.embed(same), vectors, atol=1e-6)
+    np.testing.assert_allclose(features.embed(rows[0]), vectors[:1], atol=1e-6)
+    np.testing.assert_allclose(features.embed(rows[0].tolist()), vectors[:1], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("came", "message"),
+    [
+        (7, "got int 7"),
+        (None, "got NoneType None"),
+        (["nowhere.png"], "nowhere.png is missing"),
+        ([3.5], "image 0 should be a path, .* got float 3.5"),
+        (np.zeros((20, 20, 3)), r"a float64 array \[20, 20, 3\]\. Bring its pixels to 0\.\.255"),
+        (np.zeros((3, 20, 20), np.uint8), r"a uint8 array \[3, 20, 20\]\. Channels come last"),
+        (np.zeros((2, 3, 20, 20), np.uint8), r"image 0 .* a uint8 array \[3, 20, 20\]\. Channels come last"),
+        (np.zeros((20, 20, 4), np.uint8), r"a uint8 array \[20, 20, 4\]"),
+        (np.zeros((0, 20, 3), np.uint8), r"a uint8 array \[0, 20, 3\]"),
+        (np.array(3, np.uint8), r"a uint8 array \[\]"),
+        (Image.new("I;16", (20, 20)), "mode I;16"),
+        (Image.new("F", (20, 20)), "mode F"),
+    ],
+)
+def test_what_is_no_image_is_rejected_by_what_it_is(came, message, colour):
+    with pytest.raises(DataError, match=message):
+        colour.embed(came)
+
+
+@pytest.mark.parametrize(
+    ("came", "message"),
+    [
+        ("features.npz", "feature vectors: float arrays .* str 'features.npz'"),
+        (Image.new("L", (8, 8)), "got Image"),
+        (3.0, "got float 3.0"),
+        (np.zeros(7), r"feature vector 0 should have shape \[8\]; got \[7\]"),
+        (np.zeros((2, 2, 8)), r"feature vector 0 should have shape \[8\]; got \[2, 8\]"),
+        ([np.zeros(8), "x"], "feature vector 1 should be 8 numbers; got str 'x'"),
+        ([np.zeros(8), np.full(8, np.nan)], "feature vector 1 must be finite"),
+    ],
+)
+def test_what_is_no_vector_is_rejected_by_what_it_is(came, message, features):
+    with pytest.raises(DataError, match=message):
+        features.embed(came)
+
+
+def test_an_image_that_is_too_small_is_named(tmp_path):
+    model = vicinal.load(made(tmp_path / "run", Embedder(SmallConvNet(3, (4,)), 6), ImageTransform(size=16)))
+    Image.new("RGB", (30, 9)).save(tmp_path / "small.png")
+    with pytest.raises(DataError, match=r"small\.png: a square of 16 pixels cannot be cut"):
+        model.embed(tmp_path / "small.png")
+
+
+def test_distances_are_euclidean(colour, pictures):
+    rows = colour.embed(pictures[0])
+    found = colour.distance(rows[:2], rows)
+    assert found.shape == (2, 5) and found[0, 0] == 0 and colour.metric == "euclidean"
+    np.testing.assert_allclose(found, np.linalg.norm(rows[:2, None] - rows[None], axis=2), atol=1e-6)
+    with pytest.raises(DataError, match=r"\[6\] and \[5, 6\]"):
+        colour.distance(rows[0], rows)
+
+
+def test_it_says_what_it_is(colour):
+    assert repr(colour) == "EmbeddingModel(images -> 6 dimensions, on cpu)" and colour.device.type == "cpu"
+
+
+def test_two_streams_are_loaded_by_their_role(tmp_path):
+    streams = [Embedder(Identity(8), 4), Embedder(Identity(8), 4)]
+    made(tmp_path / "run", TwoStreamEmbedder(*streams), FeatureTransform())
+    rows = torch.randn(3, 8, generator=torch.Generator().manual_seed(0))
+    for role, stream in zip(("query", "gallery"), streams, strict=True):
+        found = vicinal.load(tmp_path / "run", role=role).embed(rows)
+        np.testing.assert_allclose(found, stream(rows).detach().numpy(), atol=1e-6)
+    with pytest.raises(ConfigError, match="not said which"):
+        vicinal.load(tmp_path / "run")
+
+
+def test_refusals_at_loading(tmp_path, colour):
+    with pytest.raises(RunError, match="not a run"):
+        vicinal.load(tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match="did you mean 'cuda'"):
+        vicinal.load(tmp_path / "run", device="cudda")
+    with pytest.raises(ConfigError, match="batch_size = 0"):
+        colour.embed([], batch_size=0)
+    if not torch.cuda.is_available():
+        with pytest.raises(ConfigError, match="torch sees none"):
+            vicinal.load(tmp_path / "run", device="cuda:0")
+
+
+def test_nothing_of_training_is_imported(colour, tmp_path):
+    code = (
+        "import sys, vicinal; assert 'torch' not in sys.modules\n"
+        f"vicinal.load({str(tmp_path / 'run')!r})\n"
+        "parts = {name.split('.')[1] for name in sys.modules if name.startswith('vicinal.')}\n"
+        "heavy = {'onnxruntime', 'onnx', 'matplotlib', 'pymilvus', 'fastapi'} & set(sys.modules)\n"
+        "sys.exit(str(heavy | parts & {'training', 'methods', 'losses', 'mining', 'reports', 'cli'} or '') or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

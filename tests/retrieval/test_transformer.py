@@ -1,0 +1,76 @@
+"""A run's model in scikit-learn's pipelines: cloned, stored and searched over at the cost of a path."""
+
+import joblib
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.utils.validation import check_is_fitted
+
+import vicinal
+from vicinal.data import FeatureTransform
+from vicinal.errors import RunError
+from vicinal.evaluation.encoder import Encoder
+from vicinal.models import Embedder, Identity
+from vicinal.retrieval.transformer import EmbeddingTransformer
+from vicinal.run_directory import RunDirectory
+
+
+@pytest.fixture
+def run(tmp_path):
+    run = RunDirectory.create(tmp_path / "run")
+    run.write_info({"vicinal": "0", "name": "run", "recipe": {}, "data": {}})
+    encoder = Encoder(Embedder(Identity(8), 4).eval(), FeatureTransform(), torch.device("cpu"))
+    encoder.save_description(run)
+    encoder.save_weights(run)
+    return run.path
+
+
+@pytest.fixture
+def labelled():
+    """Four classes of ten vectors that are easy to tell apart."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(4), 10)
+    return (4 * rng.normal(size=(4, 8))[labels] + 0.1 * rng.normal(size=(40, 8))).astype(np.float32), labels
+
+
+def test_it_gives_the_embeddings_of_the_run(run, labelled):
+    features, _ = labelled
+    np.testing.assert_array_equal(EmbeddingTransformer(run).fit_transform(features), vicinal.load(run).embed(features))
+    assert EmbeddingTransformer(run).get_feature_names_out().tolist() == [f"embedding{place}" for place in range(4)]
+
+
+def test_parameters_are_kept_and_cloned(run):
+    step = EmbeddingTransformer(run, batch_size=7, device="cpu")
+    step.fit(None)
+    copy = clone(step)
+    assert copy.get_params() == {"run": run, "batch_size": 7, "device": "cpu", "role": None} and not hasattr(
+        copy, "_loaded"
+    )
+    check_is_fitted(EmbeddingTransformer(run))
+
+
+def test_it_is_a_step_before_a_neighbour_classifier(run, labelled):
+    features, labels = labelled
+    classify = make_pipeline(EmbeddingTransformer(run), KNeighborsClassifier(3)).fit(features[::2], labels[::2])
+    assert classify.score(features[1::2], labels[1::2]) == 1.0
+    search = GridSearchCV(classify, {"kneighborsclassifier__n_neighbors": [1, 3]}, cv=2).fit(features, labels)
+    assert search.best_score_ == 1.0
+
+
+def test_what_is_stored_is_the_path(run, labelled, tmp_path):
+    features, _ = labelled
+    step = EmbeddingTransformer(str(run))
+    rows = step.transform(features)
+    joblib.dump(step, tmp_path / "step.joblib")
+    assert (tmp_path / "step.joblib").stat().st_size < 500 + len(str(run))
+    np.testing.assert_array_equal(joblib.load(tmp_path / "step.joblib").transform(features), rows)
+
+
+def test_another_run_is_loaded_when_another_is_named(run, tmp_path):
+    step = EmbeddingTransformer(run).fit(None)
+    with pytest.raises(RunError, match="not a run"):
+        step.set_params(run=tmp_path / "nowhere").transform(np.zeros((1, 8)))
