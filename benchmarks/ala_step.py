@@ -5,7 +5,7 @@
     python benchmarks/ala_step.py --compile                # forward mode compiled as well; minutes at the start
     python benchmarks/ala_step.py --quick                  # 32 pixels, one round: does it run?
 
-Random images, triplet loss over 50 + 10 tuples, batch norm frozen; every contestant is a whole step with its optimiser.
+Random images, triplet loss over 50 + 10 tuples, batch norm frozen; every contestant is a whole step with its optimizer.
 Rounds are interleaved; a ratio is the median over rounds, with its range. Peak memory is torch's, of one step after
 all contestants were built and warmed up, above what they hold between steps. The approximation is measured along the
 real direction of the first step, against forward mode in full float32.
@@ -13,18 +13,17 @@ real direction of the first step, against forward mode in full float32.
 
 import argparse
 import statistics
-import time
-from collections.abc import Callable
+from functools import partial
 
 import torch
 
 from measuring import commit, verdict
-from vicinal.assessment import ALAConfig, EpisodeLoss, LSTMAssessor, TripletScoring, meta_gradient
+from steps import Take, ready, seconds
 from vicinal.data.records import Batch
 from vicinal.losses import TripletLoss
-from vicinal.methods.ala import ALATraining
+from vicinal.methods import ALA, Method, Plain
+from vicinal.methods.ala import meta_gradient
 from vicinal.methods.optimizer import OptimizerConfig
-from vicinal.methods.plain import PlainTraining
 from vicinal.models import Embedder, GoogLeNet
 from vicinal.sampling import EpisodeSampler
 
@@ -33,31 +32,24 @@ ROUTES = ("forward", "difference", "double_backward")
 CHANGES = (None, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)  # of embeddings across half a difference; None is the rule
 
 
-def build(kind: str, device: torch.device, options: argparse.Namespace) -> PlainTraining | ALATraining:
+def build(kind: str, device: torch.device, options: argparse.Namespace) -> tuple[Method, Take]:
     """A contestant: ``plain``, or ``once`` / ``recomputed`` and a route."""
     torch.manual_seed(0)
-    embedder = Embedder(GoogLeNet(freeze_norm=True), 512)
-    classes = torch.arange(60).repeat_interleave(2).numpy()
-    sampler = EpisodeSampler(classes, seed=0)
-    scoring = TripletScoring(TripletLoss(margin=1.0, squared=False, normalize=False))
-    optimisation = OptimizerConfig(learning_rate=1e-4, head_factor=10.0)
-    if kind == "plain":
-        loss = EpisodeLoss(scoring, training_rows=sampler.training_rows)
-        method = PlainTraining.from_config(embedder, loss, sampler, optimisation, steps=1000 * len(sampler))
-    else:
+    embedder, method = Embedder(GoogLeNet(freeze_norm=True), 512), Plain()
+    if kind != "plain":
         reading, route = kind.split(", ")
-        settings = ALAConfig(
-            recompute=reading == "recomputed", route=route, compiled=options.compile and route == "forward"
-        )
-        assessor = LSTMAssessor(3 * 512)
-        method = ALATraining.from_config(
-            embedder, scoring, assessor, sampler, optimisation, settings, steps=1000 * len(sampler)
-        )
-    method.to(device)
-    embedder.to(memory_format=torch.channels_last)
-    embedder.train()
-    embedder.accelerate(torch.bfloat16 if options.precision == "bfloat16" else None, recorded=options.record)
-    return method
+        compiled = options.compile and route == "forward"
+        method = ALA(recompute=reading == "recomputed", route=route, compiled=compiled)
+    return ready(
+        method,
+        embedder,
+        TripletLoss(margin=1.0, squared=False, normalize=False),
+        device,
+        optimizer=OptimizerConfig(learning_rate=1e-4, head_factor=10.0),
+        sampler=EpisodeSampler(torch.arange(60).repeat_interleave(2).numpy(), seed=0),
+        precision=torch.bfloat16 if options.precision == "bfloat16" else None,
+        captured=options.cuda_graph,
+    )
 
 
 def make_batch(device: torch.device, side: int) -> Batch:
@@ -68,32 +60,23 @@ def make_batch(device: torch.device, side: int) -> Batch:
     return Batch(images, labels, rows, largest_class=2).to(device)
 
 
-def seconds(step: Callable[[], object], device: torch.device) -> float:
-    _wait(device)
-    began = time.perf_counter()
-    step()
-    _wait(device)
-    return time.perf_counter() - began
-
-
-def peak(method: PlainTraining | ALATraining, batch: Batch) -> float:
-    """GiB that a step needs above what was allocated before it; unrecorded, for a recording holds its own for good."""
-    method.embedder.recorded = False
+def peak(method: Method, batch: Batch) -> float:
+    """GiB that a step needs above what was allocated before it; not captured, for a graph holds its own for good."""
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
-    method.step(batch)
+    method(batch)
     torch.cuda.synchronize()
     return (torch.cuda.max_memory_allocated() - before) / 2**30
 
 
 def errors(device: torch.device, batch: Batch, options: argparse.Namespace) -> list[str]:
     """Slopes by central difference, by forward mode as it is trained, and by double backward, against full float32."""
-    method = build("once, forward", device, argparse.Namespace(**(vars(options) | {"compile": False})))
-    training = method.teaching.training_pass(batch.inputs, batch.labels)
+    method, _ = build("once, forward", device, argparse.Namespace(**(vars(options) | {"compile": False})))
+    training = method.training_pass(batch)
     objective = training.scored.losses.mean() / 2
     steps = method.metric.scaled(meta_gradient.gradient(objective, method.metric.leaves))
-    _, direction = method.teaching.validate(batch.inputs, batch.labels, steps)
+    _, direction = method.validate(batch, steps)
     given = method.metric, method.scoring, direction, training.embeddings.detach()
 
     def slopes(route: str) -> torch.Tensor:
@@ -122,15 +105,15 @@ def table(device: torch.device, options: argparse.Namespace) -> str:
     batch = make_batch(device, 32 if options.quick else 227)
     kinds = ["plain", *(f"{reading}, {route}" for reading in BARS for route in options.routes)]
     methods = {kind: build(kind, device, options) for kind in kinds}
-    for method in methods.values():
+    for _, take in methods.values():
         for _ in range(1 if options.quick else 5):  # from the fourth on steps are replayed, as the trainer does
-            method.step(batch)
+            take(batch)
     times = {kind: [] for kind in kinds}
     for _ in range(options.rounds):
-        for kind, method in methods.items():
-            times[kind].append(seconds(lambda method=method: method.step(batch), device))
+        for kind, (_, take) in methods.items():
+            times[kind].append(seconds(partial(take, batch), device))
     on_gpu = device.type == "cuda"
-    memory = {kind: peak(method, batch) if on_gpu else 1.0 for kind, method in methods.items()}
+    memory = {kind: peak(method, batch) if on_gpu else 1.0 for kind, (method, _) in methods.items()}
     lines = ["| step | ms | times plain | peak GiB | times plain | bars |", "|---|---|---|---|---|---|"]
     for kind in kinds:
         ratios = [mine / plain for mine, plain in zip(times[kind], times["plain"], strict=True)]
@@ -150,17 +133,12 @@ def table(device: torch.device, options: argparse.Namespace) -> str:
     return "\n".join([*lines, "", f"{where}{compiled}.", "", *errors(device, batch, options)])
 
 
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15, help="interleaved rounds")
     parser.add_argument("--precision", choices=("tf32", "float32", "bfloat16"), default="tf32")
     parser.add_argument("--compile", action="store_true", help="compile forward mode")
-    parser.add_argument("--record", action=argparse.BooleanOptionalAction, default=True, help="replay steps")
+    parser.add_argument("--cuda-graph", action=argparse.BooleanOptionalAction, default=True, help="replay steps")
     parser.add_argument("--routes", nargs="+", choices=ROUTES, default=ROUTES, help="ways to the derivative")
     parser.add_argument("--quick", action="store_true", help="32 pixels, one round: does it run?")
     options = parser.parse_args()

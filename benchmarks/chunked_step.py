@@ -24,8 +24,8 @@ from torch import Tensor
 
 from measuring import commit, resident
 from vicinal.losses import MultiSimilarityLoss
+from vicinal.methods.method import trained
 from vicinal.methods.optimizer import OptimizerConfig
-from vicinal.methods.recording import differentiate, learnt
 from vicinal.models import EfficientNetLite, Embedder
 from vicinal.models.chunking import chunked
 
@@ -50,11 +50,13 @@ class Step:
     def gradients(self, rows: int | None, inputs: Tensor, labels: Tensor) -> list[Tensor]:
         run = self.embedder.features
         features = run(inputs) if rows is None else chunked(run, inputs, rows)
-        differentiate(self.loss(self.embedder.embed(features), labels), learnt(self.optimizer))
-        return [p.grad for p in learnt(self.optimizer) if p.grad is not None]
+        loss = self.loss(self.embedder.embed(features), labels)
+        return list(torch.autograd.grad(loss, trained(self.optimizer)))
 
     def __call__(self, rows: int | None, inputs: Tensor, labels: Tensor) -> None:
-        self.gradients(rows, inputs, labels)
+        parameters, gradients = trained(self.optimizer), self.gradients(rows, inputs, labels)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
         self.optimizer.step()
         self.optimizer.zero_grad()
 

@@ -11,42 +11,28 @@ the device before and after a step. The ratio is the median over rounds of (HDML
 
 import argparse
 import statistics
-import time
 from collections.abc import Callable
+from functools import partial
 
-import numpy as np
 import torch
 
 from measuring import commit, verdict
+from steps import Take, ready, seconds
 from vicinal.data.records import Batch
-from vicinal.losses.loss import Loss
-from vicinal.methods.hdml import HDMLTraining
+from vicinal.losses import Loss, NPairLoss, TripletLoss
+from vicinal.methods import HDML, Plain
 from vicinal.methods.optimizer import OptimizerConfig
-from vicinal.methods.plain import PlainTraining
 from vicinal.models import EfficientNetLite, Embedder, GoogLeNet
-from vicinal.synthesis import HDMLConfig, published_n_pair, published_triplet
 
-DIM, CLASSES = 512, 100
+DIM = 512
 BACKBONES: dict[str, Callable[[], torch.nn.Module]] = {
     "EfficientNet-Lite0": lambda: EfficientNetLite("lite0", freeze_norm=True),
     "GoogLeNet": lambda: GoogLeNet(freeze_norm=True),
 }
 LOSSES: dict[str, tuple[Callable[[], Loss], int, float]] = {  # loss, batch, most that HDML may cost
-    "N-pair": (lambda: published_n_pair("relative"), 128, 1.25),
-    "triplet": (lambda: published_triplet("relative"), 120, 1.15),
+    "N-pair": (lambda: NPairLoss("dot", l2=1.5e-2, blocks=True), 128, 1.25),
+    "triplet": (lambda: TripletLoss(0.2, blocks=True), 120, 1.15),
 }
-
-
-class NoSampler:
-    """The benchmark makes its own batches."""
-
-    note = None
-
-    def epoch(self, number: int) -> list[list[int]]:
-        return []
-
-    def __len__(self) -> int:
-        return 1000
 
 
 def labels_for(name: str, batch: int) -> torch.Tensor:
@@ -56,44 +42,26 @@ def labels_for(name: str, batch: int) -> torch.Tensor:
     return torch.cat([torch.arange(third), torch.arange(third), third + torch.arange(third)])
 
 
-def methods(backbone: str, loss: str, device: torch.device, settings: HDMLConfig) -> tuple[PlainTraining, HDMLTraining]:
-    optimisation = OptimizerConfig(learning_rate=1e-5, head_factor=10.0)
-    made = []
-    for kind in (PlainTraining, HDMLTraining):
+def methods(backbone: str, loss: str, device: torch.device) -> tuple[Take, Take]:
+    optimizer, made = OptimizerConfig(learning_rate=1e-5, head_factor=10.0), []
+    for method in (Plain(), HDML()):
         torch.manual_seed(0)
         embedder = Embedder(BACKBONES[backbone](), DIM)
-        given = (embedder, LOSSES[loss][0](), NoSampler(), optimisation)
-        if kind is PlainTraining:
-            made.append(PlainTraining.from_config(*given, steps=1000))
-        else:
-            made.append(HDMLTraining.from_config(*given, settings, labels=np.arange(CLASSES), steps=1000))
-        made[-1].to(device)
-        if device.type == "cuda":  # as the trainer has it
-            embedder.to(memory_format=torch.channels_last)
-            embedder.accelerate(torch.bfloat16, recorded=True)
-        embedder.train()
+        made.append(ready(method, embedder, LOSSES[loss][0](), device, optimizer=optimizer)[1])
     return made[0], made[1]
-
-
-def seconds(method: PlainTraining | HDMLTraining, batch: Batch, device: torch.device) -> float:
-    wait = torch.cuda.synchronize if device.type == "cuda" else (lambda: None)
-    wait()
-    start = time.perf_counter()
-    method.step(batch)
-    wait()
-    return time.perf_counter() - start
 
 
 def compare(backbone: str, loss: str, device: torch.device, size: int, rounds: int, warmup: int) -> str:
     _, rows, bar = LOSSES[loss]
-    plain, hdml = methods(backbone, loss, device, HDMLConfig())
+    plain, hdml = methods(backbone, loss, device)
     rng = torch.Generator().manual_seed(0)
     inputs = torch.randn(rows, 3, size, size, generator=rng).to(device, memory_format=torch.channels_last)
     batch = Batch(inputs, labels_for(loss, rows).to(device), torch.arange(rows), largest_class=2)
-    for method in (plain, hdml):
+    steps = partial(plain, batch), partial(hdml, batch)
+    for step in steps:
         for _ in range(warmup):  # also past the first window, so that every kernel of a step has run
-            seconds(method, batch, device)
-    times = [(seconds(plain, batch, device), seconds(hdml, batch, device)) for _ in range(rounds)]
+            seconds(step, device)
+    times = [tuple(seconds(step, device) for step in steps) for _ in range(rounds)]
     ratios = [ours / theirs for theirs, ours in times]
     theirs, ours = (1e3 * statistics.median(column) for column in zip(*times, strict=True))
     ratio = statistics.median(ratios)

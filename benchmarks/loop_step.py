@@ -15,17 +15,18 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
 from measuring import alternate, commit, verdict
+from steps import Take, ready, seconds
 from vicinal.data.records import Batch
 from vicinal.losses import HPHNLoss, LiftedStructureLoss, Loss, MultiSimilarityLoss, TripletLoss
-from vicinal.methods.loop import LoOpTraining
+from vicinal.methods import LoOp, Plain
+from vicinal.methods.loop import OptimalNegatives
 from vicinal.methods.optimizer import OptimizerConfig
-from vicinal.methods.plain import PlainTraining
 from vicinal.models import EfficientNetLite, Embedder, GoogLeNet
-from vicinal.synthesis import OptimalNegatives
 
 DIM = 512
 BACKBONES: dict[str, Callable[[], torch.nn.Module]] = {
@@ -41,44 +42,13 @@ LOSSES: dict[str, Callable[[], Loss]] = {
 PAIRINGS = {"consecutive": (64, 2, 1.05), "all": (26, 5, 1.15)}  # classes, per class, most that LoOp may cost
 
 
-class NoSampler:
-    """The benchmark makes its own batches."""
-
-    note = None
-
-    def epoch(self, number: int) -> list[list[int]]:
-        return []
-
-    def __len__(self) -> int:
-        return 1000
-
-
-def methods(backbone: str, loss: str, pairing: str, device: torch.device) -> tuple[PlainTraining, LoOpTraining]:
-    optimisation, made = OptimizerConfig(learning_rate=1e-5, head_factor=10.0), []
-    for kind in (PlainTraining, LoOpTraining):
+def methods(backbone: str, loss: str, pairing: str, device: torch.device) -> tuple[Take, Take]:
+    optimizer, made = OptimizerConfig(learning_rate=1e-5, head_factor=10.0), []
+    for method in (Plain(), LoOp(pairing=pairing, overlap="arcs")):
         torch.manual_seed(0)
         embedder = Embedder(BACKBONES[backbone](), DIM)
-        scored = (
-            LOSSES[loss]()
-            if kind is PlainTraining
-            else OptimalNegatives(LOSSES[loss](), pairing=pairing, overlap="arcs")
-        )
-        made.append(kind.from_config(embedder, scored, NoSampler(), optimisation, steps=1000))
-        made[-1].to(device)
-        if device.type == "cuda":  # as the trainer has it
-            embedder.to(memory_format=torch.channels_last)
-            embedder.accelerate(torch.bfloat16, recorded=True)
-        embedder.train()
+        made.append(ready(method, embedder, LOSSES[loss](), device, optimizer=optimizer)[1])
     return made[0], made[1]
-
-
-def seconds(method: PlainTraining | LoOpTraining, batch: Batch, device: torch.device) -> float:
-    wait = torch.cuda.synchronize if device.type == "cuda" else (lambda: None)
-    wait()
-    start = time.perf_counter()
-    method.step(batch)
-    wait()
-    return time.perf_counter() - start
 
 
 def compare(backbone: str, loss: str, pairing: str, device: torch.device, size: int, rounds: int, warmup: int) -> str:
@@ -88,7 +58,8 @@ def compare(backbone: str, loss: str, pairing: str, device: torch.device, size: 
     images = torch.randn(len(labels), 3, size, size, generator=torch.Generator().manual_seed(0))
     images = images.to(device, memory_format=torch.channels_last)
     batch = Batch(images, labels.to(device), torch.arange(len(labels)), largest_class=per_class)
-    times = [(seconds(plain, batch, device), seconds(loop, batch, device)) for _ in range(warmup + rounds)][warmup:]
+    steps = partial(plain, batch), partial(loop, batch)
+    times = [tuple(seconds(step, device) for step in steps) for _ in range(warmup + rounds)][warmup:]
     ratios = [ours / theirs for theirs, ours in times]
     middle = statistics.median(ratios)
     theirs, ours = (1000 * statistics.median(column) for column in zip(*times, strict=True))

@@ -1,12 +1,12 @@
 """Batches cut from a resident tensor are the loader's, row for row and pixel for pixel."""
 
 import itertools
-import warnings
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tests.gpu import never_waiting
 
 from vicinal.data import resident as resident_module
 from vicinal.data.folder import Folder
@@ -178,13 +178,8 @@ def test_what_is_not_there_is_refused_at_once(images):
 @pytest.mark.parametrize("transform", [RANDOM, ImageTransform(**{**vars(BOXES), **COLORS})])
 def test_on_a_gpu_the_host_never_waits_and_pixels_are_the_same(images, transform):
     resident = decode(images, transform, torch.device("cuda"), channels_last=True)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch says that its debug mode is a prototype
-            torch.cuda.set_sync_debug_mode("error")
+    with never_waiting():
         batches = list(resident.load(images, PLAN * 8, transform, seed=0, epoch=0))
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
     host = decode(images, transform, CPU).load(images, PLAN * 8, transform, seed=0, epoch=0)
     for ours, theirs in zip(batches, host, strict=True):
         difference = (ours.inputs.cpu() - theirs.inputs).abs() * 255 / (transform.scale * 2)

@@ -4,10 +4,10 @@ import copy
 import importlib
 import inspect
 import pkgutil
-import warnings
 
 import pytest
 import torch
+from tests.gpu import never_waiting
 from torch import nn
 
 import vicinal.losses
@@ -191,11 +191,6 @@ def test_a_device_is_not_waited_for(batches):
     memory.loss = nn.Identity()
     memory.loss.forward = lambda rows, *_: rows.sum()
     given = [(rows.float().cuda().requires_grad_(), labels.cuda()) for rows, labels in batches]
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch says that its debug mode is a prototype
-            torch.cuda.set_sync_debug_mode("error")
+    with never_waiting():
         for rows, labels in given:
             memory(rows, labels)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")

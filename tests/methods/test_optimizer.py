@@ -5,11 +5,12 @@ from dataclasses import fields
 
 import pytest
 import torch
+from tests.gpu import never_waiting
 from torch import nn
 
 import vicinal.models
 from vicinal.errors import ConfigError
-from vicinal.methods.optimizer import OptimizerConfig, fuse
+from vicinal.methods.optimizer import OptimizerConfig, fit
 from vicinal.models import Embedder, SmallConvNet
 
 
@@ -151,13 +152,10 @@ def test_every_setting_is_documented():
 @pytest.mark.parametrize("name", ["adamw", "sgd"])
 def test_a_clipped_step_does_not_wait_for_the_gpu(embedder, name):
     optimizer, _ = OptimizerConfig(name=name, clip=1.0).build(embedder.cuda(), steps=3)
-    fuse(optimizer, torch.device("cuda"))
+    fit(optimizer, torch.device("cuda"))
     with_gradients(optimizer, 100.0)
     optimizer.step()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with never_waiting():
         with_gradients(optimizer, 100.0)
         optimizer.step()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
     assert norm_of(optimizer) == pytest.approx(1.0, rel=1e-5)

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from tests.gpu import never_waiting
 from torch import nn
 
 from vicinal.errors import ConfigError, RunError
@@ -106,10 +107,7 @@ def test_the_average_of_another_network_is_rejected(embedder):
 @pytest.mark.gpu
 def test_an_update_does_not_wait_for_the_gpu(embedder):
     average = WeightAverage(embedder.cuda(), 0.9)
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with never_waiting():
         average.update(embedder)
         with average.applied(embedder):
             pass
-    finally:
-        torch.cuda.set_sync_debug_mode("default")

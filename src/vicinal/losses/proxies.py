@@ -128,7 +128,7 @@ class ProxyLoss(Loss):
         """Return the place of each label among the known ones."""
         if self._labels is None:
             return labels
-        places = torch.searchsorted(self._labels, labels.long()).clamp(max=self.classes - 1)
+        places = torch.searchsorted(self._labels, labels.long().contiguous()).clamp(max=self.classes - 1)
         strange = self._labels[places] != labels
         if being_captured(labels):
             return torch.where(strange, self.classes, places)  # out of range: ends the process rather than go wrong

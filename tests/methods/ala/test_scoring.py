@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from vicinal.assessment import AnchorScoring, EpisodeLoss, PairScoring, TripletScoring
 from vicinal.errors import ConfigError
 from vicinal.losses import ContrastiveLoss, MarginLoss, MultiSimilarityLoss, ProxyNCALoss, TripletLoss
+from vicinal.methods.ala import AnchorScoring, EpisodeLoss, PairScoring, TripletScoring
 
 LABELS = torch.tensor([0, 1, 2, 0, 1, 2])  # [a; p] of three classes
 
@@ -63,7 +63,7 @@ def test_pairs_are_the_halves_of_triplets(loss, embeddings):
 
 
 def test_a_loss_that_is_no_sum_over_pairs_cannot_be_weighed_by_pairs():
-    with pytest.raises(ConfigError, match=r"TripletLoss is no sum over pairs\. Weigh triplets"):
+    with pytest.raises(ConfigError, match=r"needs a sum over pairs, got TripletLoss\. Set method\.units=triplets"):
         PairScoring(TripletLoss())
 
 
@@ -80,18 +80,18 @@ def test_anchors_show_their_mean_positive_and_hardest_negative(embeddings):
 
 
 @pytest.mark.parametrize("kind", [TripletScoring, PairScoring, AnchorScoring])
-def test_losses_without_tuples_are_refused(kind):
+def test_losses_without_tuples_are_rejected(kind):
     with pytest.raises(ConfigError, match="ProxyNCALoss compares them with proxies"):
         kind(ProxyNCALoss(3, 4))
 
 
 @pytest.mark.parametrize("over", ["mean", "sum"])
-def test_the_twin_takes_all_tuples_of_both_subsets(over, embeddings, rng):
+def test_the_baseline_takes_all_tuples_of_both_subsets(over, embeddings, rng):
     scoring = TripletScoring(TripletLoss(margin=5.0))
     more = torch.randn(4, 4, generator=rng, dtype=torch.float64)
     labels = torch.tensor([3, 4, 3, 4])
     both = torch.cat([embeddings, more])
     losses = torch.cat([scoring(embeddings, LABELS, nn.Identity()).losses, scoring(more, labels, nn.Identity()).losses])
-    twin = EpisodeLoss(scoring, training_rows=6, over=over)
-    torch.testing.assert_close(twin(both, torch.cat([LABELS, labels])), getattr(losses, over)())
-    assert twin.loss is scoring.loss
+    baseline = EpisodeLoss(scoring, training_rows=6, over=over)
+    torch.testing.assert_close(baseline(both, torch.cat([LABELS, labels])), getattr(losses, over)())
+    assert baseline.loss is scoring.loss

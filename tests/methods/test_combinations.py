@@ -53,7 +53,9 @@ def parts_of(method, loss, train, sampler=None):
 
 def steps(method, train, epoch, plan):
     batches = load(train, plan, FeatureTransform(), seed=0, epoch=epoch)
-    return [{name: float(value) for name, value in method.step(batch).items()} for batch in batches]
+    results = [method(batch) for batch in batches]
+    scalars = [{**result.scalars, **method.diagnostics(result)} for result in results]
+    return [{name: float(value) for name, value in found.items()} for found in scalars]
 
 
 @pytest.mark.parametrize(
@@ -67,13 +69,13 @@ def test_a_combination_trains_and_resumes(name, loss, train):
     steps(method, train, 0, method.batches(0)[:1])
     plan = method.batches(1)  # the second epoch: HTL's margins are dynamic now
     steps(method, train, 1, plan[:1])
-    again.load_state_dict(deepcopy(method.state_dict()))  # an optimizer would share its tensors
+    again.load_training_state(deepcopy(method.training_state()))  # an optimizer would share its tensors
     went_on = steps(method, train, 1, plan[1:2])
     assert all(np.isfinite(list(went_on[0].values())))
     assert any(not torch.equal(*pair) for pair in zip(start, method.embedder.parameters(), strict=True))
     assert steps(again, train, 1, plan[1:2]) == went_on
     shares = [went_on[0][f"inseparable_share/{kind}"] for kind in ("similar", "dissimilar")]
-    assert min(shares) >= 0 and sum(shares) <= 1 and "ANML" in method.readings["inseparable_share"]
+    assert min(shares) >= 0 and sum(shares) <= 1 and "ANML" in method.captions["inseparable_share"]
 
 
 @pytest.mark.parametrize(("name", "loss"), sorted(set(MATRIX) - set(TRAINING)), ids=lambda part: part)
@@ -147,7 +149,7 @@ def test_a_mined_loss_trains_and_resumes(miner, train):
     method, again = build(), build()
     plan = method.batches(0)
     steps(method, train, 0, plan[:1])
-    again.load_state_dict(deepcopy(method.state_dict()))
+    again.load_training_state(deepcopy(method.training_state()))
     assert steps(method, train, 0, plan[1:2]) == steps(again, train, 0, plan[1:2])
 
 
@@ -162,10 +164,10 @@ def test_a_mined_loss_trains_and_resumes(miner, train):
         (HDML(generate=False), TripletLoss(), "classes", "real_share=0.5"),
         (HDML(), Mined(TripletLoss(), "hardest"), "classes", "got Mined"),
         (ALA(), TripletLoss(), "classes", "Set sampler=episodes"),
-        (ALA(units="pairs"), TripletLoss(), "episodes", "no sum over pairs"),
+        (ALA(units="pairs"), TripletLoss(), "episodes", "Set method.units=triplets"),
         (HTL(), TripletLoss(), "anchor_neighbors", "Set loss=hierarchical_triplet, or method.margins=fixed"),
         (HTL(sampling=False), TripletLoss(), "anchor_neighbors", "Set sampler=classes"),
-        (HDMLALA(hdml=HDML(members="real")), TripletLoss(), "episodes", "Set members=regenerated"),
+        (HDMLALA(hdml=HDML(members="real")), TripletLoss(), "episodes", "Set method.hdml.members=regenerated"),
         (CrossBatchMemory(size=8), TripletLoss(), "classes", "Set method.size=96"),
     ],
 )

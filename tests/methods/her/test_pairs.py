@@ -1,4 +1,4 @@
-"""Pairs of views: how gallery images are turned, which pairs fit, and what is refused."""
+"""Batches of pairs: how gallery images are turned, which pairs fit, what is rejected, and the hardest of an epoch."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ import torch
 
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
-from vicinal.methods.paired_views import fitting, turns
+from vicinal.methods.her.pairs import HardestPairs, fitting, turns
 
 ROWS = torch.tensor([4, 9, 2, 11, 7, 8])  # records of queries and their matches, in turn
 
@@ -66,8 +66,36 @@ def test_a_pair_fits_if_it_is_a_query_and_a_gallery_image_of_one_class(batch):
     assert fitting(replace(batch, labels=labels, extras={})).tolist() == [True, False, True]
 
 
-def test_rows_without_a_partner_and_vectors_to_be_turned_are_refused(batch):
-    with pytest.raises(ConfigError, match="5 rows came to this process"):
+def test_rows_without_a_partner_and_vectors_to_be_turned_are_rejected(batch):
+    with pytest.raises(ConfigError, match="got 5 rows in this process"):
         turns(taken(batch, [0, 1, 2, 3, 4]), "any", seed=7, epoch=0)
-    with pytest.raises(ConfigError, match=r"inputs are \[6, 256\]"):
+    with pytest.raises(ConfigError, match=r"got inputs \[6, 256\]"):
         turns(replace(batch, inputs=batch.inputs.flatten(1)), "any", seed=7, epoch=0)
+
+
+# -- the hardest triplet of each batch ------------------------------------------------------------
+
+
+def test_a_place_names_the_query_its_match_and_what_was_nearer():
+    hardest = HardestPairs()
+    hardest.add(torch.tensor([40, 41, 50, 51, 60, 61]), torch.tensor(-0.5), torch.tensor(3 * 1 + 2))
+    (shown,) = hardest.figures()
+    (triplet,) = shown.tuples
+    found = [(member.record, member.role) for member in triplet.members]
+    assert found == [
+        (50, "query"),
+        (51, "match"),
+        (61, "nearer"),
+    ]
+
+
+def test_a_replayed_step_that_overwrites_its_numbers_leaves_those_taken_in():
+    """A replay writes the next batch's gap and place where the last one's were."""
+    hardest, gap, place = HardestPairs(), torch.tensor(-0.5), torch.tensor(1)
+    hardest.add(torch.tensor([0, 1, 2, 3]), gap, place)
+    gap.fill_(0.25)
+    place.fill_(2)
+    hardest.add(torch.tensor([4, 5, 6, 7]), gap, place)
+    (shown,) = hardest.figures()
+    assert [[member.record for member in found.members] for found in shown.tuples] == [[0, 1, 3], [6, 7, 5]]
+    assert [found.caption for found in shown.tuples] == ["gap -0.50", "gap +0.25"]

@@ -9,20 +9,19 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-import vicinal.methods.hierarchy
-from vicinal.methods.hierarchy import MarginTable
+from tests.methods.build import build
 
-import vicinal.training.experiment
+import vicinal.methods.htl.figures
 from vicinal.data.records import Batch, FeatureArray, ImageArray, Records
 from vicinal.data.resident import resident_if_it_fits
 from vicinal.data.transforms import FeatureTransform, ImageTransform
 from vicinal.errors import ConfigError
 from vicinal.exhibits import Dendrogram, from_json, to_json
 from vicinal.losses import HierarchicalTripletLoss
-from vicinal.methods.htl import HTL, HTLTraining, TrainingEmbeddings
+from vicinal.methods.htl import HTL, TrainingEmbeddings
 from vicinal.methods.method import ReadsRecords
 from vicinal.methods.optimizer import OptimizerConfig
-from vicinal.methods.plain import PlainTraining
+from vicinal.methods.plain import Plain
 from vicinal.models import Embedder, Identity, SmallConvNet
 from vicinal.parallel import part
 from vicinal.sampling import AnchorNeighbourSampler, ClassTree, PKSampler
@@ -43,16 +42,17 @@ def records():
     return some_records()
 
 
-def method_of(records, hierarchy=HTL(), sampler=None, **more):  # noqa: B008 (frozen)
+def method_of(records, settings=None, sampler=None, **optimizer):
     torch.manual_seed(0)
     sampler = sampler or AnchorNeighbourSampler(records.labels, anchors=2, neighborhood=2, per_class=3, seed=0)
-    return HTLTraining.from_config(
+    return build(
+        settings or HTL(),
         Embedder(Identity(6), 4),
         HierarchicalTripletLoss(),
         sampler,
-        TrainingEmbeddings(records, FeatureTransform()),
-        OptimizerConfig(**more),
-        hierarchy,
+        OptimizerConfig(**optimizer),
+        train=records,
+        preprocessing=FeatureTransform(),
         steps=5 * len(sampler),
     )
 
@@ -68,8 +68,14 @@ def batch_of(records, rows):
     return Batch(inputs, labels, torch.tensor(rows), largest_class=3)
 
 
+def described(method, batch):
+    """Take a step; return its scalars and what describes its batch."""
+    result = method(batch)
+    return {**result.scalars, **method.diagnostics(result, batch.largest_class)}
+
+
 def train(method, records, epochs):
-    return [[method.step(batch_of(records, rows)) for rows in method.batches(epoch)] for epoch in range(epochs)]
+    return [[described(method, batch_of(records, rows)) for rows in method.batches(epoch)] for epoch in range(epochs)]
 
 
 def test_the_first_epoch_samples_by_the_tree_with_one_margin_for_all(make, records):
@@ -102,7 +108,7 @@ def test_margins_are_beta_and_threshold_less_spread(make, records):
     method = make(HTL(beta=0.3, levels=5))
     method.batches(1)
     tree, labels = method.tree, torch.tensor([2, 9, 4, 2])
-    margins = method._margins(labels)
+    margins = method.loss.margins_of(labels)
     levels = tree.levels().long()
     for row, anchor in enumerate(labels.tolist()):
         for column, negative in enumerate(labels.tolist()):
@@ -114,7 +120,7 @@ def test_active_triplets_are_those_that_cost_something_at_their_own_margins(make
     method = make(HTL(beta=0.4))
     batch = batch_of(records, method.batches(1)[0])
     with torch.no_grad():
-        rows, margins = method.embedder(batch.inputs), method._margins(batch.labels)
+        rows, margins = method.embedder(batch.inputs), method.loss.margins_of(batch.labels)
     apart, n = torch.cdist(rows, rows).square(), range(len(rows))
     costs = [
         bool(apart[a, p] - apart[a, k] + margins[a, k] > 0)
@@ -124,7 +130,7 @@ def test_active_triplets_are_those_that_cost_something_at_their_own_margins(make
         if a != p and batch.labels[a] == batch.labels[p] != batch.labels[k]
     ]
     assert 0 < sum(costs) < len(costs)
-    assert float(method.step(batch)["active"]) == pytest.approx(sum(costs) / len(costs))
+    assert float(described(method, batch)["active"]) == pytest.approx(sum(costs) / len(costs))
 
 
 def test_a_collapsed_batch_costs_half_of_its_margins(make, records):
@@ -132,14 +138,14 @@ def test_a_collapsed_batch_costs_half_of_its_margins(make, records):
     batch = batch_of(records, method.batches(0)[0])
     assert method.collapsed_loss(batch) == pytest.approx(0.1)
     method.batches(1)
-    margins = method._margins(batch.labels)[batch.labels[:, None] != batch.labels]
+    margins = method.loss.margins_of(batch.labels)[batch.labels[:, None] != batch.labels]
     assert method.collapsed_loss(batch) == pytest.approx(float(margins.relu().mean()) / 2, rel=1e-5)
 
 
 def test_the_mean_margin_over_classes_is_at_least_beta(make):
     method = make()
     method.batches(1)
-    of_classes = method._margins(torch.arange(CLASSES) + 2)
+    of_classes = method.loss.margins_of(torch.arange(CLASSES) + 2)
     apart = ~torch.eye(CLASSES, dtype=torch.bool)
     assert of_classes[apart].view(CLASSES, -1).amin(dim=1).mean() >= 0.1 - 1e-6, "d_H >= d_0, the mean of S"
 
@@ -148,8 +154,9 @@ def test_classes_of_one_distribution_have_margin_beta(rng):
     """Where d(p, q) is d_0, pairwise levels with many thresholds give α = β up to the spread of S."""
     rows = torch.randn(20_000, 8, generator=rng)
     labels = torch.arange(20_000) % 10
-    table = MarginTable.of(ClassTree.build(rows, labels, levels=250, linkage="pairwise"), torch.device("cpu"))
-    margins = 0.1 + table(torch.arange(10))[~torch.eye(10, dtype=torch.bool)]
+    tree, loss = ClassTree.build(rows, labels, levels=250, linkage="pairwise"), HierarchicalTripletLoss()
+    loss.set_margins(tree.classes, tree.levels(), 0.1 + tree.thresholds, tree.spreads)
+    margins = loss.margins_of(torch.arange(10))[~torch.eye(10, dtype=torch.bool)]
     assert (margins - 0.1).abs().max() < 0.05
 
 
@@ -157,29 +164,24 @@ def test_a_run_that_stops_in_mid_epoch_goes_on_with_the_margins_of_its_tree(make
     method = make()
     train(method, records, 1)
     plan = method.batches(1)
-    method.step(batch_of(records, plan[0]))
-    state = copy.deepcopy(method.state_dict())
+    method(batch_of(records, plan[0]))
+    state = copy.deepcopy(method.training_state())
     again = make()
-    again.load_state_dict(state)  # and no one asks it for batches before the epoch is over
-    ours, theirs = (m.step(batch_of(records, plan[1])) for m in (method, again))
+    again.load_training_state(state)  # and no one asks it for batches before the epoch is over
+    ours, theirs = (described(m, batch_of(records, plan[1])) for m in (method, again))
     assert ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
     assert again.batches(2) == method.batches(2)
 
 
-def test_fixed_margins_over_random_classes_are_the_plain_twin(make, records):
+def test_fixed_margins_over_random_classes_are_the_plain_baseline(make, records):
     sampler = PKSampler(records.labels, classes=4, per_class=3, seed=0)
-    half = make(HTL(margins="fixed"), sampler)
-    torch.manual_seed(0)
-    plain = PlainTraining.from_config(
-        Embedder(Identity(6), 4), HierarchicalTripletLoss(), sampler, OptimizerConfig(), steps=5 * len(sampler)
-    )
+    half, plain = make(HTL(margins="fixed", sampling=False), sampler), make(Plain(), sampler)
     for epoch in range(2):
         plan = half.batches(epoch)
         assert plan == plain.batches(epoch)
         for rows in plan:
-            torch.testing.assert_close(
-                half.step(batch_of(records, rows))["loss"], plain.step(batch_of(records, rows))["loss"]
-            )
+            ours, theirs = (method(batch_of(records, rows)).scalars["loss"] for method in (half, plain))
+            torch.testing.assert_close(ours, theirs)
 
 
 def test_embedding_the_records_moves_nothing_and_leaves_training_mode(make):
@@ -191,7 +193,7 @@ def test_embedding_the_records_moves_nothing_and_leaves_training_mode(make):
     assert all(torch.equal(value, before[name]) for name, value in method.embedder.state_dict().items())
 
 
-@pytest.mark.parametrize("linkage", ["single", "average", "pairwise"])
+@pytest.mark.parametrize("linkage", ["single", "pairwise"])
 def test_steps_bring_the_loss_down(linkage, make, records):
     method = make(HTL(linkage=linkage, margins="fixed"), learning_rate=2e-2)
     scalars = train(method, records, 5)
@@ -202,9 +204,9 @@ def test_steps_bring_the_loss_down(linkage, make, records):
 @pytest.mark.parametrize("linkage", ["single", "average"])
 def test_shows_its_tree(linkage, make, records):
     method = make(HTL(linkage=linkage))
-    assert method.exhibits() == ()
+    assert method.figures(None) == ()
     method.batches(0)
-    (shown,) = method.exhibits()
+    (shown,) = method.figures(None)
     assert isinstance(shown, Dendrogram) and from_json(to_json([shown])) == (shown,)
     assert sorted(leaf.name for leaf in shown.leaves) == list("cdefghij")
     assert all(records.classes[records.labels[leaf.record]] == leaf.name for leaf in shown.leaves)
@@ -213,10 +215,10 @@ def test_shows_its_tree(linkage, make, records):
 
 @pytest.mark.parametrize("linkage", ["single", "average"])
 def test_of_many_classes_those_are_shown_that_merge_first(linkage, make, monkeypatch):
-    monkeypatch.setattr(vicinal.methods.hierarchy, "MOST_SHOWN", 5)
+    monkeypatch.setattr(vicinal.methods.htl.figures, "MOST_SHOWN", 5)
     method = make(HTL(linkage=linkage))
     method.batches(0)
-    (shown,) = method.exhibits()
+    (shown,) = method.figures(None)
     assert len(shown.leaves) == 5 and len(shown.merges) == 4 and "the 5 that merge first" in shown.reading
     tree = method.tree
     nearest = tree.merges[tree.heights.argmin()].tolist()
@@ -229,10 +231,10 @@ def test_of_many_classes_those_are_shown_that_merge_first(linkage, make, monkeyp
 def test_without_a_tree_none_is_shown(make):
     method = make(HTL(linkage="pairwise"))
     method.batches(0)
-    assert method.exhibits() == ()
+    assert method.figures(None) == ()
 
 
-def test_an_unknown_kind_of_margins_is_refused():
+def test_an_unknown_kind_of_margins_is_rejected():
     with pytest.raises(ConfigError, match="did you mean 'dynamic'"):
         HTL(margins="dynamics")
 
@@ -243,15 +245,9 @@ def test_images_on_the_device_are_taken_from_there(records, monkeypatch):
     transform, cpu, told, plans = ImageTransform(size=8, channels=1), torch.device("cpu"), [], []
     for resident in (None, resident_if_it_fits(pictures, transform, cpu, resident="on")):
         torch.manual_seed(0)
-        method = HTLTraining.from_config(
-            Embedder(SmallConvNet(1, (4,)), 4),
-            HierarchicalTripletLoss(),
-            AnchorNeighbourSampler(records.labels, anchors=2, neighborhood=2, per_class=3, seed=0),
-            TrainingEmbeddings(pictures, transform),
-            OptimizerConfig(),
-            HTL(),
-            steps=5 * len(AnchorNeighbourSampler(records.labels, anchors=2, neighborhood=2, per_class=3, seed=0)),
-        )
+        sampler = AnchorNeighbourSampler(records.labels, anchors=2, neighborhood=2, per_class=3, seed=0)
+        embedder, loss = Embedder(SmallConvNet(1, (4,)), 4), HierarchicalTripletLoss()
+        method = build(HTL(), embedder, loss, sampler, train=pictures, preprocessing=transform)
         assert isinstance(method, ReadsRecords)
         method.read_by(resident, workers=0, progress=told.append)
         plans.append(method.batches(0))
@@ -267,7 +263,7 @@ def second_epoch():
     records = some_records()
     method = method_of(records)
     plan = method.batches(1)
-    scalars = method.step(batch_of(records, part(plan[0])))
+    scalars = described(method, batch_of(records, part(plan[0])))
     return {"plan": plan, "scalars": scalars, "means": method.tree.means, "weights": method.embedder.state_dict()}
 
 

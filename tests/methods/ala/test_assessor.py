@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from vicinal.assessment import ConstantAssessor, LSTMAssessor, MLPAssessor, RandomAssessor
 from vicinal.errors import ConfigError
+from vicinal.methods.ala import ConstantAssessor, LSTMAssessor, MLPAssessor, RandomAssessor
 
 
 @pytest.fixture
@@ -121,8 +121,8 @@ def test_random_weights_follow_from_seed_and_episode_alone(members):
     assert not np.allclose(RandomAssessor(seed=4)(members).weights, first.weights)
 
 
-def test_weights_that_cannot_be_are_refused():
-    with pytest.raises(ConfigError, match=r"lies in \(0, 1\], but 1.5 came"):
+def test_weights_out_of_range_are_rejected():
+    with pytest.raises(ConfigError, match=r"lies in \(0, 1\], got 1.5"):
         ConstantAssessor(1.5)
-    with pytest.raises(ConfigError, match=r"between 0 and 0.500, but 0.6 came"):
+    with pytest.raises(ConfigError, match=r"between 0 and 0.500, got 0.6"):
         RandomAssessor(0.5, 0.6)

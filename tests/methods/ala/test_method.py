@@ -1,4 +1,4 @@
-"""DML-ALA: the whole step, against the equations and against its plain twin; teaching is tested with the assessor."""
+"""DML-ALA: the whole step, against the equations and against its plain baseline."""
 
 import copy
 
@@ -7,33 +7,27 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from tests.methods.build import build
 from torch import nn
-from vicinal.assessment import (
-    ALAConfig,
-    AnchorScoring,
-    ConstantAssessor,
-    LSTMAssessor,
-    PairScoring,
-    TripletScoring,
-)
 
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
 from vicinal.losses import (
-    AdaptiveNeighborhoodLoss,
     ContrastiveLoss,
-    LiftedStructureLoss,
     MarginLoss,
     MultiSimilarityLoss,
     TripletLoss,
 )
-from vicinal.methods.ala import ALATraining
+from vicinal.methods.ala import ALA, LSTMAssessor
+from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models import Embedder, Identity
 from vicinal.reports.series import charts, read_progress
 from vicinal.sampling import EpisodeSampler
+from vicinal.training.cuda_graph import CUDAGraphStep
 
 TRAINING, VALIDATION, WIDTH, DIM = 5, 3, 6, 4
-PLAIN_DESCENT = ALAConfig(relative=False)
+RATES = (0.1, 0.5)  # of backbone and head
+CONSTANT = {"assessor": "constant", "relative": False}
 LABELS = np.arange(10).repeat(4)
 
 
@@ -60,25 +54,15 @@ def batch(sampler, rng):
     return Batch(centres[labels] + torch.randn(len(rows), WIDTH, generator=rng), labels, rows, largest_class=2)
 
 
-def make(
-    sampler,
-    assessor=None,
-    settings=PLAIN_DESCENT,
-    *,
-    loss=None,
-    optimizer=None,
-    scoring=TripletScoring,
-    backbone=Backbone,
-):
+def make(sampler, settings=None, assessor=None, *, loss=None, backbone=Backbone, **optimizer):
     torch.manual_seed(0)
-    embedder = Embedder(backbone(), DIM)
-    scoring = scoring(loss or TripletLoss(margin=1.0))
-    parts = embedder.backbone.parameters(), embedder.head.parameters(), scoring.parameters()
-    groups = [{"params": list(part), "lr": rate} for part, rate in zip(parts, (0.1, 0.5, 0.1), strict=True)]
-    optimizer = (optimizer or torch.optim.SGD)([group for group in groups if group["params"]])
-    return ALATraining(
-        embedder, scoring, assessor or LSTMAssessor(scoring.seen * DIM, hidden=8), sampler, optimizer, settings
-    )
+    descent = {"name": "sgd", "momentum": 0.0, "weight_decay": 0.0, "schedule": "constant"} | optimizer
+    given = OptimizerConfig(learning_rate=RATES[0], head_factor=RATES[1] / RATES[0], **descent)
+    settings, embedder = settings or ALA(relative=False), Embedder(backbone(), DIM)
+    method = build(settings, embedder, loss or TripletLoss(margin=1.0), sampler, given, labels=sampler.labels, steps=12)
+    if method.weigh.learns:  # a smaller one
+        method.setup_assessment(method.scoring, assessor or LSTMAssessor(method.scoring.seen * DIM, hidden=8))
+    return method
 
 
 def subset(method, batch):
@@ -87,15 +71,14 @@ def subset(method, batch):
 
 
 def test_a_constant_assessor_takes_the_baseline_step_times_its_weight(sampler, batch):
-    method = make(sampler, ConstantAssessor(0.3))
-    twin = copy.deepcopy(method.embedder)
+    method = make(sampler, ALA(**CONSTANT, weight=0.3))
+    baseline = copy.deepcopy(method.embedder)
     inputs, labels = subset(method, batch)
-    loss = method.scoring(twin.embed(twin.features(inputs)), labels, twin.embed).losses.mean()
+    loss = method.scoring(baseline.embed(baseline.features(inputs)), labels, baseline.embed).losses.mean()
     loss.backward()
-    scalars = method.step(batch)
-    torch.testing.assert_close(scalars["loss"], 0.3 * loss.detach())
-    for (name, after), before in zip(method.embedder.named_parameters(), twin.parameters(), strict=True):
-        rate = 0.5 if name.startswith("head.") else 0.1
+    torch.testing.assert_close(method(batch).scalars["loss"], 0.3 * loss.detach())
+    for (name, after), before in zip(method.embedder.named_parameters(), baseline.parameters(), strict=True):
+        rate = RATES[name.startswith("head.")]
         torch.testing.assert_close(after.detach(), (before - rate * 0.3 * before.grad).detach())
 
 
@@ -104,113 +87,104 @@ def test_the_step_is_taken_from_the_original_parameters_with_the_taught_weights(
     """Eq. (13), one tuple after the other: A(T; φ*) multiplies a gradient at θ, and nothing flows through it."""
     assessor = LSTMAssessor(3 * DIM, hidden=8)
     nn.init.normal_(assessor.weight.weight)
-    method = make(sampler, assessor, ALAConfig(relative=False, updates=updates, rate=0.05))
-    twin, untaught = copy.deepcopy(method.embedder), copy.deepcopy(assessor)
-    method.step(batch)
-    taught = copy.deepcopy(method.assessor)
+    method = make(sampler, ALA(relative=False, updates=updates, rate=0.05), assessor)
+    before, untaught = copy.deepcopy(method.embedder), copy.deepcopy(assessor)
+    method(batch)
+    taught = copy.deepcopy(method.weigh)
     taught.advance((untaught.hidden_state, untaught.cell_state))  # φ* from the state before the episode
     inputs, labels = subset(method, batch)
-    scored = method.scoring(twin.embed(twin.features(inputs)), labels, twin.embed)
+    scored = method.scoring(before.embed(before.features(inputs)), labels, before.embed)
     weights = taught(scored.members).weights.detach()
     assert torch.equal(weights, untaught(scored.members).weights) == (updates == 0)
-    total = [torch.zeros_like(p) for p in twin.parameters()]
+    total = [torch.zeros_like(p) for p in before.parameters()]
     for weight, loss in zip(weights, scored.losses, strict=True):
-        parts = torch.autograd.grad(loss, list(twin.parameters()), retain_graph=True)
+        parts = torch.autograd.grad(loss, list(before.parameters()), retain_graph=True)
         total = [t + weight * part / TRAINING for t, part in zip(total, parts, strict=True)]
-    for (name, after), before, step in zip(method.embedder.named_parameters(), twin.parameters(), total, strict=True):
-        torch.testing.assert_close(after, before - (0.5 if name.startswith("head.") else 0.1) * step)
+    for (name, after), was, step in zip(method.embedder.named_parameters(), before.parameters(), total, strict=True):
+        torch.testing.assert_close(after, was - RATES[name.startswith("head.")] * step)
 
 
 def test_with_one_update_both_readings_are_the_same(sampler, batch):
     found = []
     for recompute in (False, True):
-        method = make(sampler, settings=ALAConfig(updates=1, recompute=recompute))
+        method = make(sampler, ALA(updates=1, recompute=recompute))
         for _ in range(3):
-            method.step(batch)
+            method(batch)
         found.append(method.embedder.state_dict())
     for once, again in zip(found[0].values(), found[1].values(), strict=True):
         assert torch.equal(once, again)
 
 
-@pytest.mark.parametrize("updates", [0, 1, 3])
+@pytest.mark.parametrize("updates", [0, 3])
 def test_the_state_advances_once_an_episode_whatever_k_is(sampler, batch, updates):
-    method = make(sampler, settings=ALAConfig(updates=updates))
-    advanced, inner = [], method.assessor.advance
-    method.assessor.advance = lambda state: advanced.append(1) or inner(state)
+    method = make(sampler, ALA(updates=updates))
+    advanced, inner = [], method.weigh.advance
+    method.weigh.advance = lambda state: advanced.append(1) or inner(state)
     for _ in range(3):
-        method.step(batch)
-    assert len(advanced) == 3 and method.assessor.hidden_state.grad_fn is None
+        method(batch)
+    assert len(advanced) == 3 and method.weigh.hidden_state.grad_fn is None
 
 
 def test_statistics_move_as_often_as_without_an_assessor(sampler, batch):
-    method = make(sampler, settings=ALAConfig(updates=3, recompute=True))
-    method.step(batch)
+    method = make(sampler, ALA(updates=3, recompute=True))
+    method(batch)
     assert method.embedder.backbone.layers[1].num_batches_tracked == 1
 
 
 @pytest.mark.parametrize(
-    ("loss", "scoring"),
+    ("loss", "units"),
     [
-        (ContrastiveLoss(2.0), TripletScoring),
-        (ContrastiveLoss(2.0), PairScoring),
-        (MarginLoss(class_boundaries=10), TripletScoring),
-        (MarginLoss(), PairScoring),
-        (MultiSimilarityLoss(), AnchorScoring),
-        (LiftedStructureLoss(), AnchorScoring),
-        (AdaptiveNeighborhoodLoss(), AnchorScoring),
+        (ContrastiveLoss(2.0), "pairs"),
+        (MarginLoss(class_boundaries=10), "triplets"),
+        (MarginLoss(), "pairs"),
+        (MultiSimilarityLoss(), "anchors"),
     ],
 )
-def test_trains_other_losses_and_what_they_learn(sampler, batch, loss, scoring):
-    method = make(sampler, loss=loss, scoring=scoring)
+def test_trains_other_losses_and_what_they_learn(sampler, batch, loss, units):
+    method = make(sampler, ALA(units=units, relative=False), loss=loss)
     before = copy.deepcopy(loss.state_dict())
     for _ in range(3):
-        scalars = method.step(batch)
+        scalars = method(batch).scalars
     assert all(value.isfinite() and value.ndim == 0 for value in scalars.values())
     assert all(not torch.equal(value, before[name]) for name, value in loss.state_dict().items())
 
 
-@pytest.mark.parametrize("settings", [ALAConfig(), ALAConfig(unroll="head"), ALAConfig(route="difference")])
+@pytest.mark.parametrize("settings", [{}, {"unroll": "head"}, {"route": "difference"}, {"assessor": "random"}])
 def test_goes_on_from_its_state_bit_for_bit(sampler, batch, settings):
-    def scheduled():
-        method = make(sampler, settings=settings, optimizer=torch.optim.AdamW)
-        method.schedule = torch.optim.lr_scheduler.ExponentialLR(method.optimizer, 0.5)
-        return method
-
-    method, again = scheduled(), scheduled()
+    method, again = (make(sampler, ALA(**settings), name="adamw", schedule="cosine") for _ in range(2))
     for _ in range(2):
-        method.step(batch)
-    again.load_state_dict(copy.deepcopy(method.state_dict()))
-    assert method.step(batch) == again.step(batch)
-    for a, b in zip(method.embedder.parameters(), again.embedder.parameters(), strict=True):
+        method(batch)
+    again.load_training_state(copy.deepcopy(method.training_state()))
+    assert method(batch).scalars == again(batch).scalars
+    for a, b in zip(method.state_dict().values(), again.state_dict().values(), strict=True):
         assert torch.equal(a, b)
-    assert torch.equal(method.assessor.hidden_state, again.assessor.hidden_state)
 
 
-@pytest.mark.parametrize("settings", [ALAConfig(rate=1e-9), ALAConfig(rate=0.0), ALAConfig(updates=0)])
+@pytest.mark.parametrize("settings", [ALA(rate=1e-9), ALA(updates=0)])
 def test_an_inert_assessor_says_so_once_trained(sampler, batch, settings):
-    inert = make(sampler, settings=settings)
+    inert = make(sampler, settings)
     assert inert.notes == ()
-    inert.step(batch)
-    inert.step(batch)
+    inert(batch)
+    inert(batch)
     assert [note.split(":")[0] for note in inert.notes] == ["assessor inert"]
 
 
 def test_an_assessor_that_tells_tuples_apart_has_nothing_to_say(sampler, batch):
-    lively = make(sampler, settings=ALAConfig(rate=0.05))
+    lively = make(sampler, ALA(rate=0.05))
     for _ in range(5):
-        scalars = lively.step(batch)
+        scalars = lively(batch).scalars
     assert scalars["weight_deviation"] > 1e-3 and lively.notes == ()
-    constant = make(sampler, ConstantAssessor(0.5))
-    constant.step(batch)
+    constant = make(sampler, ALA(**CONSTANT))
+    constant(batch)
     assert constant.notes == (), "a control is meant to weigh all alike"
 
 
 def test_a_network_without_forward_mode_is_noted(sampler, batch):
-    method = make(sampler, settings=ALAConfig(rate=0.05))
+    method = make(sampler, ALA(rate=0.05))
     inner = method.embedder.backbone.forward
     method.embedder.backbone.forward = lambda x: WithoutForwardMode.apply(inner(x))
     for _ in range(5):
-        method.step(batch)
+        method(batch)
     assert [note.split(":")[0] for note in method.notes] == [
         "an operator of the network or the loss has no forward mode"
     ]
@@ -232,11 +206,11 @@ def test_too_few_classes_for_an_episode_are_noted(batch):
 
 
 def test_shows_its_heaviest_and_lightest_tuples(sampler, batch):
-    method = make(sampler, settings=ALAConfig(rate=0.05))
-    assert method.exhibits() == ()
+    method = make(sampler, ALA(rate=0.05))
+    assert method.figures(batch) == ()
     for _ in range(3):
-        method.step(batch)
-    heaviest, lightest = method.exhibits()
+        method(batch)
+    heaviest, lightest = method.figures(batch)
     assert heaviest.title == "Heaviest tuples"
     assert [member.role for member in heaviest.tuples[0].members] == ["anchor", "positive", "negative"]
     weights = [float(shown.caption.split()[2]) for kind in (heaviest, lightest) for shown in kind.tuples]
@@ -247,45 +221,49 @@ def test_shows_its_heaviest_and_lightest_tuples(sampler, batch):
 
 def test_every_group_of_its_scalars_is_explained(sampler, batch):
     method = make(sampler)
-    groups = {name.split("/")[0] for name in method.step(batch)}
-    assert groups - {"loss", "active", "spread"} == set(method.readings)
+    result = method(batch)
+    groups = {name.split("/")[0] for name in (*result.scalars, *method.diagnostics(result))}
+    assert groups - {"loss", "active", "spread"} == set(method.captions)
 
 
 def test_mean_and_deviation_of_the_weights_have_charts_of_their_own(sampler, batch):
     """On one axis with a mean of 0.5 nobody would see whether a deviation of 0.01 rises."""
-    line = {name: float(value) for name, value in make(sampler).step(batch).items()}
+    line = {name: float(value) for name, value in make(sampler)(batch).scalars.items()}
     found = {chart.key: list(chart.lines) for chart in charts(read_progress([{"kind": "step", "step": 0, **line}]))}
     assert found["scalar-weight_mean"] == ["weight_mean"] and found["scalar-weight_deviation"] == ["weight_deviation"]
     assert found["scalar-hardness"] == ["weighted", "unweighted", "ratio", "preference"]
 
 
 def test_a_collapsed_loss_is_the_margin_times_the_mean_weight(sampler, batch):
-    method = make(sampler, ConstantAssessor(0.25))
-    method.step(batch)
+    method = make(sampler, ALA(**CONSTANT, weight=0.25))
+    method(batch)
     assert method.collapsed_loss(batch) == pytest.approx(0.25, abs=1e-3)
 
 
-def test_settings_that_cannot_work_are_refused():
-    with pytest.raises(ConfigError, match="updates and rate are 0 or more, but -1 and"):
-        ALAConfig(updates=-1)
+def test_settings_out_of_range_are_rejected():
+    with pytest.raises(ConfigError, match="updates and rate are 0 or more, got -1 and"):
+        ALA(updates=-1)
 
 
 def test_a_virtual_step_follows_the_schedule(sampler, batch):
-    method = make(sampler)
-    first = method.step(batch)["virtual_step/relative_length"]
-    twin = make(sampler)
-    for group in twin.optimizer.param_groups:
+    first = make(sampler)(batch).scalars["virtual_step/relative_length"]
+    slower = make(sampler)
+    for group in slower.metric_optimizer.param_groups:
         group["lr"] /= 2
-    torch.testing.assert_close(twin.step(batch)["virtual_step/relative_length"], first / 2)
+    torch.testing.assert_close(slower(batch).scalars["virtual_step/relative_length"], first / 2)
 
 
 def test_a_network_without_random_numbers_has_none_to_repeat(sampler, batch):
     method = make(sampler)
-    method.step(batch)
+    method(batch)
     assert method.metric._random is None
     method.embedder.backbone.layers.append(nn.Dropout(0.5))
-    method.step(batch)
+    method(batch)
     assert method.metric._random is not None
+
+
+def test_weights_drawn_on_the_host_keep_steps_from_being_captured(sampler):
+    assert make(sampler).capturable and not make(sampler, ALA(assessor="random")).capturable
 
 
 class Flat(Identity):
@@ -301,7 +279,7 @@ class Flat(Identity):
 
 # Plain descent on φ: Adam would make a full step of a gradient that is 0 but for rounding, each process's own.
 TOGETHER = [
-    ALAConfig(rate=30.0, optimizer="sgd", **settings)
+    {"rate": 30.0, "optimizer": "sgd"} | settings
     for settings in (
         {},
         {"recompute": True, "over": "sum", "relative": False, "route": "double_backward"},
@@ -317,10 +295,10 @@ def three_steps(settings, batch, part=slice(None)):
     torch.manual_seed(1)
     assessor = LSTMAssessor(3 * DIM, hidden=8)
     nn.init.normal_(assessor.weight.weight)
-    method = make(sampler, assessor, settings, backbone=Flat)
+    method = make(sampler, ALA(**settings), assessor, backbone=Flat)
     start = assessor.weight.weight.detach().clone()
     mine = Batch(batch.inputs[part], batch.labels[part], batch.indices[part], largest_class=2)
-    scalars = [method.step(mine) for _ in range(3)][-1]
+    scalars = [method(mine).scalars for _ in range(3)][-1]
     taught = {f"assessor.{name}": value for name, value in assessor.state_dict().items()}
     return {
         **scalars,
@@ -349,42 +327,41 @@ def test_two_processes_take_the_steps_of_one(batch, tmp_path):
         for settings, found in zip(TOGETHER, torch.load(tmp_path / f"{number}.pt"), strict=True):
             alone = three_steps(settings, batch)
             assert alone["moved"] > 0.1
-            tolerance = 1e-2 if settings.route == "difference" else 1e-4
+            tolerance = 1e-2 if settings.get("route") == "difference" else 1e-4
             torch.testing.assert_close(found, alone, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("settings", [{}, {"recompute": True}, {"route": "difference"}, {"unroll": "head"}])
 def test_replayed_steps_give_what_steps_give(sampler, batch, settings):
-    """While learning rates fall: a recording reads them anew."""
-    found, device = [], torch.device("cuda")
-    for recorded in (False, True):
-        method = make(sampler, settings=ALAConfig(**settings), optimizer=torch.optim.AdamW)
-        method.schedule = torch.optim.lr_scheduler.LambdaLR(method.optimizer, lambda step: 1e-2 * 0.8**step)
-        method.to(device)
-        method.embedder.accelerate(None, recorded=recorded)
+    """While learning rates fall: a graph reads them anew."""
+    found, on_gpu = [], batch.to(torch.device("cuda"))
+    for captured in (False, True):
+        method = make(sampler, ALA(**settings), name="adamw", schedule="cosine")
+        method.place(torch.device("cuda"))
         method.embedder.train()
-        found.append([{name: float(v) for name, v in method.step(batch.to(device)).items()} for _ in range(8)])
-        state = method.assessor.hidden_state.clone()
-        method.step(batch.to(device))
-        assert not torch.equal(state, method.assessor.hidden_state)
-    assert any(recording is not None for recording in method._recorder._recordings.values())
+        take = CUDAGraphStep(method) if captured else method
+        found.append([{name: float(v) for name, v in take(on_gpu).scalars.items()} for _ in range(8)])
+        state = method.weigh.hidden_state.clone()
+        take(on_gpu)
+        assert not torch.equal(state, method.weigh.hidden_state)
+    assert any(graph is not None for graph in take._graphs.values())
     for one, other in zip(*found, strict=True):
         assert one == pytest.approx(other, rel=5e-3, abs=1e-5)
 
 
 @pytest.mark.gpu
 def test_random_numbers_of_the_network_keep_steps_from_being_captured(sampler, batch):
-    method, device = make(sampler), torch.device("cuda")
+    method, on_gpu = make(sampler), batch.to(torch.device("cuda"))
     method.embedder.backbone.layers.append(nn.Dropout(0.5))
-    method.to(device)
-    method.embedder.accelerate(None, recorded=True)
+    method.place(torch.device("cuda"))
     method.embedder.train()
+    take = CUDAGraphStep(method)
 
     def all_steps():
         for _ in range(6):
-            method.step(batch.to(device))
+            take(on_gpu)
 
     with pytest.warns(RuntimeWarning, match="draws random numbers"):
         all_steps()
-    assert set(method._recorder._recordings.values()) == {None}
+    assert set(take._graphs.values()) == {None}

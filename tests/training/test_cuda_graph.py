@@ -1,0 +1,217 @@
+"""Captured steps: the same numbers as steps that are computed, whatever comes between them."""
+
+import copy
+import gc
+from contextlib import nullcontext
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import pytest
+import torch
+from tests.methods.build import build
+from torch import nn
+
+from vicinal.data.records import Batch
+from vicinal.losses import (
+    AdaptiveNeighborhoodLoss,
+    HardExemplarLoss,
+    MultiSimilarityLoss,
+    NormalizedSoftmaxLoss,
+    NPairLoss,
+)
+from vicinal.methods import HDML, HER, CrossBatchMemory, LoOp, Plain, StepResult
+from vicinal.methods.optimizer import OptimizerConfig
+from vicinal.models import Embedder, SmallConvNet, TwoStreamEmbedder
+from vicinal.training.cuda_graph import CUDAGraphStep, _Graph
+
+LABELS = torch.arange(8).repeat_interleave(4)
+METHODS = {
+    "plain": (Plain(), MultiSimilarityLoss),
+    "danml": (Plain(), AdaptiveNeighborhoodLoss),
+    "softmax": (Plain(), lambda: NormalizedSoftmaxLoss(8, 8, known=tuple(range(8)))),
+    "loop": (LoOp(), MultiSimilarityLoss),
+    "loop, waiting": (LoOp(wait=8), MultiSimilarityLoss),
+    "hdml": (HDML(window=4), NPairLoss),
+    "her": (HER(), HardExemplarLoss),
+    "her, classes": (HER(classifier=True), HardExemplarLoss),
+}
+
+
+class Counting(nn.Module):
+    """A loss that changes its mind in Python."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, embeddings, labels):
+        self.calls += 1
+        return embeddings.square().mean() * self.calls
+
+
+@dataclass(eq=False)
+class Waiting(Plain):
+    """A step that reads a value of the device."""
+
+    def step(self, batch):
+        embeddings, labels = self.embed(batch)
+        loss = embeddings.square().mean()
+        self.differentiate(loss * loss.item())
+        self.optimize()
+        return StepResult({"loss": loss.detach()}, embeddings.detach(), labels)
+
+
+def made(method, loss):
+    torch.manual_seed(0)
+    embedder = Embedder(SmallConvNet(1, (8, 16)), 8)
+    if isinstance(method, HER):
+        embedder = TwoStreamEmbedder(embedder, copy.deepcopy(embedder))
+    sampler, optimizer = SimpleNamespace(note=None), OptimizerConfig(learning_rate=1e-2)
+    return build(method, embedder, loss, sampler, optimizer, labels=LABELS.numpy(), steps=60)
+
+
+def named(kind):
+    method, loss = METHODS[kind]
+    return made(method, loss())
+
+
+def batches(device, count=12):
+    generator = torch.Generator().manual_seed(1)
+    for number in range(count):
+        rows = 16 if number % 5 else 12  # every fifth has another shape
+        labels = LABELS[:rows]
+        inputs = torch.randn(rows, 1, 12, 12, generator=generator) + labels.view(-1, 1, 1, 1) / 4
+        yield Batch(inputs.to(device), labels.to(device), torch.arange(rows), largest_class=4)
+
+
+def trained(method, *, captured):
+    """Place a method on the GPU and take all steps; return their scalars and what took the steps."""
+    method.place(torch.device("cuda"))
+    method.embedder.train()
+    take = CUDAGraphStep(method) if captured else method
+    return [{name: float(value) for name, value in take(batch).scalars.items()} for batch in batches("cuda")], take
+
+
+# -- without a GPU: which shapes are captured, and what a replay returns --------------------------
+
+
+def test_no_more_than_two_shapes_are_captured(monkeypatch):
+    """A stand-in takes the place of the device: which shapes are captured is decided before it is asked."""
+    aside, captured, computed, replayed = [], [], [], []
+
+    def capture(self, batch):
+        captured.append(batch.inputs.shape)
+        return SimpleNamespace(replay=lambda batch: replayed.append(batch.inputs.shape))
+
+    monkeypatch.setattr(CUDAGraphStep, "_aside", lambda self, batch: aside.append(batch.inputs.shape))
+    monkeypatch.setattr(CUDAGraphStep, "_capture", capture)
+    method = SimpleNamespace(
+        embedder=SimpleNamespace(training=True),
+        prepare=lambda batch: batch,
+        sized=lambda largest_class: nullcontext(),
+        step=lambda batch: computed.append(batch.inputs.shape),
+        advance=lambda batch: None,
+    )
+    take = CUDAGraphStep(method)
+    for _ in range(6):
+        for rows in (16, 12, 8, 4):
+            take(Batch(torch.zeros(rows, 1), torch.zeros(rows), torch.arange(rows), largest_class=4))
+    assert captured == [(16, 1), (12, 1)]
+    assert [aside.count((rows, 1)) for rows in (16, 12, 8, 4)] == [3, 3, 3, 3]
+    assert [replayed.count((rows, 1)) for rows in (16, 12, 8, 4)] == [3, 3, 0, 0]
+    assert [computed.count((rows, 1)) for rows in (16, 12, 8, 4)] == [0, 0, 3, 3], "from then on as they come"
+
+
+def test_a_step_is_prepared_sized_and_advanced_around_the_graph(monkeypatch):
+    monkeypatch.setattr(CUDAGraphStep, "_aside", lambda self, batch: self.method.step(batch))
+    done, method = [], made(Plain(), MultiSimilarityLoss())
+    method.prepare = lambda batch: done.append("prepare") or batch
+    method.step = lambda batch: done.append(method.loss.largest_class)
+    method.advance = lambda batch: done.append("advance")
+    CUDAGraphStep(method)(next(batches("cpu")))
+    assert done == ["prepare", 4, "advance"] and method.loss.largest_class is None
+
+
+def test_a_replay_takes_the_batch_in_and_does_not_overwrite_what_the_last_returned():
+    mine, values = Batch(torch.zeros(2, 3), torch.zeros(2), torch.arange(2), {"by": torch.zeros(2)}), torch.zeros(2)
+
+    def replay():
+        values.copy_(torch.stack([mine.inputs.sum(), mine.extras["by"].sum() + mine.labels.sum()]))
+
+    result = StepResult({}, torch.zeros(2, 3), mine.labels)
+    graph = _Graph(SimpleNamespace(replay=replay), mine, ("loss", "other"), values, result)
+    given = [
+        Batch(torch.full((2, 3), x), torch.full((2,), x), torch.arange(2), {"by": torch.ones(2)}) for x in (1.0, 2.0)
+    ]
+    found = [graph.replay(batch).scalars for batch in given]
+    assert [{name: float(value) for name, value in scalars.items()} for scalars in found] == [
+        {"loss": 6, "other": 4},
+        {"loss": 12, "other": 6},
+    ]
+
+
+def test_a_loss_that_counts_in_python_is_never_captured():
+    assert named("plain").capturable and named("hdml").capturable
+    assert not made(Plain(), Counting()).capturable
+    assert not made(CrossBatchMemory(size=64), MultiSimilarityLoss()).capturable
+
+
+# -- on a GPU -------------------------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", METHODS)
+def test_replayed_steps_give_what_steps_give(kind):
+    (computed, _), (replayed, take) = (trained(named(kind), captured=captured) for captured in (False, True))
+    assert any(graph is not None for graph in take._graphs.values())
+    for one, other in zip(computed, replayed, strict=True):
+        assert one.keys() == other.keys()
+        assert one == pytest.approx(other, rel=2e-3, abs=2e-5)
+
+
+@pytest.mark.gpu
+def test_what_a_replay_returned_is_not_overwritten_by_the_next():
+    method = named("plain")
+    method.place(torch.device("cuda"))
+    method.embedder.train()
+    take = CUDAGraphStep(method)
+    kept = [take(batch).scalars["loss"] for batch in batches("cuda")]
+    assert len({float(loss) for loss in kept}) == len(kept)
+
+
+@pytest.mark.gpu
+def test_a_step_that_waits_for_the_device_is_computed_as_before():
+    method = made(Waiting(), MultiSimilarityLoss())
+    start = [parameter.detach().clone() for parameter in method.embedder.parameters()]
+    with pytest.warns(RuntimeWarning, match=r"training\.cuda_graph=off"):
+        scalars, take = trained(method, captured=True)
+    assert set(take._graphs.values()) == {None}
+    assert len({step["loss"] for step in scalars}) == len(scalars)
+    for before, after in zip(start, method.embedder.parameters(), strict=True):
+        assert not torch.equal(before, after.cpu())
+
+
+@pytest.mark.gpu
+def test_a_graph_gives_its_memory_back_with_its_method():
+    held = []
+    for _ in range(3):
+        trained(named("hdml"), captured=True)
+        gc.collect()  # schedules and optimizers hold each other
+        torch.cuda.empty_cache()
+        held.append(torch.cuda.memory_reserved())
+    assert held[2] <= held[1]
+
+
+@pytest.mark.gpu
+def test_a_resumed_method_goes_on_as_the_first_would_have():
+    """Also by graphs of its own: those of before hold the former state of the optimizers."""
+    first, second = named("hdml"), named("hdml")
+    _, take = trained(first, captured=True)
+    second.place(torch.device("cuda"))
+    second.embedder.train()
+    second.load_training_state(copy.deepcopy(first.training_state()))
+    again = CUDAGraphStep(second)
+    for batch in batches("cuda"):
+        one, other = ({name: float(v) for name, v in step(batch).scalars.items()} for step in (take, again))
+        assert one == pytest.approx(other, rel=1e-3, abs=1e-5)
+    assert any(graph is not None for graph in again._graphs.values())
