@@ -78,11 +78,11 @@ def test_every_step_has_words():
     assert all(len(step["words"]) > 20 for step in steps)
 
 
-def test_what_goes_in_and_what_comes_out_is_said():
-    said = handover(Embedder(SmallConvNet(1, (4,)), 6), ImageTransform(size=12, channels=1), metric="euclidean")
-    assert said["kind"] == "images" and said["input"]["shape"] == ["batch", 1, 12, 12]
-    assert said["output"]["dim"] == 6 and said["output"]["unit_length"] and said["output"]["metric"] == "euclidean"
-    said = handover(Embedder(Identity(8), normalize=False), FeatureTransform(), metric="euclidean")
-    assert said["kind"] == "features" and said["input"]["shape"] == ["batch", 8]
-    assert said["output"]["dim"] == 8 and not said["output"]["unit_length"]
-    assert [step["step"] for step in said["steps"]] == ["vector"]
+def test_input_and_output_are_described():
+    found = handover(Embedder(SmallConvNet(1, (4,)), 6), ImageTransform(size=12, channels=1), metric="euclidean")
+    assert found["kind"] == "images" and found["input"]["shape"] == ["batch", 1, 12, 12]
+    assert found["output"]["dim"] == 6 and found["output"]["unit_length"] and found["output"]["metric"] == "euclidean"
+    found = handover(Embedder(Identity(8), normalize=False), FeatureTransform(), metric="euclidean")
+    assert found["kind"] == "features" and found["input"]["shape"] == ["batch", 8]
+    assert found["output"]["dim"] == 8 and not found["output"]["unit_length"]
+    assert [step["step"] for step in found["steps"]] == ["vector"]

@@ -204,7 +204,7 @@ def test_its_losses_and_miners_train_in_our_method(rng):
     assert values[-1] < 0.8 * values[0] and not torch.equal(loss.loss.proxies, before)
 
 
-def test_what_has_no_meaning_is_refused(batch):
+def test_what_has_no_meaning_raises(batch):
     embeddings, labels = batch
     pairs = (torch.tensor([0]), torch.tensor([6]), torch.tensor([0]), torch.tensor([1]))
     with pytest.raises(ConfigError, match="ProxyNCALoss does not compare rows"):

@@ -1,4 +1,4 @@
-"""The solvers: one optimum from three starts, no step uphill, the projection, and what they say when they stop."""
+"""The solvers: one optimum from three starts, no step uphill, the projection, and what they report when they stop."""
 
 from itertools import pairwise
 
@@ -75,7 +75,7 @@ def test_a_strong_regularizer_leaves_nothing(problem):
     assert not projected_gradient(strong, np.eye(3), tol=1e-8, max_iter=500).factor.any()
 
 
-def test_running_out_of_steps_is_said(problem):
+def test_running_out_of_steps_is_reported(problem):
     assert not projected_gradient(problem, np.eye(3), tol=1e-12, max_iter=2).converged
     assert not lbfgs(problem, np.eye(3), tol=1e-15, max_iter=2).converged
 

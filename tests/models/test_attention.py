@@ -90,7 +90,7 @@ def test_gradient_matches_finite_differences(module, rng):
     assert torch.autograd.gradcheck(module, (maps,), fast_mode=True)
 
 
-def test_settings_that_cannot_work_are_refused():
+def test_settings_that_cannot_work_raise():
     with pytest.raises(ConfigError, match="got 0 and"):
         FCAM(0)
     with pytest.raises(ConfigError, match="did you mean 'fcam'"):

@@ -109,7 +109,7 @@ def test_dropped_branches_leave_the_input_and_evaluation_drops_nothing(picture, 
     assert not torch.equal(block.eval()(maps), maps)
 
 
-def test_settings_that_cannot_work_are_refused():
+def test_settings_that_cannot_work_raise():
     with pytest.raises(ConfigError, match="did you mean 'lite0'"):
         EfficientNetLite("lite-0")
     with pytest.raises(ConfigError, match="drop_connect is a probability below 1, got 1"):

@@ -1,4 +1,4 @@
-"""The embedder's two outputs, its normalisation and its pooling."""
+"""The embedder's two outputs, its normalization and its pooling."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from vicinal.errors import ConfigError
 from vicinal.models import MODELS, Embedder, Identity, SmallConvNet
 
 
-def test_normalisation_is_explicit(rng):
+def test_normalization_is_explicit(rng):
     inputs = torch.randn(5, 8, generator=rng)
     on, off = Embedder(Identity(8), 3), Embedder(Identity(8), 3, normalize=False)
     torch.testing.assert_close(on(inputs).norm(dim=1), torch.ones(5))
@@ -46,7 +46,7 @@ def test_a_norm_before_the_head_standardizes_features_and_is_rebuilt(hidden, rng
     assert torch.equal(rebuilt.eval()(inputs), embedder.eval()(inputs))
 
 
-def test_settings_that_cannot_work_are_refused():
+def test_settings_that_cannot_work_raise():
     with pytest.raises(ConfigError, match=r"got head_norm=True and dim=None\. Set `dim`"):
         Embedder(Identity(8), head_norm=True)
     with pytest.raises(ConfigError, match="dim=0"):
@@ -72,7 +72,7 @@ def test_half_precision_stays_inside_the_backbone_and_out_of_what_is_measured(rn
     assert embedder.state_dict().keys() == state.keys()
 
 
-def test_a_generalised_mean_of_an_empty_map_passes_finite_gradients():
+def test_a_generalized_mean_of_an_empty_map_passes_finite_gradients():
     maps = torch.zeros(2, 3, 4, 4, requires_grad=True)
     Embedder(SmallConvNet(1, (4, 6)), pooling="generalized").pool(maps).sum().backward()
     assert maps.grad is not None and torch.isfinite(maps.grad).all()

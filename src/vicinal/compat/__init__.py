@@ -1,1 +1,1 @@
-"""Living with the peers: our parts in their programs, theirs in ours."""
+"""Use our losses and miners in programs of other libraries, and theirs in ours."""

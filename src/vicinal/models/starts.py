@@ -15,7 +15,7 @@ def start_as_principal_components(embedder: Embedder, features: Float[Tensor, "n
 
     Over a pre-trained backbone a random head throws away what the backbone knows, and training spends its steps on
     finding it again. The components keep all of it that so many dimensions can; distances then start as those of the
-    centred features.
+    centered features.
 
     Args:
         embedder: whose head is set, in place.
@@ -37,7 +37,7 @@ def start_as_principal_components(embedder: Embedder, features: Float[Tensor, "n
 def start_as_discriminants(
     embedder: Embedder, features: Float[Tensor, "n c"], labels: Integer[Tensor, "n"], length: float = 1.0
 ) -> None:
-    """Set the head to the principal components of features whose scatter within classes was evened out first.
+    """Set the head to the principal components of features whose scatter within classes was whitened first.
 
         g(y) = s Vᵀ A (y - ȳ),   A = (W + σ I)^(-1/2),   W the mean covariance within classes
 
@@ -91,8 +91,8 @@ def start_by_glorot(embedder: Embedder, seed: int) -> None:
                 layer.bias.zero_()
 
 
-def _set(embedder: Embedder, features: Float[Tensor, "n c"], evening: Float[Tensor, "c c"], length: float) -> None:
-    """Principal components of the features after ``evening``."""
+def _set(embedder: Embedder, features: Float[Tensor, "n c"], whitening: Float[Tensor, "c c"], length: float) -> None:
+    """Set the head to the principal components of the features after ``whitening``."""
     head, dim = embedder.head, embedder.dim
     if dim is None or not isinstance(head, nn.Linear):
         raise ConfigError(
@@ -101,19 +101,19 @@ def _set(embedder: Embedder, features: Float[Tensor, "n c"], evening: Float[Tens
         )
     if dim > features.shape[1]:
         raise ConfigError(
-            f"{dim} principal components were asked for, but features of {features.shape[1]} numbers have no more than "
-            f"so many. Lower `dim`, or use model.start=random."
+            f"features of {features.shape[1]} numbers have no more principal components, got model.dim={dim}. Lower "
+            f"model.dim, or set model.start=random."
         )
     mean = features.mean(dim=0)
-    centred = (features - mean) @ evening
-    _, vectors = torch.linalg.eigh(centred.T @ centred)
-    # The largest first. Of fewer pictures than dimensions the last ones are any at right angles: other pictures have
+    centered = (features - mean) @ whitening
+    _, vectors = torch.linalg.eigh(centered.T @ centered)
+    # The largest first. Of fewer images than dimensions the last ones are any at right angles: other images have
     # something there, too.
     components = vectors[:, -dim:].T.flip(0)
     largest = components.abs().argmax(dim=1, keepdim=True)
     components = components * components.gather(1, largest).sign()  # an eigenvector has no sign of its own
-    scale = length / (centred @ components.T).norm(dim=1).mean().clamp(min=torch.finfo(torch.float64).tiny)
-    weight = scale * (components @ evening)
+    scale = length / (centered @ components.T).norm(dim=1).mean().clamp(min=torch.finfo(torch.float64).tiny)
+    weight = scale * (components @ whitening)
     with torch.no_grad():
         head.weight.copy_(weight)
         if head.bias is not None:
