@@ -27,26 +27,35 @@ def embeddings(rng):
     return torch.randn(9, 4, generator=rng, dtype=torch.float64)
 
 
+LEVELS = torch.tensor([[0, 1, 2], [1, 0, 2], [2, 2, 0]], dtype=torch.uint8)
+
+
 @pytest.fixture
-def margins(rng):
-    """Margins of ordered pairs of classes, of both signs."""
-    of_classes = torch.randn(3, 3, generator=rng, dtype=torch.float64)
-    return of_classes[LABELS][:, LABELS]
+def tree(rng):
+    """Margins of three levels and spreads of three classes, so that ordered pairs of classes have both signs."""
+    return torch.randn(3, generator=rng, dtype=torch.float64), torch.randn(3, generator=rng, dtype=torch.float64)
+
+
+def with_margins(loss, margins, spreads):
+    loss.set_margins(torch.arange(3), LEVELS, margins, spreads)
+    return loss
 
 
 @pytest.mark.parametrize("options", [{}, {"squared": False}, {"normalize": False, "margin": 0.7}], ids=str)
-def test_equals_the_printed_sum_over_triplets(options, embeddings, margins):
-    loss = HierarchicalTripletLoss(**options)
-    found = loss.with_margins(embeddings, LABELS, margins).item()
-    assert found == pytest.approx(by_hand(loss, embeddings, LABELS, margins))
+def test_equals_the_printed_sum_over_triplets(options, embeddings, tree):
+    margins, spreads = tree
+    loss = with_margins(HierarchicalTripletLoss(**options), margins, spreads)
+    expected = margins[LEVELS[LABELS][:, LABELS].long()] - spreads[LABELS][:, None]
+    torch.testing.assert_close(loss.margins_of(LABELS), expected)
+    assert loss(embeddings, LABELS).item() == pytest.approx(by_hand(loss, embeddings, LABELS, expected))
 
 
 def test_equal_margins_are_one_half_of_the_mean_over_all_triplets(embeddings):
     loss = HierarchicalTripletLoss(0.4)
     every = BatchAllTripletLoss(0.4, squared=True, normalize=True, average="all")
     torch.testing.assert_close(loss(embeddings, LABELS), every(embeddings, LABELS) / 2)
-    same = torch.full((9, 9), 0.4, dtype=torch.float64)
-    torch.testing.assert_close(loss.with_margins(embeddings, LABELS, same), loss(embeddings, LABELS))
+    same = with_margins(HierarchicalTripletLoss(), torch.full((3,), 0.4, dtype=torch.float64), torch.zeros(3).double())
+    torch.testing.assert_close(same(embeddings, LABELS), loss(embeddings, LABELS))
 
 
 def test_divides_by_the_number_of_triplets_of_the_paper(embeddings):
@@ -56,15 +65,23 @@ def test_divides_by_the_number_of_triplets_of_the_paper(embeddings):
     assert counts == 3 * 2 * 3 * 2 * 3
 
 
-def test_margins_pass_no_gradient_and_embeddings_do(embeddings, margins):
-    loss, given = HierarchicalTripletLoss(), embeddings.requires_grad_()
-    assert gradcheck(lambda e: loss.with_margins(e, LABELS, margins), (given,), fast_mode=True)
-    margins.requires_grad_()
-    value = loss.with_margins(given, LABELS, margins)
-    assert torch.autograd.grad(value, margins, allow_unused=True) == (None,)
+def test_the_gradient_is_that_of_the_embeddings_at_fixed_margins(embeddings, tree):
+    loss = with_margins(HierarchicalTripletLoss(), *tree)
+    assert gradcheck(lambda e: loss(e, LABELS), (embeddings.requires_grad_(),), fast_mode=True)
 
 
-def test_a_larger_margin_costs_no_less(embeddings, margins):
-    loss = HierarchicalTripletLoss()
-    assert loss.with_margins(embeddings, LABELS, margins + 0.1) > loss.with_margins(embeddings, LABELS, margins)
-    assert loss.with_margins(embeddings, LABELS, margins - 9) == 0
+def test_a_larger_margin_costs_no_less(embeddings, tree):
+    margins, spreads = tree
+    loss = with_margins(HierarchicalTripletLoss(), margins, spreads)
+    before = loss(embeddings, LABELS)
+    assert with_margins(loss, margins + 0.1, spreads)(embeddings, LABELS) > before
+    assert with_margins(loss, margins - 9, spreads)(embeddings, LABELS) == 0
+
+
+def test_margins_of_other_classes_take_the_place_of_the_former(tree):
+    loss = with_margins(HierarchicalTripletLoss(), *tree)
+    held = loss.margins
+    with_margins(loss, tree[0] + 1, tree[1])
+    assert loss.margins is held  # changed in place: a captured step reads it there
+    loss.set_margins(torch.tensor([4, 7]), LEVELS[:2, :2], tree[0], tree[1][:2])
+    assert loss.margins_of(torch.tensor([7, 4])).shape == (2, 2)

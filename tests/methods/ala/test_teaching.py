@@ -243,7 +243,7 @@ def test_falls_back_to_double_backward_and_says_so(sampler, episode, operator, p
         teach(each, episode)
     assert method.found_by == "double_backward" and reference.notes == ()
     assert method.notes == (
-        "an operator of the network or the loss has no forward mode: meta-gradients came by double backward.",
+        "an operator of the network or the loss has no forward mode: meta-gradients use double backward.",
     )
     for a, b in zip(method.weigh.parameters(), reference.weigh.parameters(), strict=True):
         torch.testing.assert_close(a, b)
