@@ -10,9 +10,7 @@ import typer
 from vicinal.cli.examples import epilog
 
 app = typer.Typer(
-    no_args_is_help=True,
-    help="Look at data before training on it; carry it to another machine.",
-    epilog=epilog("data"),
+    no_args_is_help=True, help="Look at data before training on it; carry it to another machine.", epilog=epilog("data")
 )
 
 

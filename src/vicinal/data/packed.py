@@ -267,11 +267,7 @@ def file_hash(path: Path) -> str:
 
 
 def unpack(
-    records: Records,
-    folder: Path,
-    *,
-    by: Literal["name", "class"] = "name",
-    progress: Progress = lambda done: None,
+    records: Records, folder: Path, *, by: Literal["name", "class"] = "name", progress: Progress = lambda done: None
 ) -> Path:
     """Write the images of a packed set as files, with a table of what is known of them; return the table.
 
