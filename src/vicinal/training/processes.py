@@ -84,7 +84,8 @@ class Company:
         """Say who this process is, and begin to look after the others."""
         self._store, self._parent = _store(), os.getppid()
         self._store.set(f"process/{self.rank}", json.dumps({"machine": _machine(), "pid": os.getpid()}))
-        threading.Thread(target=self._look, name="company", daemon=True).start()
+        self._looking = threading.Thread(target=self._look, name="company", daemon=True)
+        self._looking.start()
 
     def part(self) -> None:
         """Wait until the first process is done, however long it measures, and go when all are ready to."""
@@ -96,6 +97,7 @@ class Company:
         with suppress(RuntimeError):  # the store goes with the process that holds it
             self._store.set(f"left/{self.rank}", "")
         self._left.set()
+        self._looking.join()  # a thread inside torch while Python ends would abort the process
         dist.destroy_process_group()
 
     def fail(self, error: BaseException) -> None:
