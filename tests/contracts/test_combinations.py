@@ -1,7 +1,9 @@
 """Every loss under every method that takes it: three steps on glyphs, with resume and export; the rest says why not."""
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from vicinal.config import compose
 from vicinal.data import Glyphs
@@ -10,6 +12,8 @@ from vicinal.losses import LOSSES
 from vicinal.methods import METHODS, combination
 from vicinal.retrieval.export import export_run
 from vicinal.training.console import Console
+from vicinal.training.experiment import prepare
+from vicinal.training.loop import train
 from vicinal.training.run import resume, start
 
 MATRIX_METHODS = ("plain", "hdml", "loop", "ala", "htl", "cross_batch_memory")
@@ -56,3 +60,33 @@ def test_any_other_is_rejected_before_training_with_its_reason(method, loss, tmp
         start(experiment(method, loss), tmp_path / "run", command="test", console=Console(quiet=True))
     assert not (tmp_path / "run").exists()
     assert len(combination(METHODS[method](), loss)) > 20
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """70 classes of 8 pictures, half of which train: what a person may have of their own."""
+    root, rng = tmp_path_factory.mktemp("pictures"), np.random.default_rng(0)
+    for number in range(70):
+        (root / f"class {number:02d}").mkdir()
+        for picture in range(8):
+            pixels = rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(root / f"class {number:02d}" / f"{picture}.png")
+    return root
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "her"])  # which takes pairs of two views
+def test_35_classes_of_8_pictures_are_enough_for_every_method(method, folder):
+    config = compose(
+        {
+            "data": str(folder),
+            "model": {"name": "small", "widths": [4, 8], "dim": 8},
+            "transform": {"size": 16, "resize": 16},
+            "method": method,
+            "training": {"steps": 2, "validation": 0.0, "workers": 0},
+        }
+    )
+    experiment = prepare(config)
+    assert len(np.unique(experiment.train.labels)) == 35 and len(experiment.train) == 280
+    batches = experiment.batches(experiment.plan(0)[:2], epoch=0, start=0)
+    losses = [step.scalars["loss"] for step in train(experiment.method, batches)]
+    assert losses and all(loss.isfinite() for loss in losses)
