@@ -122,19 +122,18 @@ def query_of(
     return Query(title, mean.astype(np.float32), tuple(ids))
 
 
-def conditions(words: Sequence[str]) -> dict[str, str]:
-    """``KEY=VALUE`` words as conditions on attributes.
+def conditions(words: Sequence[str], label: str | None = None) -> dict[str, str]:
+    """``KEY=VALUE`` words, and a label where one is named, as conditions on attributes.
 
-    >>> conditions(["label=wren", "camera=3"])
+    >>> conditions(["camera=3"], label="wren")
     {'label': 'wren', 'camera': '3'}
     """
-    pairs = [word.partition("=") for word in words]
-    for word, (name, equals, _) in zip(words, pairs, strict=True):
-        if not name or not equals:
-            raise ConfigError(f"--where takes KEY=VALUE, such as label=wren; got {word!r}.")
-    found = {name: value for name, _, value in pairs}
-    if len(found) < len(pairs):
-        raise ConfigError("--where takes each key once: a thing has one value of each. Leave the others out.")
+    found = {} if label is None else {"label": label}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not name or not equals or name in found:
+            raise ConfigError(f"--where takes KEY=VALUE, such as label=wren, each key once; got {word[:60]!r}.")
+        found[name] = value
     return found
 
 

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from vicinal.errors import DataError
 from vicinal.retrieval.collection import Snapshot
 from vicinal.retrieval.index.store import Item
-from vicinal.retrieval.query import query_of
+from vicinal.retrieval.query import conditions, query_of
 from vicinal.retrieval.serve.errors import BODY, NOT_FOUND, SHARED, Problem, RequestError
 from vicinal.retrieval.serve.library import FORMATS, Library, Limits
 from vicinal.retrieval.serve.pictures import decoded
@@ -60,10 +60,10 @@ def search_routes(library: Library, limits: Limits, searching: Workers, embeddin
     async def options(
         k: K = 24, label: Label = None, where: Where = None, max_distance: MaxDistance = None
     ) -> _Options:
-        return _Options(k, conditions(label, where), max_distance)
+        return _Options(k, conditions(where or (), label), max_distance)
 
     async def of_any_class(k: K = 24, where: Where = None, max_distance: MaxDistance = None) -> _Options:
-        return _Options(k, conditions(None, where), max_distance)
+        return _Options(k, conditions(where or ()), max_distance)
 
     Options = Annotated[_Options, Depends(options)]
 
@@ -121,18 +121,6 @@ def search_routes(library: Library, limits: Limits, searching: Workers, embeddin
         return await found("class", mean, options)
 
     return routes
-
-
-def conditions(label: str | None, where: list[str] | None) -> dict[str, str]:
-    """What items must have, from the query's ``label`` and ``key=value`` pairs."""
-    found = {} if label is None else {"label": label}
-    for pair in where or ():
-        key, sign, value = pair.partition("=")
-        if not sign or not key or key in found:
-            asked = "where: pairs of key=value, each key once."
-            raise RequestError(422, asked, f"{pair[:60]!r}.", "Write it as where=camera=2.")
-        found[key] = value
-    return found
 
 
 def item_of(snapshot: Snapshot, id: int) -> Item:
