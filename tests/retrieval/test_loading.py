@@ -5,7 +5,7 @@ import sys
 
 from vicinal.retrieval.indexing import Request, index
 
-MOST = 80  # modules of vicinal
+MOST = 60  # modules of vicinal
 CODE = """
 import sys
 from vicinal.cli.main import run
