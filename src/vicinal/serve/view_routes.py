@@ -9,7 +9,7 @@ import numpy as np
 from fastapi import APIRouter, Response
 from starlette.responses import HTMLResponse
 
-from vicinal.reports.colours import class_colours
+from vicinal.reports.colors import class_colors
 from vicinal.search.collection import Snapshot
 from vicinal.search.map import CollectionMap
 from vicinal.serve.answers import About, Hardness, LimitsAnswer, MapAnswer, text
@@ -112,7 +112,7 @@ def _points(snapshot: Snapshot, found: CollectionMap | None) -> MapAnswer:
         total=len(snapshot),
         method=_METHODS[layout.projection],
         classes=[text(name) for name in names],
-        colours=class_colours(len(names)),
+        colours=class_colors(len(names)),
         ids=ids,
         x=positions[:, 0].tolist(),
         y=(1 - positions[:, 1]).round(4).tolist(),  # a canvas counts downwards
