@@ -13,7 +13,7 @@ from vicinal.bench.page import grid, score, signed, trials_text
 from vicinal.bench.statistics import Estimate
 from vicinal.bench.summary import Summary
 from vicinal.bench.table import PROTOCOLS
-from vicinal.reports.colours import INK, LINES, PAPER, RULE, SOFT
+from vicinal.reports.colors import INK, LINES, PAPER, RULE, SOFT
 from vicinal.reports.tables import MISSING, metric_title
 
 STAY = "baseline"  # what to pick where no method is significantly above its baseline

@@ -139,7 +139,7 @@ class Pool:
     Args:
         fresh: begin anew whatever a task's folder holds.
         program: what does tasks (``bench.worker``).
-        clock: seconds; what ``minutes`` is measured by.
+        clock: seconds; what ``until`` is measured by.
     """
 
     def __init__(

@@ -62,7 +62,7 @@ class Row:
         name: its name on the page.
         own: the slots that it changes.
         against: the row that it is compared with and whose slots it starts from.
-        search: what ``--trials`` searches, as ``key=low..high`` and the like; see ``search_space``.
+        search: what ``--trials`` searches, as ``key=low..high`` and the like; see ``tuning``.
         trials: settings that were tried before these were chosen; None where they were not counted.
         published: numbers that a paper prints for it, as fractions, by metric.
         extra: words on top, of ``--quick``, ``--data`` or the tuning; rows compared with it do not start from them.

@@ -15,7 +15,7 @@ from PIL import Image
 
 from vicinal.exhibits import Dendrogram, Scatter, Tuples
 from vicinal.reports.artefacts import Artefacts, Confusion, EmbeddingMap, Neighbour, Query, Record, Thumbnails
-from vicinal.reports.colours import INK, LINES, PAPER, RIGHT, RULE, SOFT, WRONG, class_colours
+from vicinal.reports.colors import INK, LINES, PAPER, RIGHT, RULE, SOFT, WRONG, class_colors
 from vicinal.reports.diagnostics import spectrum_chart
 from vicinal.reports.exhibits import SIGNS, TREE, Exhibition, place_dendrogram, unit_square
 from vicinal.reports.fonts import shorten
@@ -77,7 +77,7 @@ def draw_map(embedding_map: EmbeddingMap, thumbnails: Thumbnails | None) -> Figu
     """The map as the papers print it: points colored by class, thumbnails wherever there is room for one."""
     points = unit_square(embedding_map.positions)
     labels = sorted({record.label for record in embedding_map.records})
-    colors = dict(zip(labels, class_colours(len(labels)), strict=True))
+    colors = dict(zip(labels, class_colors(len(labels)), strict=True))
     shades = [colors[record.label] for record in embedding_map.records]
     figure = Figure(figsize=(8, 8), facecolor=PAPER)
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0), aspect="equal")

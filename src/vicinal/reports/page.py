@@ -10,7 +10,7 @@ from typing import Any
 from vicinal.files import write_atomically, write_text
 from vicinal.reports import facts
 from vicinal.reports.artefacts import Artefacts, EmbeddingMap, Record, Thumbnails, read_artefacts
-from vicinal.reports.colours import class_colours
+from vicinal.reports.colors import class_colors
 from vicinal.reports.diagnostics import ACTIVE_CAPTION, SPECTRUM_CAPTION, measures, spectrum_chart
 from vicinal.reports.exhibits import Exhibition, place_dendrogram, place_scatter, read_exhibition, unit_square
 from vicinal.reports.figures import draw
@@ -105,7 +105,7 @@ def _map_data(embedding_map: EmbeddingMap) -> dict[str, Any]:
     positions = unit_square(embedding_map.positions)
     return {
         "classes": classes,
-        "colours": class_colours(len(classes)),
+        "colours": class_colors(len(classes)),
         "x": positions[:, 0].round(4).tolist(),
         "y": (1 - positions[:, 1]).round(4).tolist(),  # a canvas counts downwards
         "class": [number[record.label] for record in embedding_map.records],

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Response
 from starlette.responses import HTMLResponse
 
 from vicinal.reports.artefacts import read_artefacts
-from vicinal.reports.colours import class_colours
+from vicinal.reports.colors import class_colors
 from vicinal.reports.exhibits import read_exhibition
 from vicinal.reports.series import Chart, Curve, charts, read_progress
 from vicinal.retrieval.collection import Snapshot
@@ -123,7 +123,7 @@ def _points(snapshot: Snapshot, found: CollectionMap | None) -> MapAnswer:
         total=len(snapshot),
         method=_METHODS[layout.projection],
         classes=[text(name) for name in names],
-        colours=class_colours(len(names)),
+        colours=class_colors(len(names)),
         ids=ids,
         x=positions[:, 0].tolist(),
         y=(1 - positions[:, 1]).round(4).tolist(),  # a canvas counts downwards

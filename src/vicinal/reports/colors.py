@@ -12,10 +12,10 @@ LINES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6a5
 _GOLDEN_ANGLE = 137.50776  # degrees; successive multiples never come close to one another
 
 
-def class_colours(count: int) -> list[str]:
+def class_colors(count: int) -> list[str]:
     """One color per class: the palette while it lasts, then hues that stay as far apart as many hues can.
 
-    >>> class_colours(2), len(set(class_colours(200)))
+    >>> class_colors(2), len(set(class_colors(200)))
     (['#0072b2', '#d55e00'], 200)
     """
     if count <= len(LINES):
