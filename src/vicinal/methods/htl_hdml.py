@@ -70,6 +70,10 @@ class HTLHDML(Method):
         return self.htl.diagnostics(result, largest_class)
 
     @property
+    def capturable(self) -> bool:
+        return self.htl.capturable
+
+    @property
     def notes(self) -> tuple[str, ...]:
         return self.hdml.notes
 

@@ -154,6 +154,8 @@ def fit(optimizer: Optimizer, device: torch.device) -> None:
             group["fused"] = cuda or None
         if "capturable" in group:
             group["capturable"] = cuda
+    # torch would warn at the steps before a capture, or where there is none.
+    optimizer._warned_capturable_if_run_uncaptured = True
 
 
 def _groups(parameters: Iterable[nn.Parameter], rate: float, decay: float) -> list[dict[str, object]]:

@@ -151,6 +151,10 @@ class HTL(Plain):
             tree = self.tree
             self.loss.set_margins(tree.classes, tree.levels(), self.beta + tree.thresholds, tree.spreads)
 
+    @property
+    def capturable(self) -> bool:
+        return False  # the loss has margins from the second epoch on
+
     def diagnostics(self, result: StepResult, largest_class: int | None = None) -> dict[str, Tensor]:
         described = super().diagnostics(result, largest_class)
         labels, apart = result.labels, other_class(result.labels)
