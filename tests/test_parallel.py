@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from tests.methods.build import build
 from torch.func import jvp
 
 from vicinal.data.records import Batch, ImageArray, Records
@@ -14,7 +15,8 @@ from vicinal.data.transforms import ImageTransform
 from vicinal.errors import DataError
 from vicinal.evaluation.encoder import Encoder
 from vicinal.losses import BatchAllTripletLoss
-from vicinal.methods.plain import PlainTraining
+from vicinal.methods import Plain
+from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.mining import distance_weighted, semi_hard
 from vicinal.models import Embedder, Identity, SmallConvNet
 from vicinal.parallel import (
@@ -38,12 +40,10 @@ def whole_batch() -> Batch:
     return Batch(torch.randn(8, 5, generator=rng, dtype=torch.float64), torch.arange(8) // 2 % 3, torch.arange(8))
 
 
-def make_method() -> PlainTraining:
+def make_method() -> Plain:
     torch.manual_seed(0)
-    embedder = Embedder(Identity(5), 3).double()
-    return PlainTraining(
-        embedder, BatchAllTripletLoss(margin=1.0), None, torch.optim.SGD(embedder.parameters(), lr=0.1)
-    )
+    optimizer = OptimizerConfig(name="sgd", learning_rate=0.1, momentum=0.0, weight_decay=0.0, schedule="constant")
+    return build(Plain(), Embedder(Identity(5), 3).double(), BatchAllTripletLoss(margin=1.0), None, optimizer)
 
 
 def curved(rows: torch.Tensor) -> torch.Tensor:
@@ -90,7 +90,7 @@ def one_of_two(number: int, folder: str) -> None:
     try:
         whole, method = whole_batch(), make_method()
         mine = slice(4 * number, 4 * number + 4)
-        scalars = method.step(Batch(whole.inputs[mine], whole.labels[mine], whole.indices[mine]))
+        scalars = method(Batch(whole.inputs[mine], whole.labels[mine], whole.indices[mine])).scalars
         rows, labels = gather(whole.inputs[mine], whole.labels[mine])
         drawn = distance_weighted(rows, labels, generator=torch.Generator().manual_seed(3))
         found = {
@@ -123,7 +123,7 @@ def test_two_processes_take_the_step_of_one(tmp_path):
     mp.start_processes(one_of_two, args=(str(tmp_path),), nprocs=PROCESSES, start_method="spawn")
     first, second = (torch.load(tmp_path / f"{number}.pt", weights_only=True) for number in range(PROCESSES))
     whole, method = whole_batch(), make_method()
-    scalars = method.step(whole)
+    scalars = method(whole).scalars
     for found in (first, second):
         torch.testing.assert_close(found["loss"], scalars["loss"])
         torch.testing.assert_close(found["head"], method.embedder.head.weight.detach())
@@ -173,8 +173,8 @@ def test_shared_norms_keep_names_and_tensors():
 @pytest.mark.parametrize("factor", [1, 2])
 def test_the_guard_would_notice_a_gradient_of_another_size(factor):
     """The comparison above tells a step apart from one of twice its length."""
-    method, twin = make_method(), make_method()
-    method.step(whole_batch())
-    twin.optimizer.param_groups[0]["lr"] *= factor
-    twin.step(whole_batch())
-    assert torch.allclose(method.embedder.head.weight, twin.embedder.head.weight) == (factor == 1)
+    method, other = make_method(), make_method()
+    method(whole_batch())
+    other.metric_optimizer.param_groups[0]["lr"] *= factor
+    other(whole_batch())
+    assert torch.allclose(method.embedder.head.weight, other.embedder.head.weight) == (factor == 1)

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from tests.methods.build import build
 
 from vicinal.config import compose, from_words
 from vicinal.losses import NPairLoss
-from vicinal.methods.hdml import HDMLTraining
 from vicinal.sampling import NPairSampler
 
 BASELINE = ("method=plain", "optimizer.weight_decay=1e-3")
@@ -41,8 +41,8 @@ def test_the_baseline_of_cub_paper_has_its_penalty_on_weights():
     assert changed == {"method", "optimizer"}
     embedder = replace(config.model, weights="none", freeze_norm=True).build()
     sampler, loss = NPairSampler(LABELS, classes=2, seed=0), NPairLoss(blocks=True)
-    method = HDMLTraining.from_config(embedder, loss, sampler, config.optimizer, config.method, labels=LABELS, steps=1)
-    method._decay().backward()
+    method = build(config.method, embedder, loss, sampler, config.optimizer, labels=LABELS, steps=1)
+    method._weight_penalty().backward()
     optimizer, _ = baseline.optimizer.build(embedder, steps=1)
     decay = {parameter: group["weight_decay"] for group in optimizer.param_groups for parameter in group["params"]}
     for name, parameter in embedder.named_parameters():

@@ -72,7 +72,7 @@ class Net(nn.Module):
         self.width = width
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Noise(Plain):
     """The method of one's own that a page speaks of."""
 

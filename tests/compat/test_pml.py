@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 import torch
+from tests.methods.build import build
 
 from vicinal.compat.pml import FromPML, LossForPML, MinerForPML
 from vicinal.data.records import Batch
@@ -22,8 +23,8 @@ from vicinal.losses import (
     ProxyNCALoss,
     TripletLoss,
 )
+from vicinal.methods import Plain
 from vicinal.methods.optimizer import OptimizerConfig
-from vicinal.methods.plain import PlainTraining
 from vicinal.mining import distance_weighted, easy_positive, hardest, multi_similarity, semi_hard
 from vicinal.models import Embedder, Identity
 from vicinal.sampling import PKSampler
@@ -196,11 +197,10 @@ def test_its_losses_and_miners_train_in_our_method(rng):
     inputs = torch.randn(6, 5, generator=rng)[labels] + 0.3 * torch.randn(24, 5, generator=rng)
     loss = FromPML(losses.ProxyAnchorLoss(6, 4), miners.MultiSimilarityMiner())
     sampler = PKSampler(labels.tolist(), classes=6, per_class=4, seed=0)
-    method = PlainTraining.from_config(
-        Embedder(Identity(5), 4), loss, sampler, OptimizerConfig(learning_rate=3e-2), steps=20 * len(sampler)
-    )
+    optimizer = OptimizerConfig(learning_rate=3e-2)
+    method = build(Plain(), Embedder(Identity(5), 4), loss, sampler, optimizer, steps=20 * len(sampler))
     before = loss.loss.proxies.detach().clone()
-    values = [float(method.step(Batch(inputs, labels, torch.arange(24)))["loss"]) for _ in range(20)]
+    values = [float(method(Batch(inputs, labels, torch.arange(24))).scalars["loss"]) for _ in range(20)]
     assert values[-1] < 0.8 * values[0] and not torch.equal(loss.loss.proxies, before)
 
 

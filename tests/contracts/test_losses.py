@@ -377,7 +377,7 @@ def test_mismatched_input_is_refused_with_both_shapes(loss, embeddings):
         forward(loss, embeddings, LABELS[:-1])
     with pytest.raises(DataError, match="only `reference` was given"):
         forward(loss, embeddings, LABELS, embeddings)
-    with pytest.raises(DataError, match=r"\[m 3\] with labels \[m\], but \[12, 2\] and \[12\]"):
+    with pytest.raises(DataError, match=r"\[m 3\] with labels \[m\], got \[12, 2\] and \[12\]"):
         forward(loss, embeddings, LABELS, embeddings[:, :2], LABELS)
     with pytest.raises(DataError, match="no `reference` was given"):
         forward(loss, embeddings, LABELS, None, None, LABELS)

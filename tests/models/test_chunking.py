@@ -6,17 +6,16 @@ import inspect
 import numpy as np
 import pytest
 import torch
+from tests.methods.build import build
 from torch import nn
 
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
-from vicinal.losses import LOSSES, CrossBatchMemory, MultiSimilarityLoss, NPairLoss
-from vicinal.methods.hdml import HDMLTraining
+from vicinal.losses import LOSSES, MultiSimilarityLoss, NPairLoss
+from vicinal.methods import HDML, CrossBatchMemory, Plain
 from vicinal.methods.optimizer import OptimizerConfig
-from vicinal.methods.plain import PlainTraining
 from vicinal.models import EfficientNetLite, Embedder, SmallConvNet, TwoStreamEmbedder
 from vicinal.models.chunking import check_chunks, chunked
-from vicinal.synthesis import HDMLConfig
 
 ROWS = 5  # does not divide the batch
 # Blocks of triplets, pairs of classes and halves with pairs among them: fits the layout of any loss.
@@ -92,9 +91,10 @@ def assert_same(found, expected, tolerance=1e-5):
 def test_a_plain_step_has_the_gradients_of_the_whole_batch(name):
     parameters, values = [], []
     for embedder in embedders():
-        loss = CrossBatchMemory(MultiSimilarityLoss(), size=32, dim=4) if name == "memory" else loss_named(name)
-        method = PlainTraining.from_config(embedder.train(), loss, Sampler(), SGD, steps=10)
-        values.append(float(method.step(batch())["loss"]))
+        loss = MultiSimilarityLoss() if name == "memory" else loss_named(name)
+        kind = CrossBatchMemory(size=32, warmup=0) if name == "memory" else Plain()
+        method = build(kind, embedder.train(), loss, Sampler(), SGD, labels=LABELS.numpy(), steps=10)
+        values.append(float(method(batch()).scalars["loss"]))
         parameters.append([p.grad for p in (*embedder.parameters(), *loss.parameters()) if p.grad is not None])
         assert any(gradient.any() for gradient in parameters[-1])
     assert_same(parameters[1], parameters[0])
@@ -106,14 +106,11 @@ def test_steps_of_hdml_are_those_of_the_whole_batch(syn_grad):
     gradients, scalars = [], []
     for embedder in embedders():
         torch.manual_seed(3)
-        settings = HDMLConfig(window=1, alpha=1.0, beta=1.0, syn_grad=syn_grad)
-        method = HDMLTraining.from_config(
-            embedder.train(), NPairLoss(), Sampler(), SGD, settings, labels=np.arange(6), steps=10
-        )
-        method.schedule = None
-        for group in (*method.optimizer.param_groups, *method.auxiliary.param_groups):
+        settings = HDML(window=1, alpha=1.0, beta=1.0, syn_grad=syn_grad)
+        method = build(settings, embedder.train(), NPairLoss(), Sampler(), SGD, labels=np.arange(6), steps=10)
+        for group in (group for optimizer in method.optimizers.values() for group in optimizer.param_groups):
             group["lr"] = 0.0  # the second step, which has a window behind it, starts from the same networks
-        scalars.append([float(value) for _ in range(2) for value in method.step(batch()).values()])
+        scalars.append([float(value) for _ in range(2) for value in method.step(batch()).scalars.values()])
         modules = (embedder, method.generator, method.classifier)
         gradients.append([parameter.grad for module in modules for parameter in module.parameters()])
     assert scalars[1] == pytest.approx(scalars[0], rel=1e-5, abs=1e-6)

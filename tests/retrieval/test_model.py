@@ -192,7 +192,7 @@ def test_two_streams_are_loaded_by_their_role(tmp_path):
     for role, stream in zip(("query", "gallery"), streams, strict=True):
         found = vicinal.load(tmp_path / "run", role=role).embed(rows)
         np.testing.assert_allclose(found, stream(rows).detach().numpy(), atol=1e-6)
-    with pytest.raises(ConfigError, match="not said which"):
+    with pytest.raises(ConfigError, match="have no role"):
         vicinal.load(tmp_path / "run")
 
 

@@ -170,7 +170,7 @@ def test_refusals():
         ClassTree.build(rows, labels, levels=256)
     with pytest.raises(ConfigError, match="did you mean 'average'"):
         ClassTree.build(rows, labels, linkage="averge")
-    with pytest.raises(DataError, match="no embedding"):
+    with pytest.raises(DataError, match="at least one embedding"):
         ClassTree.build(rows[:0], labels[:0])
 
 

@@ -47,7 +47,7 @@ def test_stratified_batches_mirror_the_whole():
 
 
 def test_strata_that_do_not_fit_are_refused():
-    with pytest.raises(ConfigError, match="80 rows has a stratum, but 3 strata"):
+    with pytest.raises(ConfigError, match="80 rows has a stratum, got 3 strata"):
         PKSampler(LABELS, classes=5, per_class=2, seed=0, strata=[0, 1, 2])
     with pytest.raises(ConfigError, match="10 classes have rows in several"):
         PKSampler(LABELS, classes=5, per_class=2, seed=0, strata=np.arange(80) % 2)

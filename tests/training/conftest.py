@@ -98,3 +98,9 @@ def once(tmp_path_factory) -> Path:
 @pytest.fixture
 def console() -> Console:
     return Console(quiet=True)
+
+
+def embedder_state(checkpoint):
+    """The network's tensors of a checkpoint."""
+    modules = checkpoint["method"]["modules"]
+    return {name.removeprefix("embedder."): value for name, value in modules.items() if name.startswith("embedder.")}

@@ -1,10 +1,11 @@
-"""A method's readings and exhibits on their way into the run directory."""
+"""A method's captions and figures on their way into the run directory."""
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
-from vicinal.data.records import FeatureArray, ImageArray, Records
+from vicinal.data.records import Batch, FeatureArray, ImageArray, Records
 from vicinal.exhibits import Member, RecordTuple, Tuples
 from vicinal.reports.exhibits import read_exhibition
 from vicinal.run_directory import RunDirectory
@@ -16,11 +17,14 @@ SHOWN = Tuples("Heaviest", "Look.", (RecordTuple((Member(2, "anchor"), Member(0,
 class Shows:
     """As much of a method as the exhibition asks for."""
 
-    def __init__(self, exhibits=(), readings=None):
-        self._exhibits, self.readings = exhibits, readings or {}
+    def __init__(self, figures=(), captions=None):
+        self._figures, self.captions = figures, captions or {}
 
-    def exhibits(self):
-        return self._exhibits
+    def figures(self, batch):
+        return self._figures
+
+
+BATCH = Batch(torch.zeros(1, 2), torch.zeros(1, dtype=torch.long), torch.arange(1))
 
 
 @pytest.fixture
@@ -33,13 +37,13 @@ def records(source):
 
 
 def test_a_method_that_shows_nothing_writes_nothing(run):
-    write_exhibition(run, Shows(), records(FeatureArray(np.zeros((3, 2)), "xyz")))
+    write_exhibition(run, Shows(), records(FeatureArray(np.zeros((3, 2)), "xyz")), BATCH)
     assert not run.artefacts_path.exists()
 
 
 def test_tuples_come_with_names_and_thumbnails(run):
     pixels = np.stack([np.full((9, 7), 100 * place, dtype=np.uint8) for place in range(3)])
-    write_exhibition(run, Shows([SHOWN], {"hardness": "Look."}), records(ImageArray(pixels, "xyz")))
+    write_exhibition(run, Shows([SHOWN], {"hardness": "Look."}), records(ImageArray(pixels, "xyz")), BATCH)
     found = read_exhibition(run)
     assert found.exhibits == (SHOWN,) and found.readings == {"hardness": "Look."}
     assert {id: (r.name, r.label, r.tile) for id, r in found.records.items()} == {2: ("z", "b", 0), 0: ("x", "a", 1)}
@@ -49,6 +53,6 @@ def test_tuples_come_with_names_and_thumbnails(run):
 
 
 def test_feature_vectors_are_shown_by_name(run):
-    write_exhibition(run, Shows([SHOWN]), records(FeatureArray(np.zeros((3, 2)), "xyz")))
+    write_exhibition(run, Shows([SHOWN]), records(FeatureArray(np.zeros((3, 2)), "xyz")), BATCH)
     assert not run.exhibit_thumbnails_path.exists()
     assert read_exhibition(run).records[2].tile is None

@@ -1,16 +1,13 @@
 """What cannot be measured or trained is refused before anything is trained."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
-import torch
 
 from vicinal.config import compose
 from vicinal.data import ImageTransform
 from vicinal.errors import ConfigError, DataError
 from vicinal.parallel import pick_device
-from vicinal.training.experiment import build_method, prepare
+from vicinal.training.experiment import prepare
 
 
 def features(tmp_path, labels, splits):
@@ -50,13 +47,3 @@ def test_a_gpu_that_is_not_there_is_refused(monkeypatch):
     with pytest.raises(ConfigError, match="torch sees none"):
         pick_device("cuda")
     assert pick_device("auto").type == "cpu"
-
-
-def test_a_method_that_lacks_something_is_refused_before_training(tmp_path, monkeypatch):
-    """Exhibits and readings are asked for at the end: hours later, with an AttributeError."""
-    config = features(tmp_path, [0, 0, 1, 1, 2, 2, 3, 3], ["train"] * 4 + ["test"] * 4)
-    whole, _ = build_method(config, config.data.load().part("train"), torch.device("cpu"))
-    partial = SimpleNamespace(embedder=whole.embedder, step=whole.step, batches=whole.batches, to=whole.to, notes=())
-    monkeypatch.setattr(type(config.method), "build", lambda self, parts: partial)
-    with pytest.raises(ConfigError, match="also has readings, collapsed_loss, exhibits, state_dict, load_state_dict"):
-        prepare(config)

@@ -80,7 +80,7 @@ def test_processes_are_started_once_and_by_one_launcher(monkeypatch):
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert not wanted(2)
-    with pytest.raises(ConfigError, match="a launcher has started 2"):
+    with pytest.raises(ConfigError, match="a launcher has already started 2"):
         wanted(4)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.training.conftest import embedder_state
 
 from vicinal.errors import ConfigError, DivergenceError, RunError
 from vicinal.evaluation.encoder import Encoder
@@ -66,7 +67,7 @@ def test_the_test_classes_choose_nothing(finished, tiny, console):
 
 def test_without_validation_classes_the_last_model_is_selected(tiny, tmp_path, console):
     run = begin(tiny, tmp_path / "run", console, "training.validation=0")
-    last = load_checkpoint(latest_checkpoint(run.checkpoints_path))["method"]["embedder"]
+    last = embedder_state(load_checkpoint(latest_checkpoint(run.checkpoints_path)))
     weights = load_file(run.weights_path)
     assert all(torch.equal(weights[name], last[name]) for name in weights)
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.training.conftest import embedder_state
 from torch import nn
 
 import vicinal
@@ -25,7 +26,7 @@ class Grouped(nn.Module):
 def test_the_moving_average_is_what_is_saved_and_it_resumes(tiny, tmp_path, console):
     settings = ["loss=multi_similarity", "training.ema=0.9", "training.validation=0"]
     run = start(tiny.config(*settings), tmp_path / "run", command="test", console=console)
-    last = load_checkpoint(latest_checkpoint(run.checkpoints_path))["method"]["embedder"]
+    last = embedder_state(load_checkpoint(latest_checkpoint(run.checkpoints_path)))
     averaged = load_file(run.weights_path)
     assert any(not torch.equal(averaged[name], last[name]) for name in averaged)
     checkpoints = sorted(run.checkpoints_path.iterdir())

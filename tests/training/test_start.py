@@ -1,13 +1,15 @@
 """How a head begins: as principal components where a config asks for them, once, also across a resume."""
 
 import shutil
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from vicinal.models import Embedder
 from vicinal.training.experiment import prepare
 from vicinal.training.run import resume, start
+from vicinal.training.trainer import Trainer
 
 
 def test_a_random_head_is_left_alone(tiny, console):
@@ -55,10 +57,13 @@ def test_a_run_killed_before_its_first_checkpoint_starts_with_the_same_head(tiny
     assert second.metrics_path.read_bytes() == before
 
 
-@pytest.mark.parametrize(("asked", "recorded"), [("auto", True), ("off", False)])
-def test_whether_steps_may_be_recorded_reaches_the_network(tiny, tmp_path, console, monkeypatch, asked, recorded):
-    told = []
-    monkeypatch.setattr(Embedder, "accelerate", lambda self, precision, **how: told.append(how["recorded"]))
-    config = tiny.config(f"training.cuda_graph={asked}", "training.epochs=1")
-    start(config, tmp_path / "run", command="test", console=console)
-    assert told == [recorded]
+@pytest.mark.parametrize(
+    ("device", "asked", "captured"), [("cuda", "auto", True), ("cuda", "off", False), ("cpu", "auto", False)]
+)
+def test_steps_are_captured_on_a_gpu_where_the_method_allows_it(tiny, tmp_path, console, device, asked, captured):
+    experiment = prepare(tiny.config(f"training.cuda_graph={asked}"))
+    method = SimpleNamespace(capturable=True, embedder=experiment.method.embedder)
+    trainer = Trainer(replace(experiment, method=method, device=torch.device(device)), None, console)
+    assert trainer._captures() == captured
+    method.capturable = False
+    assert not trainer._captures()
