@@ -1,6 +1,6 @@
 # Two commands for newcomers: `make demo` and `make test`. Each sets up all it needs in .venv.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint types format clean
+.PHONY: help demo check test test-slow lint types format clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -11,13 +11,18 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3 python; do \
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 help:
-	@echo "make demo       train the default recipe, measure it on unseen classes, write the report"
+	@echo "make demo       train the default preset, measure it on unseen classes, write the report"
+	@echo "make check      lint, types and the tests of distances, losses, samplers and miners, in a minute"
 	@echo "make test       lint, types and the default tests"
 	@echo "make test-slow  the slow tests"
 	@echo "make format     let ruff format and fix what it can"
 
 demo: $(VENV)/.installed
 	$(BIN)/vicinal train
+
+check: lint types
+	$(PYTEST) $(PYTEST_FLAGS) tests/test_architecture.py tests/test_distances.py tests/test_tuples.py tests/geometry \
+		tests/losses tests/sampling tests/mining
 
 test: lint types
 	$(PYTEST) $(PYTEST_FLAGS)

@@ -227,10 +227,12 @@ class Agreement:
 
     def answer(self) -> bool:
         """The answer to the last call."""
-        if self._wishes is None or self._sending is None:
+        if self._wishes is None:
             return False
-        with _exchange():
-            self._sending.wait()
+        if self._sending is not None:
+            with _exchange():
+                self._sending.wait()
+            self._sending = None  # an exchange that is kept would keep torch's threads beyond the end of Python
         return bool(self._wishes.item())
 
 

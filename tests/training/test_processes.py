@@ -41,7 +41,8 @@ def test_two_processes_give_the_run_of_one(tiny, tmp_path, console):
     path = tmp_path / "two"
     # Noise comes after the gather: all processes must draw the same, and what one process would.
     words = tiny.words("loss.noisy=true", "--processes", "2", "--run", str(path), *SILENT)
-    done = subprocess.run([*VICINAL, *words], capture_output=True, text=True)
+    loud = {**os.environ, "PYTHONFAULTHANDLER": "1"}  # says where, should a process be aborted
+    done = subprocess.run([*VICINAL, *words], capture_output=True, text=True, env=loud)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Recall@1") == 1, "only the first process speaks"
     one, two = one_process(tiny, tmp_path / "one", console, "loss.noisy=true"), RunDirectory.open(path)

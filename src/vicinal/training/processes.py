@@ -5,6 +5,7 @@ twice a second, for a cause to stop: an error that another process put on record
 gone. Then all end at once; the run goes on from its last written checkpoint.
 """
 
+import gc
 import json
 import os
 import signal
@@ -99,6 +100,7 @@ class Company:
         self._left.set()
         self._looking.join()  # a thread inside torch while Python ends would abort the process
         dist.destroy_process_group()
+        gc.collect()  # the group ends its threads when nothing refers to it any more
 
     def fail(self, error: BaseException) -> None:
         """Put an error on record as the cause that ends all; what is only the echo of another's end waits for that."""
