@@ -86,7 +86,8 @@ class CrossViewSampler(BatchSampler):
     @property
     def note(self) -> str | None:
         if self._sides is None:
-            return super().note
+            pairs = "the records have no roles: any two of a class are taken as a query and its match."
+            return " ".join(note for note in (pairs, super().note) if note)
         lacking = None
         if self._lacking:
             lacking = (

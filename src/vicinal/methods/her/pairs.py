@@ -2,15 +2,14 @@
 
 from typing import Literal
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from vicinal.data.augmentation import to_device
 from vicinal.data.draws import uniform
-from vicinal.data.records import GALLERY, QUERY, Batch, Records
-from vicinal.errors import ConfigError, DataError
+from vicinal.data.records import GALLERY, QUERY, Batch
+from vicinal.errors import ConfigError
 from vicinal.exhibits import Exhibit, Member, RecordTuple, Tuples
 from vicinal.parallel import all_rows
 
@@ -18,16 +17,6 @@ SHOWN = 12  # hardest pairs in the report
 
 Turning = Literal["any", "quarters", "none"]
 _STEPS = {"any": 0.0, "quarters": 90.0}
-
-
-def roles_of(train: Records) -> Int[np.ndarray, "n"]:
-    """Which records are queries and which the gallery; two streams without it would train, and then not be measured."""
-    if "role" not in train.columns:
-        raise DataError(
-            f"two views need to know which images are queries and which the gallery, and {train.name} does not say it. "
-            f"Give a table with the columns query_path and gallery_path."
-        )
-    return train.columns["role"]
 
 
 def fitting(batch: Batch) -> Bool[Tensor, "pairs"]:
