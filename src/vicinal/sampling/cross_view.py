@@ -86,8 +86,7 @@ class CrossViewSampler(BatchSampler):
     @property
     def note(self) -> str | None:
         if self._sides is None:
-            pairs = "the records have no roles: any two of a class are taken as a query and its match."
-            return " ".join(note for note in (pairs, super().note) if note)
+            return super().note
         lacking = None
         if self._lacking:
             lacking = (

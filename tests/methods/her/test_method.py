@@ -335,3 +335,10 @@ def test_two_processes_take_the_step_of_one(tmp_path, classifier):
         for name, value in method.named_parameters():
             torch.testing.assert_close(found["weights"][name], value.detach())
         assert found["shown"] == shown_by(method, batch)
+
+
+@pytest.mark.parametrize(("roles", "count"), [(None, 1), ([1, 2, 1, 2], 0)])
+def test_a_note_says_that_records_without_roles_are_paired_by_class(roles, count):
+    sampler = CrossViewSampler([0, 0, 1, 1], classes=2, seed=0, roles=roles)
+    method = build(HER(turning="none"), Embedder(Identity(5), 3), HardExemplarLoss(), sampler, labels=[0, 0, 1, 1])
+    assert len([note for note in method.notes if "no roles" in note]) == count

@@ -137,6 +137,12 @@ class HER(Method):
         return self.loss.capturable and (self.softmax is None or self.softmax.capturable)
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        if getattr(self.sampler, "roles", ()) is not None:
+            return super().notes
+        return (*super().notes, "the records have no roles: any two of a class are taken as a query and its match.")
+
+    @property
     def captions(self) -> Mapping[str, str]:
         mine = {name: text for name, text in CAPTIONS.items() if name != "orientation" or self.regression}
         return {**mine, **super().captions}
