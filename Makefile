@@ -12,7 +12,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 help:
 	@echo "make demo       train the default preset, measure it on unseen classes, write the report"
-	@echo "make check      lint, types and the tests of distances, losses, samplers and miners, in a minute"
+	@echo "make check      lint, types and the tests of distances and losses, in a minute"
 	@echo "make test       lint, types and the default tests"
 	@echo "make test-slow  the slow tests"
 	@echo "make format     let ruff format and fix what it can"
@@ -21,8 +21,7 @@ demo: $(VENV)/.installed
 	$(BIN)/vicinal train
 
 check: lint types
-	$(PYTEST) $(PYTEST_FLAGS) tests/test_architecture.py tests/test_distances.py tests/test_tuples.py tests/geometry \
-		tests/losses tests/sampling tests/mining
+	$(PYTEST) $(PYTEST_FLAGS) tests/test_architecture.py tests/test_distances.py tests/test_tuples.py tests/geometry tests/losses
 
 test: lint types
 	$(PYTEST) $(PYTEST_FLAGS)
