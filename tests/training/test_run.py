@@ -60,6 +60,14 @@ def test_the_selected_model_is_the_best_on_validation_not_the_last(tiny, tmp_pat
     assert run.results["selected"]["epoch"] == scores.index(max(scores))
 
 
+def test_batches_are_described_every_ten_steps_and_at_the_end_of_an_epoch(finished, tiny):
+    steps = [line for line in finished.metrics() if line["kind"] == "step"]
+    ends = {a["step"] for a, b in zip(steps, [*steps[1:], None], strict=True) if b is None or a["epoch"] != b["epoch"]}
+    described = {line["step"] for line in steps if "spread" in line}
+    assert described == {line["step"] for line in steps if line["step"] % 10 == 0} | ends
+    assert described < {line["step"] for line in steps}
+
+
 def test_the_test_classes_choose_nothing(finished, tiny, console):
     run = finished
     assert {line["split"] for line in run.metrics() if line["kind"] == "evaluation"} == {"validation"}

@@ -153,7 +153,7 @@ def _nearest(gram: Float[Tensor, "2 2 p q"], x: _Arcs, y: _Arcs) -> tuple[Tensor
 
     has one maximum inside the rectangle of α and β, or none. The largest value on each of its four edges is that of a
     cosine on an interval; corners are ends of edges. All five candidates are made to lie in the rectangle, where any
-    value is admissible, so the best of them is the answer, and no case is told from another.
+    value is admissible, so the best of them is the answer, and no case needs a branch of its own.
 
     Differs: the paper solves the KKT conditions through a quadratic in tan α that divides by ab + cd, which is 0 where
     arcs lie symmetrically, and tests the signs of the multipliers; this never divides, and needs no test.

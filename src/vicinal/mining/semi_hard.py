@@ -47,7 +47,7 @@ def semi_hard(
         reference: rows to choose from instead of the batch; then positives and negatives are numbered among them.
         reference_labels: class of each reference row.
         own: where each anchor stands in the reference; None: nowhere.
-        most: ``"all"`` refuses to list more triplets than this; ``SemiHardTripletLoss`` sums them without a list.
+        most: ``"all"`` raises an error for more triplets than this; ``SemiHardTripletLoss`` sums them without a list.
     """
     if rule not in get_args(Rule):
         raise ConfigError(unknown("rule", str(rule), get_args(Rule)))

@@ -5,6 +5,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from PIL import Image, ImageOps
 
 from vicinal import parallel
 from vicinal.data import open_path
@@ -16,13 +17,16 @@ from vicinal.evaluation.artefacts import diagnosis, write_artefacts
 from vicinal.evaluation.encoder import Embedded, Encoder
 from vicinal.evaluation.measure import measure
 from vicinal.evaluation.retrieval import relevant_counts
+from vicinal.exhibits import records_of, to_json
+from vicinal.files import write_atomically
+from vicinal.methods.method import Method
 from vicinal.models import Embedder, Identity
 from vicinal.run_directory import FORMAT, RunDirectory
 from vicinal.training.console import Console
-from vicinal.training.exhibition import write_exhibition
 from vicinal.training.experiment import Experiment
 
 RAW_PIXELS = 64 * 64 * 3  # inputs up to this size are also measured as they are
+TILE, COLUMNS = 64, 16  # thumbnails of figures: pixels per side, tiles per row
 TRAIN_SAMPLE = 10_000  # training records behind the train-against-test diagnosis
 
 
@@ -41,7 +45,7 @@ def write_results(
     config, records = experiment.config, experiment.records
     seed, evaluation = config.training.seed, config.evaluation
     if parallel.first():
-        write_exhibition(run, experiment.method, experiment.train, last_batch)
+        write_figures(run, experiment.method, experiment.train, last_batch)
     split: Split = "test" if (records.splits == "test").any() else "validation"
     part = records.part(split)
     if not len(part):
@@ -183,3 +187,32 @@ def _sample(train: Records, seed: int) -> Records:
     order = np.random.default_rng(seed).permutation(len(classes))
     chosen = classes[order[: max(2, int((np.cumsum(sizes[order]) <= TRAIN_SAMPLE).sum()))]]
     return train.take(np.flatnonzero(np.isin(train.labels, chosen)))
+
+
+def write_figures(run: RunDirectory, method: Method, train: Records, last_batch: Batch | None) -> None:
+    """Write the method's captions and figures, with thumbnails of the training records that the figures show."""
+    if method.captions:
+        run.write_document("readings", dict(method.captions))
+    exhibits = () if last_batch is None else method.figures(last_batch)
+    if not exhibits:
+        return
+    shown = records_of(exhibits)
+    pictures = bool(shown) and train.source.kind == "images"
+    records = [
+        {
+            "id": index,
+            "name": train.source.name(index),
+            "class": train.classes[train.labels[index]],
+            "tile": place if pictures else None,
+        }
+        for place, index in enumerate(shown)
+    ]
+    if pictures:
+        sheet = Image.new("RGB", (COLUMNS * TILE, -(-len(shown) // COLUMNS) * TILE))
+        for place, index in enumerate(shown):
+            tile = ImageOps.fit(train.source.read(index).convert("RGB"), (TILE, TILE))
+            sheet.paste(tile, (place % COLUMNS * TILE, place // COLUMNS * TILE))
+        write_atomically(run.exhibit_thumbnails_path, lambda file: sheet.save(file, format="PNG", optimize=True))
+    run.write_document(
+        "exhibits", {"tile": TILE, "columns": COLUMNS, "records": records, "exhibits": to_json(exhibits)}
+    )

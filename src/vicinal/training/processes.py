@@ -32,7 +32,7 @@ from vicinal.training.launcher import INTERRUPTED, MEETING
 TIMEOUT = timedelta(hours=2)
 LOOK_SECONDS = 0.5
 PATIENCE_SECONDS = 5.0  # from losing contact to knowing why
-FAILED, REFUSED = 1, 2  # exit codes, as with one process
+FAILED, REJECTED = 1, 2  # exit codes, as with one process
 
 Report = Callable[[str, str], None]
 
@@ -110,7 +110,7 @@ class Company:
             time.sleep(PATIENCE_SECONDS)  # the thread that looks ends this process as soon as it knows
         elif self.rank != 0:
             time.sleep(LOOK_SECONDS)  # most errors meet all processes, and the first one should be heard
-        code = REFUSED if isinstance(error, VicinalError) else FAILED
+        code = REJECTED if isinstance(error, VicinalError) else FAILED
         if isinstance(error, KeyboardInterrupt):
             code, error = INTERRUPTED, KeyboardInterrupt("stopped on request")
         with suppress(RuntimeError):  # the store may be gone already

@@ -27,7 +27,7 @@ def start(config: Config, path: Path, *, command: str, console: Console) -> RunD
     with joined() as company:
         experiment = prepare(config, console)
         experiment.start_head(console)
-        plan = experiment.plan(0)  # what it refuses is refused before there is a folder
+        plan = experiment.plan(0)  # raises its errors before there is a folder
         weights = sum(p.numel() * p.element_size() for p in experiment.method.embedder.parameters())
         need = CHECKPOINT_COPIES * weights + ARTEFACT_BYTES
         run = parallel.from_first(lambda: RunDirectory.create(path, need_bytes=need))

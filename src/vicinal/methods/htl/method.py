@@ -141,14 +141,18 @@ class HTL(Plain):
         embedded = self.records(self.embedder, next(self.embedder.parameters()).device)
         self.tree = ClassTree.build(embedded.vectors, embedded.labels, levels=self.levels, linkage=self.linkage)
         self.epoch = epoch
-        self._set_margins()
+        self._take_tree()
         plan: Sequence[Sequence[int]]
         plan = self.sampler.epoch(epoch, self.tree) if self.sampling else self.sampler.epoch(epoch)
         return plan
 
-    def _set_margins(self) -> None:
-        if self.tree is not None and self.epoch > 0 and self.margins == "dynamic":
-            tree = self.tree
+    def _take_tree(self) -> None:
+        """Take from the tree, once an epoch, what steps and diagnostics need."""
+        tree = self.tree
+        if tree is None:
+            return
+        self.distances = {"tree/d_0": tree.thresholds[0], "tree/nearest": tree.nearest_distances().mean()}
+        if self.epoch > 0 and self.margins == "dynamic":
             self.loss.set_margins(tree.classes, tree.levels(), self.beta + tree.thresholds, tree.spreads)
 
     @property
@@ -166,11 +170,7 @@ class HTL(Plain):
             margins = torch.full(apart.shape, getattr(self.loss, "margin", 0.0), device=labels.device)
         described |= describe_margins(margins, apart)
         if self.tree is not None:
-            nearest = self.tree.nearest_distances().mean()
-            described |= {
-                "tree/d_0": self.tree.thresholds[0].to(labels.device),
-                "tree/nearest": nearest.to(labels.device),
-            }
+            described |= {name: value.to(labels.device) for name, value in self.distances.items()}
         return described
 
     def figures(self, batch: Batch) -> Sequence[Exhibit]:
@@ -185,4 +185,4 @@ class HTL(Plain):
     def set_extra_state(self, state: dict[str, Any]) -> None:
         self.epoch = state["epoch"]
         self.tree = None if state["tree"] is None else ClassTree.from_state(state["tree"])
-        self._set_margins()
+        self._take_tree()

@@ -196,7 +196,7 @@ def _filter(generation: int, where: Mapping[str, str], exclude: Ids) -> str:
 
 
 def _kept(label: str | None) -> str:
-    """A label as the column holds it: no label is told from an empty one."""
+    """A label as the column holds it: no label and an empty one are distinct."""
     return "" if label is None else f"={label}"
 
 

@@ -9,7 +9,7 @@ from vicinal.data.records import Batch, FeatureArray, ImageArray, Records
 from vicinal.exhibits import Member, RecordTuple, Tuples
 from vicinal.reports.exhibits import read_exhibition
 from vicinal.run_directory import RunDirectory
-from vicinal.training.exhibition import COLUMNS, TILE, write_exhibition
+from vicinal.training.finish import COLUMNS, TILE, write_figures
 
 SHOWN = Tuples("Heaviest", "Look.", (RecordTuple((Member(2, "anchor"), Member(0, "negative")), "1.3"),))
 
@@ -37,13 +37,13 @@ def records(source):
 
 
 def test_a_method_that_shows_nothing_writes_nothing(run):
-    write_exhibition(run, Shows(), records(FeatureArray(np.zeros((3, 2)), "xyz")), BATCH)
+    write_figures(run, Shows(), records(FeatureArray(np.zeros((3, 2)), "xyz")), BATCH)
     assert not run.artefacts_path.exists()
 
 
 def test_tuples_come_with_names_and_thumbnails(run):
     pixels = np.stack([np.full((9, 7), 100 * place, dtype=np.uint8) for place in range(3)])
-    write_exhibition(run, Shows([SHOWN], {"hardness": "Look."}), records(ImageArray(pixels, "xyz")), BATCH)
+    write_figures(run, Shows([SHOWN], {"hardness": "Look."}), records(ImageArray(pixels, "xyz")), BATCH)
     found = read_exhibition(run)
     assert found.exhibits == (SHOWN,) and found.readings == {"hardness": "Look."}
     assert {id: (r.name, r.label, r.tile) for id, r in found.records.items()} == {2: ("z", "b", 0), 0: ("x", "a", 1)}
@@ -53,6 +53,6 @@ def test_tuples_come_with_names_and_thumbnails(run):
 
 
 def test_feature_vectors_are_shown_by_name(run):
-    write_exhibition(run, Shows([SHOWN]), records(FeatureArray(np.zeros((3, 2)), "xyz")), BATCH)
+    write_figures(run, Shows([SHOWN]), records(FeatureArray(np.zeros((3, 2)), "xyz")), BATCH)
     assert not run.exhibit_thumbnails_path.exists()
     assert read_exhibition(run).records[2].tile is None
