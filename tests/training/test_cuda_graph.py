@@ -15,11 +15,12 @@ from vicinal.data.records import Batch
 from vicinal.losses import (
     AdaptiveNeighborhoodLoss,
     HardExemplarLoss,
+    HierarchicalTripletLoss,
     MultiSimilarityLoss,
     NormalizedSoftmaxLoss,
     NPairLoss,
 )
-from vicinal.methods import HDML, HER, CrossBatchMemory, LoOp, Plain, StepResult
+from vicinal.methods import HDML, HER, HTL, HTLHDML, CrossBatchMemory, LoOp, Plain, StepResult
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models import Embedder, SmallConvNet, TwoStreamEmbedder
 from vicinal.training.cuda_graph import CUDAGraphStep, _Graph
@@ -154,6 +155,11 @@ def test_a_loss_that_counts_in_python_is_never_captured():
     assert named("plain").capturable and named("hdml").capturable
     assert not made(Plain(), Counting()).capturable
     assert not made(CrossBatchMemory(size=64), MultiSimilarityLoss()).capturable
+
+
+def test_methods_whose_loss_gets_margins_in_the_second_epoch_are_never_captured():
+    for method in (HTL(sampling=False), HTLHDML()):
+        assert not made(method, HierarchicalTripletLoss()).capturable
 
 
 # -- on a GPU -------------------------------------------------------------------------------------
