@@ -25,7 +25,7 @@ from vicinal.methods import ALA, Method, Plain
 from vicinal.methods.ala import meta_gradient
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models import Embedder, GoogLeNet
-from vicinal.sampling import EpisodeSampler
+from vicinal.samplers import EpisodeSampler
 
 BARS = {"once": (2.2, 1.5), "recomputed": (3.5, None)}  # time and memory in multiples of a plain step
 ROUTES = ("forward", "difference", "double_backward")

@@ -32,7 +32,7 @@ from vicinal.losses import MultiSimilarityLoss
 from vicinal.methods import Method, Plain
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models import EfficientNetLite, Embedder, GoogLeNet
-from vicinal.sampling import PKSampler
+from vicinal.samplers import PKSampler
 from vicinal.training.cuda_graph import CUDAGraphStep
 from vicinal.training.trainer import STEPS_PER_DIAGNOSIS
 

@@ -9,9 +9,9 @@ SRC = Path(__file__).parents[1] / "src/vicinal"
 LAYERS = [
     {"errors"},
     {"files", "arguments", "description", "geometry", "tuples", "parallel"},
-    {"run_directory", "exhibits", "distances"},
-    {"mining", "reports"},  # reports read run directories, never live objects
-    {"losses", "sampling", "models", "data", "linear"},
+    {"run_directory", "figures", "distances"},
+    {"miners", "reports"},  # reports read run directories, never live objects
+    {"losses", "samplers", "models", "data", "linear"},
     {"evaluation", "compat"},
     {"methods", "retrieval"},
     {"config"},
@@ -52,7 +52,7 @@ def test_imports_point_down(path):
 def test_retrieval_knows_neither_losses_nor_training():
     """Whoever searches or serves a finished run needs none of what made it."""
     found = {part for path in (SRC / "retrieval").rglob("*.py") for part in imports(ast.parse(path.read_text()))}
-    assert not found & {"losses", "mining", "sampling", "methods", "training", "config", "bench"}
+    assert not found & {"losses", "miners", "samplers", "methods", "training", "config", "bench"}
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from vicinal.evaluation.encoder import Encoder
 from vicinal.losses import BatchAllTripletLoss
 from vicinal.methods import Plain
 from vicinal.methods.optimizer import OptimizerConfig
-from vicinal.mining import distance_weighted, semi_hard
+from vicinal.miners import distance_weighted, semi_hard
 from vicinal.models import Embedder, Identity, SmallConvNet
 from vicinal.parallel import (
     Agreement,

@@ -9,7 +9,7 @@ from tests.methods.build import build
 
 from vicinal.config import compose, from_words
 from vicinal.losses import NPairLoss
-from vicinal.sampling import NPairSampler
+from vicinal.samplers import NPairSampler
 
 BASELINE = ("method=plain", "optimizer.weight_decay=1e-3")
 LABELS = np.arange(100).repeat(2)  # as many classes as CUB trains on

@@ -20,11 +20,11 @@ PARTS = (
     "linear",
     "losses",
     "methods",
-    "mining",
+    "miners",
     "models",
     "reports",
     "retrieval",
-    "sampling",
+    "samplers",
     "training",
 )
 

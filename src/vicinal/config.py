@@ -26,11 +26,11 @@ from vicinal.losses import LOSSES, Mined
 from vicinal.methods import METHODS, combination
 from vicinal.methods.method import Method
 from vicinal.methods.optimizer import OptimizerConfig
-from vicinal.mining import MINERS
+from vicinal.miners import MINERS
 from vicinal.models import ModelConfig
 from vicinal.models.config import PREFIXES, backbone_class
 from vicinal.models.custom import class_name, kept_arguments
-from vicinal.sampling import SAMPLERS
+from vicinal.samplers import SAMPLERS
 
 T = TypeVar("T")
 Layer = Mapping[str, Any]

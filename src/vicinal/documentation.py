@@ -13,10 +13,10 @@ from vicinal.errors import ConfigError, unknown
 from vicinal.losses import LOSSES
 from vicinal.methods import METHODS
 from vicinal.methods.optimizer import OptimizerConfig
-from vicinal.mining import MINERS
+from vicinal.miners import MINERS
 from vicinal.models import BACKBONES, ModelConfig
 from vicinal.models.config import backbone_class
-from vicinal.sampling import SAMPLERS
+from vicinal.samplers import SAMPLERS
 
 REGISTRIES: dict[str, Mapping[str, Any]] = {
     "losses": LOSSES,

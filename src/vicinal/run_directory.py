@@ -17,6 +17,7 @@ import numpy as np
 from vicinal.errors import RunError
 from vicinal.files import read_arrays, read_json, write_arrays, write_json
 
+_FORMER = {"figures": "exhibits", "captions": "readings"}  # names of version 0.1
 FORMAT = 1  # raised when a reader of the old format would misread the new one
 
 
@@ -37,7 +38,7 @@ class RunDirectory:
         self.checkpoints_path = self.path / "checkpoints"
         self.artefacts_path = self.path / "artefacts"
         self.thumbnails_path = self.artefacts_path / "thumbnails.png"
-        self.exhibit_thumbnails_path = self.artefacts_path / "exhibits.png"
+        self.figure_thumbnails_path = self.artefacts_path / "figures.png"
 
     @classmethod
     def create(cls, path: Path | str, *, need_bytes: int = 0) -> "RunDirectory":
@@ -120,8 +121,10 @@ class RunDirectory:
 
     def document(self, name: str) -> dict[str, Any] | None:
         """The content of ``artefacts/NAME.json``, or None where the run did not write it."""
-        path = self.artefacts_path / f"{name}.json"
-        return _object(path) if path.is_file() else None
+        for path in (self.artefacts_path / f"{name}.json", self.artefacts_path / f"{_FORMER.get(name, name)}.json"):
+            if path.is_file():
+                return _object(path)
+        return None
 
     # -- writing ----------------------------------------------------------------------------------
 

@@ -25,9 +25,9 @@ from vicinal.losses import (
 )
 from vicinal.methods import Plain
 from vicinal.methods.optimizer import OptimizerConfig
-from vicinal.mining import distance_weighted, easy_positive, hardest, multi_similarity, semi_hard
+from vicinal.miners import distance_weighted, easy_positive, hardest, multi_similarity, semi_hard
 from vicinal.models import Embedder, Identity
-from vicinal.sampling import PKSampler
+from vicinal.samplers import PKSampler
 from vicinal.tuples import Triplets
 
 losses = pytest.importorskip("pytorch_metric_learning.losses")

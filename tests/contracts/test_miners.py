@@ -13,14 +13,14 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-import vicinal.mining
+import vicinal.miners
 from vicinal.errors import DataError
-from vicinal.mining import MinedPairs
+from vicinal.miners import MinedPairs
 from vicinal.tuples import Triplets, triplets
 
 
 def kinds():
-    for found in pkgutil.iter_modules(vicinal.mining.__path__, "vicinal.mining."):
+    for found in pkgutil.iter_modules(vicinal.miners.__path__, "vicinal.miners."):
         for name, kind in vars(importlib.import_module(found.name)).items():
             if not inspect.isfunction(kind) or kind.__module__ != found.name or name.startswith("_"):
                 continue
@@ -80,8 +80,8 @@ def test_all_miners_are_found_and_exported():
     assert {kind.__name__ for kind in KINDS} == {
         *("distance_weighted", "easy_positive", "hardest", "multi_similarity", "semi_hard")
     }
-    assert all(getattr(vicinal.mining, kind.__name__) is kind for kind in KINDS)
-    assert all(kind.__name__ in vicinal.mining.__all__ for kind in KINDS)
+    assert all(getattr(vicinal.miners, kind.__name__) is kind for kind in KINDS)
+    assert all(kind.__name__ in vicinal.miners.__all__ for kind in KINDS)
 
 
 def test_what_is_mined_fits_the_labels_and_comes_once(mine, embeddings):

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-import vicinal.sampling
+import vicinal.samplers
 from vicinal.errors import ConfigError
-from vicinal.sampling import BatchSampler
+from vicinal.samplers import BatchSampler
 
 # What a sampler may ask for, by the name of the argument; the labels here have 9 classes of 2 to 9 samples.
 ARGUMENTS = {"classes": 3, "per_class": 2, "triplets": 2, "training_classes": 3, "validation_classes": 2, "seed": 5}
@@ -20,7 +20,7 @@ LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(9) * 10 - 7, [
 
 def kinds():
     """Every sampler of every module, exported or not."""
-    for found in pkgutil.iter_modules(vicinal.sampling.__path__, "vicinal.sampling."):
+    for found in pkgutil.iter_modules(vicinal.samplers.__path__, "vicinal.samplers."):
         for kind in vars(importlib.import_module(found.name)).values():
             ours = inspect.isclass(kind) and issubclass(kind, BatchSampler) and kind.__module__ == found.name
             if ours and not inspect.isabstract(kind):
@@ -42,7 +42,7 @@ def make(kind):
 
 
 def test_is_exported(kind):
-    assert getattr(vicinal.sampling, kind.__name__, None) is kind and kind.__name__ in vicinal.sampling.__all__
+    assert getattr(vicinal.samplers, kind.__name__, None) is kind and kind.__name__ in vicinal.samplers.__all__
 
 
 def test_an_epoch_is_a_function_of_seed_and_number_alone(make):

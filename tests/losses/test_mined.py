@@ -5,7 +5,7 @@ import torch
 
 from vicinal.errors import ConfigError
 from vicinal.losses import MarginLoss, Mined, ProxyAnchorLoss, TripletLoss
-from vicinal.mining import MINERS, hardest, semi_hard
+from vicinal.miners import MINERS, hardest, semi_hard
 
 
 @pytest.fixture

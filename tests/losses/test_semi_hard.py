@@ -9,7 +9,7 @@ from torch.autograd import gradcheck
 
 from vicinal.errors import ConfigError
 from vicinal.losses import BatchAllTripletLoss, SemiHardTripletLoss, TripletLoss
-from vicinal.mining import semi_hard
+from vicinal.miners import semi_hard
 from vicinal.tuples import Triplets
 
 LABELS = {

@@ -16,7 +16,7 @@ from vicinal.losses import LOSSES, Mined, MultiSimilarityLoss, NPairLoss, Triple
 from vicinal.methods import ALA, HDML, HDMLALA, HTL, HTLHDML, METHODS, CrossBatchMemory, LoOp, Parts, Plain, combination
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models import Embedder, Identity
-from vicinal.sampling import SAMPLERS, EpisodeSampler, FittedSampler
+from vicinal.samplers import SAMPLERS, EpisodeSampler, FittedSampler
 
 # Forward mode makes torch load its own tables, which it compiles in a way that it has itself deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")

@@ -19,7 +19,7 @@ from vicinal.methods.hdml import HDML
 from vicinal.methods.hdml_ala import HDMLALA
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models import Embedder, Identity
-from vicinal.sampling import EpisodeSampler
+from vicinal.samplers import EpisodeSampler
 from vicinal.training.cuda_graph import CUDAGraphStep
 
 LABELS = np.arange(10).repeat(4)

@@ -12,7 +12,7 @@ from vicinal.data.records import Batch, ImageArray, Records
 from vicinal.data.resident import resident_if_it_fits
 from vicinal.data.transforms import ImageTransform
 from vicinal.errors import ConfigError
-from vicinal.exhibits import Dendrogram
+from vicinal.figures import Dendrogram
 from vicinal.losses import HierarchicalTripletLoss, TripletLoss
 from vicinal.methods.hdml import HDML
 from vicinal.methods.htl import HTL
@@ -20,7 +20,7 @@ from vicinal.methods.htl_hdml import HTLHDML
 from vicinal.methods.method import ReadsRecords
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models import Embedder, SmallConvNet
-from vicinal.sampling.anchor_neighbours import AnchorNeighbourSampler
+from vicinal.samplers.anchor_neighbors import AnchorNeighborSampler
 
 LABELS = np.repeat([2, 5, 6, 9], 4)
 CLASSES = torch.tensor([2, 5, 6, 9])
@@ -39,7 +39,7 @@ def records():
 def make(records):
     def made(**htl):
         torch.manual_seed(0)
-        sampler = AnchorNeighbourSampler(LABELS, anchors=2, neighborhood=2, per_class=3, seed=0)
+        sampler = AnchorNeighborSampler(LABELS, anchors=2, neighborhood=2, per_class=3, seed=0)
         return build(
             HTLHDML(HDML(hidden=8), HTL(**htl)),
             Embedder(SmallConvNet(1, (4,)), 4),

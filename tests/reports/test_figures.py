@@ -7,8 +7,8 @@ from matplotlib.path import Path
 
 from vicinal.reports.artefacts import EmbeddingMap, Record, read_artefacts
 from vicinal.reports.colors import INK, RIGHT, WRONG
-from vicinal.reports.exhibits import unit_square
 from vicinal.reports.figures import apart, draw_confused, draw_curves, draw_map, draw_retrieval
+from vicinal.reports.method_figures import unit_square
 from vicinal.reports.series import Chart, Curve
 
 

@@ -6,8 +6,8 @@ import torch
 from PIL import Image
 
 from vicinal.data.records import Batch, FeatureArray, ImageArray, Records
-from vicinal.exhibits import Member, RecordTuple, Tuples
-from vicinal.reports.exhibits import read_exhibition
+from vicinal.figures import Member, RecordTuple, Tuples
+from vicinal.reports.method_figures import read_method_figures
 from vicinal.run_directory import RunDirectory
 from vicinal.training.finish import COLUMNS, TILE, write_figures
 
@@ -15,7 +15,7 @@ SHOWN = Tuples("Heaviest", "Look.", (RecordTuple((Member(2, "anchor"), Member(0,
 
 
 class Shows:
-    """As much of a method as the exhibition asks for."""
+    """As much of a method as the method_figures asks for."""
 
     def __init__(self, figures=(), captions=None):
         self._figures, self.captions = figures, captions or {}
@@ -44,15 +44,15 @@ def test_a_method_that_shows_nothing_writes_nothing(run):
 def test_tuples_come_with_names_and_thumbnails(run):
     pixels = np.stack([np.full((9, 7), 100 * place, dtype=np.uint8) for place in range(3)])
     write_figures(run, Shows([SHOWN], {"hardness": "Look."}), records(ImageArray(pixels, "xyz")), BATCH)
-    found = read_exhibition(run)
-    assert found.exhibits == (SHOWN,) and found.readings == {"hardness": "Look."}
+    found = read_method_figures(run)
+    assert found.figures == (SHOWN,) and found.captions == {"hardness": "Look."}
     assert {id: (r.name, r.label, r.tile) for id, r in found.records.items()} == {2: ("z", "b", 0), 0: ("x", "a", 1)}
-    with Image.open(run.exhibit_thumbnails_path) as sheet:
+    with Image.open(run.figure_thumbnails_path) as sheet:
         assert sheet.size == (COLUMNS * TILE, TILE)
         assert sheet.getpixel((1, 1)) == (200,) * 3 and sheet.getpixel((TILE + 1, 1)) == (0,) * 3
 
 
 def test_feature_vectors_are_shown_by_name(run):
     write_figures(run, Shows([SHOWN]), records(FeatureArray(np.zeros((3, 2)), "xyz")), BATCH)
-    assert not run.exhibit_thumbnails_path.exists()
-    assert read_exhibition(run).records[2].tile is None
+    assert not run.figure_thumbnails_path.exists()
+    assert read_method_figures(run).records[2].tile is None

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from vicinal.distances import at_least_float32
 from vicinal.errors import ConfigError, DataError
 from vicinal.losses import CrossBatchMemory, Loss, reduce
-from vicinal.mining import MinedPairs
+from vicinal.miners import MinedPairs
 from vicinal.tuples import Triplets, other_class, positives, same_class
 
 Indices = tuple[Tensor, ...]  # (anchor, positive, negative), or (anchor, positive, anchor, negative)
@@ -112,7 +112,7 @@ class MinerForPML:
     """A miner of ours that is called as pytorch-metric-learning calls its own, and gives the columns it expects.
 
     Args:
-        miner: a function of ``vicinal.mining``; settings and a generator are bound with ``functools.partial``.
+        miner: a function of ``vicinal.miners``; settings and a generator are bound with ``functools.partial``.
     """
 
     def __init__(self, miner: Callable[..., Triplets | MinedPairs]) -> None:

@@ -12,7 +12,7 @@ from vicinal.errors import ConfigError, unknown
 from vicinal.geometry import gamma_for
 from vicinal.losses.loss import Comparisons, Loss, Reduction, Terms
 from vicinal.losses.neighborhoods import Neighbors, mean_of_k, soft_radius
-from vicinal.mining.multi_similarity import informative
+from vicinal.miners.multi_similarity import informative
 
 Outer = Literal["logistic", "identity"]
 Radius = Literal["gamma", "count", "exact"]

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from vicinal.errors import ConfigError, unknown
 from vicinal.losses.loss import tuple_loss
-from vicinal.mining import MINERS
+from vicinal.miners import MINERS
 from vicinal.tuples import Triplets
 
 Miner = Callable[..., Triplets]
@@ -24,7 +24,7 @@ class Mined(nn.Module):
 
     Args:
         loss: a tuple loss, scored by its ``on_triplets``.
-        miner: a name in ``vicinal.mining.MINERS``, or a function ``miner(embeddings, labels) -> Triplets``.
+        miner: a name in ``vicinal.miners.MINERS``, or a function ``miner(embeddings, labels) -> Triplets``.
         arguments: keyword arguments of the miner.
         seed: seed of what the miner draws.
     """

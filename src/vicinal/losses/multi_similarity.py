@@ -7,7 +7,7 @@ import torch
 from vicinal.distances import Cosine
 from vicinal.geometry import log_one_plus_sum_exp
 from vicinal.losses.loss import Comparisons, Loss, Reduction, Terms
-from vicinal.mining.multi_similarity import informative
+from vicinal.miners.multi_similarity import informative
 
 
 class MultiSimilarityLoss(Loss):

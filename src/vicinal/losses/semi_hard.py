@@ -9,7 +9,7 @@ from torch.nn.functional import relu
 from vicinal.distances import Euclidean
 from vicinal.errors import ConfigError, unknown
 from vicinal.losses.loss import Comparisons, Loss, Reduction, Terms
-from vicinal.mining.semi_hard import nearest_else_farthest, semi_hard_counts
+from vicinal.miners.semi_hard import nearest_else_farthest, semi_hard_counts
 
 Rule = Literal["all", "nearest_else_farthest"]
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
-from vicinal.exhibits import Exhibit
+from vicinal.figures import Figure
 from vicinal.losses.loss import Loss
 from vicinal.methods.ala.method import ALA
 from vicinal.methods.ala.scoring import Head, Over, Scored, Scoring, TripletScoring, hardness
@@ -19,7 +19,7 @@ from vicinal.methods.hdml.generator import LabelTerm, reconstruction_cost
 from vicinal.methods.hdml.method import CAPTIONS, HDML
 from vicinal.methods.hdml.synthesis import Synthesis
 from vicinal.methods.method import Method, Parts, StepResult
-from vicinal.sampling.episodes import episode_triplets
+from vicinal.samplers.episodes import episode_triplets
 from vicinal.tuples import Triplets
 
 
@@ -183,5 +183,5 @@ class HDMLALA(Method):
     def collapsed_loss(self, batch: Batch) -> float:
         return self.ala.collapsed_loss(batch)
 
-    def figures(self, batch: Batch) -> Sequence[Exhibit]:
+    def figures(self, batch: Batch) -> Sequence[Figure]:
         return self.ala.figures(batch)

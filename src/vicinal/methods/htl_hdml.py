@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from vicinal.data.records import Batch
 from vicinal.data.resident import Resident
 from vicinal.errors import ConfigError
-from vicinal.exhibits import Exhibit
+from vicinal.figures import Figure
 from vicinal.methods.hdml.method import HDML
 from vicinal.methods.htl.method import HTL
 from vicinal.methods.method import Method, Parts, StepResult
@@ -81,5 +81,5 @@ class HTLHDML(Method):
     def captions(self) -> Mapping[str, str]:
         return {**self.htl.captions, **self.hdml.captions}
 
-    def figures(self, batch: Batch) -> Sequence[Exhibit]:
+    def figures(self, batch: Batch) -> Sequence[Figure]:
         return (*self.hdml.figures(batch), *self.htl.figures(batch))

@@ -16,7 +16,7 @@ from vicinal.data.records import Batch, Records
 from vicinal.data.resident import Resident
 from vicinal.data.transforms import Transform
 from vicinal.errors import ConfigError
-from vicinal.exhibits import Exhibit
+from vicinal.figures import Figure
 from vicinal.losses.diagnostics import CAPTIONS, describe_batch
 from vicinal.methods.optimizer import OptimizerConfig, fit
 from vicinal.models.embedder import Embedder
@@ -59,7 +59,7 @@ class Parts:
 
     embedder: Embedder
     loss: nn.Module
-    sampler: Any  # a Sampler; AnchorNeighbourSampler also takes the tree
+    sampler: Any  # a Sampler; AnchorNeighborSampler also takes the tree
     optimizer: OptimizerConfig
     train: Records
     preprocessing: Transform
@@ -93,7 +93,7 @@ class Method(nn.Module, ABC):
 
     Attributes:
         default_loss: its name in `vicinal.losses.LOSSES`.
-        layouts: the samplers on whose batches it can train, keys of `vicinal.sampling.SAMPLERS`, the default first.
+        layouts: the samplers on whose batches it can train, keys of `vicinal.samplers.SAMPLERS`, the default first.
         title: the method's name in messages.
         own_captions: how to read the chart of each group of its scalars.
         chunkable: whether it trains with ``training.chunk``: it differentiates the network once per step.
@@ -118,7 +118,7 @@ class Method(nn.Module, ABC):
     # -- the slot of an experiment ----------------------------------------------------------------
 
     def sampler_for(self, loss: type[nn.Module]) -> str:
-        """Return the name of the default sampler over losses of this class, a key of `vicinal.sampling.SAMPLERS`."""
+        """Return the name of the default sampler over losses of this class, a key of `vicinal.samplers.SAMPLERS`."""
         if self.layouts != ANY_LAYOUT:
             return self.layouts[0]
         return getattr(loss, "layout", None) or "classes"
@@ -285,7 +285,7 @@ class Method(nn.Module, ABC):
         """Return embeddings that are all the same unit vector."""
         return normalize(torch.ones(rows, self.embedder.dim or self.embedder.width, device=device), dim=1)
 
-    def figures(self, batch: Batch) -> Sequence[Exhibit]:
+    def figures(self, batch: Batch) -> Sequence[Figure]:
         """Draw what the method does inside, once when training has ended; ``batch`` is the last one."""
         return ()
 

@@ -52,7 +52,7 @@ class Thumbnails:
 
 
 @dataclass(frozen=True)
-class Neighbour:
+class Neighbor:
     record: Record
     right: bool
     distance: float | None
@@ -63,8 +63,8 @@ class Query:
     """A query and whom the trained and the untrained model take for its neighbors, nearest first."""
 
     record: Record
-    trained: list[Neighbour]
-    untrained: list[Neighbour]
+    trained: list[Neighbor]
+    untrained: list[Neighbor]
 
 
 @dataclass(frozen=True)
@@ -153,13 +153,13 @@ def _gallery(run: RunDirectory, records: Mapping[int, Record]) -> list[Query]:
     if arrays is None or not records:
         return []
 
-    def row(query: Record, ids: np.ndarray, distances: np.ndarray | None) -> list[Neighbour]:
+    def row(query: Record, ids: np.ndarray, distances: np.ndarray | None) -> list[Neighbor]:
         found = []
         for place, id in enumerate(ids.tolist()):
             if id >= 0:  # a gallery smaller than k is filled up with -1
                 record = records[id]
                 distance = None if distances is None else float(distances[place])
-                found.append(Neighbour(record, record.label == query.label, distance))
+                found.append(Neighbor(record, record.label == query.label, distance))
         return found
 
     untrained = arrays.get("untrained_neighbours")

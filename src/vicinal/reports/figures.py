@@ -13,12 +13,12 @@ from matplotlib.path import Path
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 from PIL import Image
 
-from vicinal.exhibits import Dendrogram, Scatter, Tuples
-from vicinal.reports.artefacts import Artefacts, Confusion, EmbeddingMap, Neighbour, Query, Record, Thumbnails
+from vicinal.figures import Dendrogram, Scatter, Tuples
+from vicinal.reports.artefacts import Artefacts, Confusion, EmbeddingMap, Neighbor, Query, Record, Thumbnails
 from vicinal.reports.colors import INK, LINES, PAPER, RIGHT, RULE, SOFT, WRONG, class_colors
 from vicinal.reports.diagnostics import spectrum_chart
-from vicinal.reports.exhibits import SIGNS, TREE, Exhibition, place_dendrogram, unit_square
 from vicinal.reports.fonts import shorten
+from vicinal.reports.method_figures import SIGNS, TREE, MethodFigures, place_dendrogram, unit_square
 from vicinal.reports.series import Chart, Progress, charts
 
 _DASHES = ("-", "--", ":", "-.")  # the ninth line repeats a color, never a color and a dash
@@ -33,7 +33,7 @@ _MARKERS = dict(zip(SIGNS, ("o", "s", "D", "^", "X"), strict=True))
 
 
 def draw(
-    results: Mapping[str, Any], progress: Progress, artefacts: Artefacts, exhibition: Exhibition
+    results: Mapping[str, Any], progress: Progress, artefacts: Artefacts, method_figures: MethodFigures
 ) -> dict[str, Figure]:
     """Draw the figures whose content a run has written, by the names of their files."""
     drawn, spectrum, thumbnails = charts(progress), spectrum_chart(artefacts.diagnostics), artefacts.thumbnails
@@ -48,7 +48,9 @@ def draw(
         figures["retrieval"] = draw_retrieval(artefacts.gallery, thumbnails)
     if thumbnails:
         figures["confused"] = draw_confused(artefacts.confused, thumbnails)
-    return {name: figure for name, figure in figures.items() if figure is not None} | draw_exhibits(exhibition)
+    return {name: figure for name, figure in figures.items() if figure is not None} | draw_method_figures(
+        method_figures
+    )
 
 
 # -- curves and map ---------------------------------------------------------------------------------
@@ -173,7 +175,7 @@ class Board:
             self._picture.paste(tile, (round((x + _EDGE) * _PIXELS), round((y + _EDGE) * _PIXELS)))
         self._frames[frame].append(Rectangle((x + _EDGE, y + _EDGE), 1 - 2 * _EDGE, 1 - 2 * _EDGE))
 
-    def judge(self, neighbour: Neighbour, x: float, y: float) -> None:
+    def judge(self, neighbour: Neighbor, x: float, y: float) -> None:
         """A thumbnail with its verdict."""
         self.put(neighbour.record, x, y, RIGHT if neighbour.right else WRONG)
 
@@ -234,7 +236,7 @@ def draw_confused(confused: Sequence[Confusion], thumbnails: Thumbnails) -> Figu
         x, y = 7.0 * (place % columns) + 0.1, 1.2 * (place // columns) + 0.1
         board.put(query, x, y)
         board.write("→", x + 1.2, y + 0.5, align="center", size=9)
-        board.judge(Neighbour(neighbour, right=False, distance=None), x + 1.4, y)
+        board.judge(Neighbor(neighbour, right=False, distance=None), x + 1.4, y)
         # One text each: a name in a script that runs to the left must not turn the sentence around.
         board.write(shorten(pair.label, 26), x + 2.6, y + 0.2, color=INK)
         board.write(f"in {pair.share:.0%} of {pair.queries} queries taken for", x + 2.6, y + 0.52, size=6.5)
@@ -245,16 +247,16 @@ def draw_confused(confused: Sequence[Confusion], thumbnails: Thumbnails) -> Figu
 # -- a method's own figures ------------------------------------------------------------------------
 
 
-def draw_exhibits(exhibition: Exhibition) -> dict[str, Figure]:
-    """One figure for each exhibit that can be drawn, by the name of its file."""
+def draw_method_figures(method_figures: MethodFigures) -> dict[str, Figure]:
+    """One figure for each figure that can be drawn, by the name of its file."""
     figures: dict[str, Figure] = {}
-    for place, exhibit in enumerate(exhibition.exhibits, 1):
-        if isinstance(exhibit, Scatter) and exhibit.points:
-            figures[f"exhibit-{place}"] = _draw_scatter(exhibit)
-        elif isinstance(exhibit, Tuples) and exhibition.thumbnails and exhibit.tuples:
-            figures[f"exhibit-{place}"] = _draw_tuples(exhibit, exhibition)
-        elif isinstance(exhibit, Dendrogram) and exhibit.leaves:
-            figures[f"exhibit-{place}"] = _draw_dendrogram(exhibit, exhibition)
+    for place, figure in enumerate(method_figures.figures, 1):
+        if isinstance(figure, Scatter) and figure.points:
+            figures[f"figure-{place}"] = _draw_scatter(figure)
+        elif isinstance(figure, Tuples) and method_figures.thumbnails and figure.tuples:
+            figures[f"figure-{place}"] = _draw_tuples(figure, method_figures)
+        elif isinstance(figure, Dendrogram) and figure.leaves:
+            figures[f"figure-{place}"] = _draw_dendrogram(figure, method_figures)
     return figures
 
 
@@ -285,24 +287,24 @@ def _draw_scatter(scatter: Scatter) -> Figure:
     return figure
 
 
-def _draw_tuples(tuples: Tuples, exhibition: Exhibition) -> Figure:
+def _draw_tuples(tuples: Tuples, method_figures: MethodFigures) -> Figure:
     shown = tuples.tuples[:_TUPLES]
     members = max((len(each.members) for each in shown), default=0)
-    if exhibition.thumbnails is None:
+    if method_figures.thumbnails is None:
         raise ValueError("tuples are drawn from thumbnails")
-    board = Board(max(members, 1) * 1.2 + 8, 1.5 * len(shown) + 0.6, exhibition.thumbnails)
+    board = Board(max(members, 1) * 1.2 + 8, 1.5 * len(shown) + 0.6, method_figures.thumbnails)
     board.write(shorten(tuples.title, 80), 0.1, 0.3, color=INK, size=9)
     for row, each in enumerate(shown):
         y = 0.6 + 1.5 * row
         for column, member in enumerate(each.members):
-            board.put(exhibition.records[member.record], 1.2 * column, y)
+            board.put(method_figures.records[member.record], 1.2 * column, y)
             board.write(shorten(member.role, 14), 1.2 * column + 0.5, y + 1.2, size=6, align="center")
         board.write(shorten(each.caption, 60), 1.2 * members + 0.2, y + 0.5, color=INK)
     return board.finished()
 
 
-def _draw_dendrogram(tree: Dendrogram, exhibition: Exhibition) -> Figure:
-    placed, thumbnails = place_dendrogram(tree), exhibition.thumbnails
+def _draw_dendrogram(tree: Dendrogram, method_figures: MethodFigures) -> Figure:
+    placed, thumbnails = place_dendrogram(tree), method_figures.thumbnails
     rows = len(placed.leaves)
     figure = Figure(figsize=(6.4, 0.16 * rows + 0.5), layout="constrained", facecolor=PAPER)
     axes = figure.add_subplot()
@@ -312,7 +314,7 @@ def _draw_dendrogram(tree: Dendrogram, exhibition: Exhibition) -> Figure:
         axes.plot([x1, x, x, x2], [y1, y1, y2, y2], color=SOFT, linewidth=0.8)
     sheet = None if thumbnails is None else thumbnails.image()
     for row, leaf in enumerate(placed.leaves):
-        tile = exhibition.records[leaf.record].tile
+        tile = method_figures.records[leaf.record].tile
         if thumbnails is not None and sheet is not None and tile is not None:
             picture = sheet.crop(thumbnails.box(tile))
             axes.imshow(picture, extent=(TREE + 4, TREE + 16, row + 0.95, row + 0.05), aspect="auto")

@@ -12,10 +12,16 @@ from vicinal.reports import facts
 from vicinal.reports.artefacts import Artefacts, EmbeddingMap, Record, Thumbnails, read_artefacts
 from vicinal.reports.colors import class_colors
 from vicinal.reports.diagnostics import ACTIVE_CAPTION, SPECTRUM_CAPTION, measures, spectrum_chart
-from vicinal.reports.exhibits import Exhibition, place_dendrogram, place_scatter, read_exhibition, unit_square
 from vicinal.reports.figures import draw
 from vicinal.reports.fonts import use_fonts
 from vicinal.reports.html import chart_data, render_page, script_json
+from vicinal.reports.method_figures import (
+    MethodFigures,
+    place_dendrogram,
+    place_scatter,
+    read_method_figures,
+    unit_square,
+)
 from vicinal.reports.series import Progress, charts, read_progress
 from vicinal.reports.tables import changes, per_cent, table
 from vicinal.run_directory import RunDirectory, config_of
@@ -29,11 +35,11 @@ def write_page(path: Path) -> Path:
     run = RunDirectory.open(path)
     artefacts = read_artefacts(run)
     progress = read_progress(run.metrics())
-    results, exhibition = run.results or {}, read_exhibition(run)
-    for name, figure in draw(results, progress, artefacts, exhibition).items():
+    results, method_figures = run.results or {}, read_method_figures(run)
+    for name, figure in draw(results, progress, artefacts, method_figures).items():
         use_fonts(figure)
         write_atomically(run.figures_path / f"{name}.png", partial(figure.savefig, format="png", dpi=_DOTS_PER_INCH))
-    page = render(run.info, run.status, results, progress, artefacts, exhibition)
+    page = render(run.info, run.status, results, progress, artefacts, method_figures)
     # A file name that is no text at all reaches us as lone surrogates, which no encoding can hold.
     write_text(run.report_path, page.encode(errors="replace").decode())
     return run.report_path
@@ -45,7 +51,7 @@ def render(
     results: Mapping[str, Any],
     progress: Progress,
     artefacts: Artefacts,
-    exhibition: Exhibition = Exhibition(),  # noqa: B008 (frozen and empty)
+    method_figures: MethodFigures = MethodFigures(),  # noqa: B008 (frozen and empty)
 ) -> str:
     """The page as text: a pure function of what the run directory holds."""
     thumbnails, embedding_map = artefacts.thumbnails, artefacts.map
@@ -59,7 +65,7 @@ def render(
         filters={
             "per_cent": per_cent,
             "place": partial(_place, thumbnails),
-            "shown": partial(_place, exhibition.thumbnails),
+            "shown": partial(_place, method_figures.thumbnails),
             "scatter": place_scatter,
             "dendrogram": place_dendrogram,
         },
@@ -80,10 +86,10 @@ def render(
         selected=selected,
         curves=[chart for chart in drawn if chart not in active],
         active=active,
-        active_caption=exhibition.readings.get("active", ACTIVE_CAPTION),
-        captions={f"scalar-{group}": text for group, text in exhibition.readings.items()},
-        exhibition=exhibition,
-        exhibit_sheet=_sheet(exhibition.thumbnails) if exhibition.thumbnails else None,
+        active_caption=method_figures.captions.get("active", ACTIVE_CAPTION),
+        captions={f"scalar-{group}": text for group, text in method_figures.captions.items()},
+        method_figures=method_figures,
+        figure_sheet=_sheet(method_figures.thumbnails) if method_figures.thumbnails else None,
         spectrum=spectrum,
         spectrum_caption=SPECTRUM_CAPTION,
         measures=measures(artefacts.diagnostics),

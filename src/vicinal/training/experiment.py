@@ -31,7 +31,7 @@ from vicinal.models.chunking import check_chunks
 from vicinal.models.embedder import Embedder
 from vicinal.models.starts import start_as_discriminants, start_as_principal_components, start_by_glorot
 from vicinal.run_directory import RunDirectory
-from vicinal.sampling import SAMPLERS
+from vicinal.samplers import SAMPLERS
 from vicinal.training.console import Console
 from vicinal.training.trackers import check_trackers
 

@@ -17,7 +17,7 @@ from vicinal.evaluation.artefacts import diagnosis, write_artefacts
 from vicinal.evaluation.encoder import Embedded, Encoder
 from vicinal.evaluation.measure import measure
 from vicinal.evaluation.retrieval import relevant_counts
-from vicinal.exhibits import records_of, to_json
+from vicinal.figures import records_of, to_json
 from vicinal.files import write_atomically
 from vicinal.methods.method import Method
 from vicinal.models import Embedder, Identity
@@ -192,11 +192,11 @@ def _sample(train: Records, seed: int) -> Records:
 def write_figures(run: RunDirectory, method: Method, train: Records, last_batch: Batch | None) -> None:
     """Write the method's captions and figures, with thumbnails of the training records that the figures show."""
     if method.captions:
-        run.write_document("readings", dict(method.captions))
-    exhibits = () if last_batch is None else method.figures(last_batch)
-    if not exhibits:
+        run.write_document("captions", dict(method.captions))
+    figures = () if last_batch is None else method.figures(last_batch)
+    if not figures:
         return
-    shown = records_of(exhibits)
+    shown = records_of(figures)
     pictures = bool(shown) and train.source.kind == "images"
     records = [
         {
@@ -212,7 +212,5 @@ def write_figures(run: RunDirectory, method: Method, train: Records, last_batch:
         for place, index in enumerate(shown):
             tile = ImageOps.fit(train.source.read(index).convert("RGB"), (TILE, TILE))
             sheet.paste(tile, (place % COLUMNS * TILE, place // COLUMNS * TILE))
-        write_atomically(run.exhibit_thumbnails_path, lambda file: sheet.save(file, format="PNG", optimize=True))
-    run.write_document(
-        "exhibits", {"tile": TILE, "columns": COLUMNS, "records": records, "exhibits": to_json(exhibits)}
-    )
+        write_atomically(run.figure_thumbnails_path, lambda file: sheet.save(file, format="PNG", optimize=True))
+    run.write_document("figures", {"tile": TILE, "columns": COLUMNS, "records": records, "figures": to_json(figures)})

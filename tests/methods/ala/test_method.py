@@ -22,7 +22,7 @@ from vicinal.methods.ala import ALA, LSTMAssessor
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models import Embedder, Identity
 from vicinal.reports.series import charts, read_progress
-from vicinal.sampling import EpisodeSampler
+from vicinal.samplers import EpisodeSampler
 from vicinal.training.cuda_graph import CUDAGraphStep
 
 TRAINING, VALIDATION, WIDTH, DIM = 5, 3, 6, 4

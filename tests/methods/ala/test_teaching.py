@@ -12,7 +12,7 @@ from vicinal.losses import ContrastiveLoss, TripletLoss
 from vicinal.methods.ala import ALA, Assessment, Assessor, LSTMAssessor, PairScoring, TripletScoring
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models import Embedder
-from vicinal.sampling import EpisodeSampler
+from vicinal.samplers import EpisodeSampler
 
 TRAINING, VALIDATION, WIDTH, DIM = 5, 3, 6, 4
 RATES = (0.1, 0.5)  # of backbone and head

@@ -13,7 +13,7 @@ from tests.methods.build import build
 
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
-from vicinal.exhibits import Scatter
+from vicinal.figures import Scatter
 from vicinal.losses import MarginLoss, MultiSimilarityLoss, NPairLoss, ProxyNCALoss, TripletLoss
 from vicinal.losses.diagnostics import CAPTIONS as SHARED_CAPTIONS
 from vicinal.methods.hdml import HDML

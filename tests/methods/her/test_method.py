@@ -15,13 +15,13 @@ from vicinal.data.augmentation import rotate
 from vicinal.data.records import Batch, ImageArray, Records
 from vicinal.data.transforms import ImageTransform
 from vicinal.errors import ConfigError
-from vicinal.exhibits import from_json, to_json
+from vicinal.figures import from_json, to_json
 from vicinal.losses import HardExemplarLoss, NormalizedSoftmaxLoss, orientation_errors
 from vicinal.methods.her import HER
 from vicinal.methods.her.pairs import turns
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models import Embedder, Identity, SmallResNet, TwoStreamEmbedder
-from vicinal.sampling import CrossViewSampler, NPairSampler
+from vicinal.samplers import CrossViewSampler, NPairSampler
 
 CLASSES = 6
 BASELINE, CLASSIFIER = HER(regression=False), HER(regression=False, classifier=True)

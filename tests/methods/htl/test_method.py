@@ -16,7 +16,7 @@ from vicinal.data.records import Batch, FeatureArray, ImageArray, Records
 from vicinal.data.resident import resident_if_it_fits
 from vicinal.data.transforms import FeatureTransform, ImageTransform
 from vicinal.errors import ConfigError
-from vicinal.exhibits import Dendrogram, from_json, to_json
+from vicinal.figures import Dendrogram, from_json, to_json
 from vicinal.losses import HierarchicalTripletLoss
 from vicinal.methods.htl import HTL, TrainingEmbeddings
 from vicinal.methods.method import ReadsRecords
@@ -24,7 +24,7 @@ from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.methods.plain import Plain
 from vicinal.models import Embedder, Identity, SmallConvNet
 from vicinal.parallel import part
-from vicinal.sampling import AnchorNeighbourSampler, ClassTree, PKSampler
+from vicinal.samplers import AnchorNeighborSampler, ClassTree, PKSampler
 
 CLASSES, PER_CLASS = 8, 5
 
@@ -44,7 +44,7 @@ def records():
 
 def method_of(records, settings=None, sampler=None, **optimizer):
     torch.manual_seed(0)
-    sampler = sampler or AnchorNeighbourSampler(records.labels, anchors=2, neighborhood=2, per_class=3, seed=0)
+    sampler = sampler or AnchorNeighborSampler(records.labels, anchors=2, neighborhood=2, per_class=3, seed=0)
     return build(
         settings or HTL(),
         Embedder(Identity(6), 4),
@@ -245,7 +245,7 @@ def test_images_on_the_device_are_taken_from_there(records, monkeypatch):
     transform, cpu, told, plans = ImageTransform(size=8, channels=1), torch.device("cpu"), [], []
     for resident in (None, resident_if_it_fits(pictures, transform, cpu, resident="on")):
         torch.manual_seed(0)
-        sampler = AnchorNeighbourSampler(records.labels, anchors=2, neighborhood=2, per_class=3, seed=0)
+        sampler = AnchorNeighborSampler(records.labels, anchors=2, neighborhood=2, per_class=3, seed=0)
         embedder, loss = Embedder(SmallConvNet(1, (4,)), 4), HierarchicalTripletLoss()
         method = build(HTL(), embedder, loss, sampler, train=pictures, preprocessing=transform)
         assert isinstance(method, ReadsRecords)

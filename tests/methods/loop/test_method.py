@@ -8,13 +8,13 @@ from tests.methods.build import build
 
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
-from vicinal.exhibits import Tuples, from_json, to_json
+from vicinal.figures import Tuples, from_json, to_json
 from vicinal.losses import HPHNLoss, MultiSimilarityLoss, TripletLoss
 from vicinal.methods.loop import EmbeddingExpansion, LoOp
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.methods.plain import Plain
 from vicinal.models import Embedder, Identity
-from vicinal.sampling import PKSampler
+from vicinal.samplers import PKSampler
 
 LABELS = torch.arange(24) // 4
 

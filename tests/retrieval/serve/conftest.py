@@ -74,7 +74,7 @@ def _write_run(path: Path, *, features: bool = False) -> RunDirectory:
     journal.append({"kind": "evaluation", "step": 59, "epoch": 1, "split": "validation", "metrics": {"recall@1": 0.9}})
     journal.close()
     run.write_results({"format": 1, "split": "test", "rows": [], "selected": {"step": 50}})
-    run.write_document("readings", {"hardness": "lambda is how hard the negatives are."})
+    run.write_document("captions", {"hardness": "lambda is how hard the negatives are."})
     worst = [{"class": "disc", "records": 12, "recall@1": 0.5}, {"class": HOSTILE, "records": 9, "recall@1": 0.75}]
     confused = [{"class": "disc", "taken_for": "square", "share": 0.4, "queries": 12, "example": None}]
     write_atomically(

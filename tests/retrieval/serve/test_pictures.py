@@ -47,7 +47,7 @@ def test_a_type_that_pillow_reads_but_nobody_offered_is_415(chance, as_bytes, dr
 
 def test_pixels_are_counted_before_decoding():
     refusal = refused(header_only(7000, 7000))
-    assert refusal.status == 413 and "7,000 x 7,000" in refusal.problem.came
+    assert refusal.status == 413 and "7,000 x 7,000" in refusal.problem.got
     assert refused(header_only(60_000, 60_000)).status == 413  # beyond Pillow's own alarm
     assert refused(header_only(100, 101), upload_pixels=10_000).status == 413
 

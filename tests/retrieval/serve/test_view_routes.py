@@ -63,7 +63,7 @@ def test_a_map_that_fails_is_told_and_tried_again(library, client_of, spiral):
 
     with client_of(replace(library, layout=fails_once)) as client:
         answer = ready(client)
-        assert answer.status_code == 500 and "t-SNE would not" in answer.json()["came"]
+        assert answer.status_code == 500 and "t-SNE would not" in answer.json()["got"]
         assert ready(client).status_code == 200
 
 
@@ -81,7 +81,7 @@ def test_hardness_comes_first_then_active_then_loss_and_validation(client):
     keys = [chart["key"] for chart in body["charts"]]
     assert keys == ["scalar-hardness", "scalar-active", "scalar-loss", "evaluation-validation"]
     first = body["charts"][0]
-    assert first["reading"] == "lambda is how hard the negatives are." and first["mark"] == 50
+    assert first["caption"] == "lambda is how hard the negatives are." and first["mark"] == 50
     assert first["lines"][0]["name"] == "lambda" and len(first["lines"][0]["x"]) == 60
     assert body["worst"][0] == {"label": "disc", "records": 12, "recall": 0.5, "items": 12}
     assert body["confused"][0]["taken_for"] == "square" and body["generation"] == 1

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
-from vicinal.exhibits import Exhibit, Member, RecordTuple, Tuples
+from vicinal.figures import Figure, Member, RecordTuple, Tuples
 
 INERT = 1e-3  # standard deviation of an episode's weights below which an assessor does not distinguish tuples
 SHOWN = 6  # tuples of each kind
@@ -75,7 +75,7 @@ class Showcase:
         self._records.append(records)
         self._weights.append(weights)
 
-    def figures(self) -> tuple[Exhibit, ...]:
+    def figures(self) -> tuple[Figure, ...]:
         """Two rows of tuples; none where nothing was collected.
 
         Tuples are ranked by their weight over the mean of their episode. That mean drifts within an epoch, so by the
@@ -88,7 +88,7 @@ class Showcase:
         order = relative.argsort(descending=True, stable=True)
         roles = ROLES if records.shape[1] == len(ROLES) else PAIR_ROLES
         kinds = (("Heaviest tuples", order[:SHOWN]), ("Lightest tuples", order.flip(0)[:SHOWN]))
-        reading = (
+        caption = (
             f"Of {len(weights):,} tuples of the last epoch, weighed {relative.min():.3f} to {relative.max():.3f} times "
             f"the mean of their episode. Does the assessor prefer what a person would call instructive, or mislabelled "
             f"and odd pictures?"
@@ -96,7 +96,7 @@ class Showcase:
         return tuple(
             Tuples(
                 title,
-                reading,
+                caption,
                 tuple(
                     RecordTuple(
                         tuple(Member(row, role) for row, role in zip(records[place].tolist(), roles, strict=True)),

@@ -11,7 +11,7 @@ from torch.optim import SGD, Adam
 
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError, unknown
-from vicinal.exhibits import Exhibit
+from vicinal.figures import Figure
 from vicinal.losses.loss import Loss, tuple_loss
 from vicinal.methods.ala.assessor import Assessor, ConstantAssessor, LSTMAssessor, MLPAssessor, RandomAssessor
 from vicinal.methods.ala.figures import Showcase, WeightAnalysis
@@ -302,7 +302,7 @@ class ALA(Method):
             losses = self.factors(weight.expand(len(scored.losses))) * scored.losses
             return float(add_up(losses, self.over))
 
-    def figures(self, batch: Batch) -> Sequence[Exhibit]:
+    def figures(self, batch: Batch) -> Sequence[Figure]:
         """Show the heaviest and the lightest tuples of the last epoch."""
         return self.showcase.figures() if self.weigh.learns else ()
 

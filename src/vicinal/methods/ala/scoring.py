@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from vicinal.distances import at_least_float32, pairwise_distances, row_distances, unit_rows
 from vicinal.errors import ConfigError
 from vicinal.losses.loss import Comparisons, Loss, tuple_loss
-from vicinal.sampling.episodes import episode_triplets
+from vicinal.samplers.episodes import episode_triplets
 from vicinal.tuples import other_class, same_class
 
 Over = Literal["mean", "sum"]

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
 
-from vicinal.exhibits import Point, Scatter, Segment
+from vicinal.figures import Point, Scatter, Segment
 from vicinal.methods.hdml.synthesis import Embed, Synthesis
 
 NEGATIVES = 12  # of one anchor: more would hide the arrows

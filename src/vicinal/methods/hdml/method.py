@@ -11,7 +11,7 @@ from torch.optim import Adam
 
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError, unknown
-from vicinal.exhibits import Exhibit
+from vicinal.figures import Figure
 from vicinal.losses.diagnostics import CAPTIONS as SHARED_CAPTIONS
 from vicinal.losses.loss import Comparisons, reduce
 from vicinal.methods.hdml.augmentor import Path, Reference, interpolation_factor
@@ -352,7 +352,7 @@ class HDML(Method):
         return {group: text for group, text in CAPTIONS.items() if group not in without} | SHARED_CAPTIONS
 
     @torch.no_grad()
-    def figures(self, batch: Batch) -> Sequence[Exhibit]:
+    def figures(self, batch: Batch) -> Sequence[Figure]:
         """Draw one tuple of the last batch, as the network sees it now."""
         if processes() > 1:
             return ()

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from vicinal.data.augmentation import rotate, to_device
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError, unknown
-from vicinal.exhibits import Exhibit
+from vicinal.figures import Figure
 from vicinal.losses.hard_exemplar import orientation_errors
 from vicinal.losses.loss import reduce
 from vicinal.losses.normalized_softmax import NormalizedSoftmaxLoss
@@ -157,7 +157,7 @@ class HER(Method):
             match = float(pairs.match) if self.softmax is None else float(self.softmax(same, labels))
         return self.lambda1 * match + self.lambda2 * float(pairs.orientation)
 
-    def figures(self, batch: Batch) -> Sequence[Exhibit]:
+    def figures(self, batch: Batch) -> Sequence[Figure]:
         """Show the queries of the last epoch that were nearest to being matched wrongly."""
         return self.hardest.figures()
 

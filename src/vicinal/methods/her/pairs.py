@@ -10,7 +10,7 @@ from vicinal.data.augmentation import to_device
 from vicinal.data.draws import uniform
 from vicinal.data.records import GALLERY, QUERY, Batch
 from vicinal.errors import ConfigError
-from vicinal.exhibits import Exhibit, Member, RecordTuple, Tuples
+from vicinal.figures import Figure, Member, RecordTuple, Tuples
 from vicinal.parallel import all_rows
 
 SHOWN = 12  # hardest pairs in the report
@@ -75,7 +75,7 @@ class HardestPairs:
         self._records.append(records[torch.stack([2 * query, 2 * query + 1, 2 * other + 1])])
         self._gaps.append(gap.clone())
 
-    def figures(self) -> tuple[Exhibit, ...]:
+    def figures(self) -> tuple[Figure, ...]:
         """The hardest of them, each once; none where nothing was collected."""
         if not self._gaps:
             return ()

@@ -2,8 +2,8 @@
 
 | paper | here |
 |---|---|
-| the class tree, d_H and S | `vicinal.sampling.class_tree.ClassTree` |
-| anchor-neighbor sampling | `vicinal.sampling.AnchorNeighbourSampler` |
+| the class tree, d_H and S | `vicinal.samplers.class_tree.ClassTree` |
+| anchor-neighbor sampling | `vicinal.samplers.AnchorNeighborSampler` |
 | the loss with dynamic margins α_z | `vicinal.losses.HierarchicalTripletLoss.set_margins` |
 | Algorithm 1 | `method.HTL` |
 """

@@ -6,8 +6,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from vicinal.data.records import Records
-from vicinal.exhibits import Dendrogram, Leaf, Merge
-from vicinal.sampling.class_tree import ClassTree
+from vicinal.figures import Dendrogram, Leaf, Merge
+from vicinal.samplers.class_tree import ClassTree
 
 MOST_SHOWN = 80  # classes in the report: some four screens
 

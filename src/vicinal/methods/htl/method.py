@@ -12,13 +12,13 @@ from vicinal.data.resident import Resident
 from vicinal.data.transforms import Transform
 from vicinal.errors import ConfigError, unknown
 from vicinal.evaluation.encoder import Embedded, Encoder
-from vicinal.exhibits import Exhibit
+from vicinal.figures import Figure
 from vicinal.losses.diagnostics import active_among
 from vicinal.methods.htl.figures import describe_margins, tree_figure
 from vicinal.methods.method import Parts, StepResult
 from vicinal.methods.plain import Plain
 from vicinal.models.embedder import Embedder
-from vicinal.sampling.class_tree import ClassTree, Linkage
+from vicinal.samplers.class_tree import ClassTree, Linkage
 from vicinal.tuples import other_class
 
 CAPTIONS = {
@@ -173,7 +173,7 @@ class HTL(Plain):
             described |= {name: value.to(labels.device) for name, value in self.distances.items()}
         return described
 
-    def figures(self, batch: Batch) -> Sequence[Exhibit]:
+    def figures(self, batch: Batch) -> Sequence[Figure]:
         """Draw the last tree, one record of each class."""
         shown = None if self.tree is None else tree_figure(self.tree, self.records.records)
         return () if shown is None else (shown,)

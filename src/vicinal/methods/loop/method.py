@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from vicinal.data.records import Batch
 from vicinal.distances import pairwise_distances, unit_rows
 from vicinal.errors import ConfigError
-from vicinal.exhibits import Exhibit, Member, RecordTuple, Tuples
+from vicinal.figures import Figure, Member, RecordTuple, Tuples
 from vicinal.geometry import arc_distances
 from vicinal.methods.loop import negatives
 from vicinal.methods.loop.negatives import Overlap, Pairing, checked, pairable, positive_pairs, reduce_pairs
@@ -87,7 +87,7 @@ class BetweenPairs(Method):
         return described
 
     @torch.no_grad()
-    def figures(self, batch: Batch) -> Sequence[Exhibit]:
+    def figures(self, batch: Batch) -> Sequence[Figure]:
         """Show pairs of pairs of the last batch whose arcs are much nearer than any of their samples."""
         if processes() > 1:
             return ()

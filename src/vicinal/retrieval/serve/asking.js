@@ -1,20 +1,20 @@
-// Asks the server; an error comes back as what was asked, what came and what to do.
+// Asks the server; an error comes back as what was asked, what was received and what to do.
 
-export class Refused extends Error {
+export class RequestError extends Error {
   constructor(status, problem) {
-    super(problem.came);
-    Object.assign(this, { status, asked: problem.asked, came: problem.came, advice: problem.advice });
+    super(problem.got);
+    Object.assign(this, { status, asked: problem.asked, got: problem.got, advice: problem.advice });
   }
 }
 
-/** The answer's JSON, or a Refused. Overload is waited out twice, as the server asks. */
+/** The answer's JSON, or a RequestError. Overload is waited out twice, as the server asks. */
 export const ask = async (path, options = {}, again = 2) => {
   let response;
   try {
     response = await fetch(path, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Refused(0, { asked: "an answer", came: "The server cannot be reached.", advice: "Is it still running? Start it with `vicinal serve` and try again." });
+    throw new RequestError(0, { asked: "an answer", got: "The server cannot be reached.", advice: "Is it still running? Start it with `vicinal serve` and try again." });
   }
   if (response.status === 503 && again > 0) {
     await new Promise((resolve) => setTimeout(resolve, 1000 * Number(response.headers.get("Retry-After") ?? 1)));
@@ -22,7 +22,7 @@ export const ask = async (path, options = {}, again = 2) => {
   }
   const answer = await response.json().catch(() => null);
   if (!response.ok) {
-    throw new Refused(response.status, answer?.came ? answer : { asked: "", came: `The server answered ${response.status}.`, advice: "Its terminal may tell why." });
+    throw new RequestError(response.status, answer?.got ? answer : { asked: "", got: `The server answered ${response.status}.`, advice: "Its terminal may tell why." });
   }
   return answer;
 };

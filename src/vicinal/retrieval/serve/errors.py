@@ -1,4 +1,4 @@
-"""Errors of the server: a status, and what was asked, what came, what to do; never a traceback, never an echo."""
+"""Errors of the server: a status, what was asked, what was received, what to do; never a traceback, never an echo."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,7 +16,7 @@ class Problem(BaseModel):
     """Why a request was rejected. Nothing has changed."""
 
     asked: str = Field(description="What the request wanted, or what the server expects there.")
-    came: str = Field(description="What came instead, with its numbers.")
+    got: str = Field(description="What was received instead, with its numbers.")
     advice: str = Field(description="What to do.")
 
 
@@ -24,11 +24,11 @@ class RequestError(Exception):
     """An answer of 4xx or 5xx that a person can act on."""
 
     def __init__(
-        self, status: int, asked: str, came: str, advice: str, headers: Mapping[str, str] | None = None
+        self, status: int, asked: str, got: str, advice: str, headers: Mapping[str, str] | None = None
     ) -> None:
-        super().__init__(came)
+        super().__init__(got)
         self.status, self.headers = status, dict(headers or {})
-        self.problem = Problem(asked=asked, came=came, advice=advice)
+        self.problem = Problem(asked=asked, got=got, advice=advice)
 
     def response(self) -> JSONResponse:
         return JSONResponse(self.problem.model_dump(), self.status, self.headers)
@@ -56,8 +56,8 @@ BODY: dict[int | str, dict[str, Any]] = {
 
 
 def overloaded(waiting: int) -> RequestError:
-    asked, came = "the server works on a few requests at a time.", f"{waiting} of this kind wait already."
-    return RequestError(503, asked, came, "Ask again in a second.", {"Retry-After": "1"})
+    asked, got = "the server works on a few requests at a time.", f"{waiting} of this kind wait already."
+    return RequestError(503, asked, got, "Ask again in a second.", {"Retry-After": "1"})
 
 
 def answer_errors(application: FastAPI) -> None:
@@ -102,10 +102,10 @@ def _sentences(errors: Sequence[Any]) -> tuple[str, str, str]:
     if first["type"] == "json_invalid":
         fault = f"text that is none: {first['ctx']['error']} at character {first['loc'][-1]}."
         return "a JSON body.", fault, "Check that it is valid JSON."
-    place, came = " ".join(str(part) for part in first["loc"]) or "the request", _shown(first.get("input"))
+    place, got = " ".join(str(part) for part in first["loc"]) or "the request", _shown(first.get("input"))
     more = f" ({len(errors) - 1} more like it)" if len(errors) > 1 else ""
     asked = str(first["msg"]).removeprefix("Value error, ").rstrip(".")
-    return text(f"{place}: {asked[:1].lower()}{asked[1:]}."), text(f"{came}{more}."), "See /docs for what it may be."
+    return text(f"{place}: {asked[:1].lower()}{asked[1:]}."), text(f"{got}{more}."), "See /docs for what it may be."
 
 
 def _shown(value: object) -> str:

@@ -77,8 +77,8 @@ class Guard:
         host = headers.get("host", "")
         if name_of(host) not in self.hosts:
             asked = f"a request for {', '.join(sorted(self.hosts))}."
-            came = f"the Host header is {host[:60]!r}." if host else "there is no Host header."
-            raise RequestError(421, asked, came, "Use that address, or start the server with --allow-host NAME.")
+            got = f"the Host header is {host[:60]!r}." if host else "there is no Host header."
+            raise RequestError(421, asked, got, "Use that address, or start the server with --allow-host NAME.")
         if headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-mode") != "navigate":
             asked = "a request from this server's own page, or from a program."
             raise RequestError(403, asked, "a page of another site sent it.", "Open this server's page itself.")

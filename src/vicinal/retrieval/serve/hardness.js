@@ -19,7 +19,7 @@ const examples = (label, about) => {
 };
 
 const chart = (one) => make("figure", { class: "chart", "data-chart": one.key },
-  make("figcaption", {}, make("h3", {}, one.title), one.reading ? make("p", {}, one.reading) : null), make("div", { class: "plot" }));
+  make("figcaption", {}, make("h3", {}, one.title), one.caption ? make("p", {}, one.caption) : null), make("div", { class: "plot" }));
 
 const name_of = (label, items, narrow) => items
   ? make("button", { type: "button", class: "link", title: "See its items", onclick: () => narrow(label) }, make("bdi", {}, label))
@@ -36,7 +36,7 @@ export const show_hardness = async (section, about, narrow) => {
     parts.push(make("p", { class: "lead" }, "Lines are means, bands reach from the lowest to the highest value around each point; a dotted upright marks the model that was kept. Point at a chart, or focus it and use the arrow keys, to read values."));
     parts.push(make("div", { class: "charts" }, ...answer.charts.map(chart)));
   } else parts.push(make("p", { class: "lead" }, "The run has measured nothing yet."));
-  if (answer.exhibits) parts.push(make("p", { class: "lead" }, `The method shows ${counted(answer.exhibits, "picture")} of its inside in the `, make("a", { href: "/report#method", target: "_blank", rel: "noopener" }, "report"), "."));
+  if (answer.figures) parts.push(make("p", { class: "lead" }, `The method shows ${counted(answer.figures, "picture")} of its inside in the `, make("a", { href: "/report#method", target: "_blank", rel: "noopener" }, "report"), "."));
   if (answer.worst.length || answer.confused.length) parts.push(make("h2", {}, "What is hard now"));
   const pair = make("div", { class: "pair" });
   if (answer.worst.length) {

@@ -68,9 +68,9 @@ def item_routes(library: Library, limits: Limits, listing: Workers, drawing: Wor
                 try:
                     return encoded(snapshot.image(id), side)
                 except DataError as error:
-                    came = f"there is none to show: {type(error).__name__} while reading it."
+                    got = f"there is none to show: {type(error).__name__} while reading it."
                     advice = "Its file may be gone or damaged, or the collection holds feature vectors. Index again."
-                    raise RequestError(404, f"the picture of item {id}.", came, advice) from error
+                    raise RequestError(404, f"the picture of item {id}.", got, advice) from error
 
             content, kind = shelf.get((snapshot.generation, id, side), make) if kept else make()
             return content, kind, snapshot.generation

@@ -1,5 +1,5 @@
 // The page: one state, kept in the address so that back, forward and reload work, and drawn anew when it changes.
-import { Refused, address, ask, counted, make } from "/static/asking.js";
+import { RequestError, address, ask, counted, make } from "/static/asking.js";
 import { item_list, match_list, query_card, waiting_list } from "/static/results.js";
 import { CollectionMap } from "/static/map.js";
 import { show_hardness } from "/static/hardness.js";
@@ -39,8 +39,8 @@ const clear = () => { go({ item: null, upload: null, k: STEP }); element("file")
 const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 const complain = (error) => {
   if (error.name === "AbortError") return;
-  const told = error instanceof Refused ? error : { came: "The page failed over this.", advice: String(error) };
-  element("notice-came").textContent = capital(told.came);
+  const told = error instanceof RequestError ? error : { got: "The page failed over this.", advice: String(error) };
+  element("notice-got").textContent = capital(told.got);
   element("notice-advice").textContent = told.asked && told.status !== 404 ? `Expected: ${told.asked} ${told.advice}` : told.advice;
   element("notice").hidden = false;
 };
@@ -162,7 +162,7 @@ const draw = async () => {
 const take = (file) => {
   if (!file || !about || about.kind !== "images") return;
   if (file.size > about.limits.upload_bytes) {
-    complain(new Refused(413, { asked: "", came: `${file.name || "The picture"} has ${(file.size / 2 ** 20).toFixed(1)} MiB.`, advice: `At most ${Math.round(about.limits.upload_bytes / 2 ** 20)} MiB can be searched by; choose a smaller version.` }));
+    complain(new RequestError(413, { asked: "", got: `${file.name || "The picture"} has ${(file.size / 2 ** 20).toFixed(1)} MiB.`, advice: `At most ${Math.round(about.limits.upload_bytes / 2 ** 20)} MiB can be searched by; choose a smaller version.` }));
     return;
   }
   const number = uploads.size;

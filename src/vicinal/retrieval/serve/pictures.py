@@ -22,8 +22,8 @@ def decoded(data: bytes, limits: Limits) -> Image.Image:
     try:
         image = Image.open(BytesIO(data), formats=FORMATS)
     except UnidentifiedImageError as error:
-        asked, came = f"a picture: {', '.join(FORMATS)}.", f"{len(data):,} bytes that are none of these."
-        raise RequestError(415, asked, came, "Send an image file, or convert it to one of these.") from error
+        asked, got = f"a picture: {', '.join(FORMATS)}.", f"{len(data):,} bytes that are none of these."
+        raise RequestError(415, asked, got, "Send an image file, or convert it to one of these.") from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise _too_many_pixels(limits, "far more") from error
     except Exception as error:  # decoders raise whatever their parsing of a damaged header runs into
@@ -86,11 +86,11 @@ class Shelf:
         return made
 
 
-def _too_many_pixels(limits: Limits, came: str) -> RequestError:
+def _too_many_pixels(limits: Limits, got: str) -> RequestError:
     asked = f"a picture of at most {limits.upload_pixels:,} pixels."
-    return RequestError(413, asked, f"{came} pixels.", "Send a smaller version.")
+    return RequestError(413, asked, f"{got} pixels.", "Send a smaller version.")
 
 
 def _damaged(error: Exception) -> RequestError:
-    came = f"one that cannot be decoded ({type(error).__name__}: {text(str(error)).rstrip('.'):.120})."
-    return RequestError(422, "a whole picture.", came, "It may be cut off or damaged; send it again.")
+    got = f"one that cannot be decoded ({type(error).__name__}: {text(str(error)).rstrip('.'):.120})."
+    return RequestError(422, "a whole picture.", got, "It may be cut off or damaged; send it again.")

@@ -138,7 +138,7 @@ class ChartAnswer(BaseModel):
     unit: Literal["number", "share", "falling"]
     axis: str
     mark: float | None = Field(description="Where the kept model stands on the axis.")
-    reading: str = Field(description="How to read it, in the method's words.")
+    caption: str = Field(description="How to read it, in the method's words.")
     lines: list[Line]
 
 
@@ -162,4 +162,4 @@ class Hardness(Answer):
     charts: list[ChartAnswer]
     worst: list[HardClass]
     confused: list[ConfusedPair]
-    exhibits: int = Field(description="Pictures of the method's inside, on the report's page.")
+    figures: int = Field(description="Pictures of the method's inside, on the report's page.")

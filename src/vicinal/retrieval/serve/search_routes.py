@@ -80,8 +80,8 @@ def search_routes(library: Library, limits: Limits, searching: Workers, embeddin
         """Neighbors of an uploaded picture, whose bytes are the body (`curl --data-binary @bird.jpg`)."""
         embed = library.embed
         if embed is None:
-            came = "this run embeds feature vectors, not pictures."
-            raise RequestError(415, "a search by picture.", came, "Search by item or by vector.")
+            got = "this run embeds feature vectors, not pictures."
+            raise RequestError(415, "a search by picture.", got, "Search by item or by vector.")
         data = await request.body()  # the guard counts it as it arrives
 
         def embedded() -> tuple[np.ndarray, float]:
@@ -101,9 +101,9 @@ def search_routes(library: Library, limits: Limits, searching: Workers, embeddin
         """Neighbors of an embedding that was made elsewhere, with `vicinal embed` or an exported model."""
         vector = np.asarray(body.vector, dtype=np.float64)
         if not (np.abs(vector) <= _MOST).all():  # NaN compares false
-            came = f"{np.count_nonzero(~(np.abs(vector) <= _MOST))} of {len(vector)} are not."
+            got = f"{np.count_nonzero(~(np.abs(vector) <= _MOST))} of {len(vector)} are not."
             asked = f"finite numbers, none beyond {_MOST:g}."
-            raise RequestError(422, asked, came, "Send an embedding of this run's model.")
+            raise RequestError(422, asked, got, "Send an embedding of this run's model.")
         return await found("vector", lambda _: (None, vector), options)
 
     @routes.get("/class", responses=NOT_FOUND, summary="Search by a class")
@@ -128,8 +128,8 @@ def item_of(snapshot: Snapshot, id: int) -> Item:
     try:
         return snapshot.item(id)
     except DataError as error:
-        came = f"generation {snapshot.generation} of the collection holds none of that id."
-        raise RequestError(404, f"item {id}.", came, "It may have been removed since; search again.") from error
+        got = f"generation {snapshot.generation} of the collection holds none of that id."
+        raise RequestError(404, f"item {id}.", got, "It may have been removed since; search again.") from error
 
 
 def _found(

@@ -11,7 +11,7 @@ from starlette.responses import HTMLResponse
 
 from vicinal.reports.artefacts import read_artefacts
 from vicinal.reports.colors import class_colors
-from vicinal.reports.exhibits import read_exhibition
+from vicinal.reports.method_figures import read_method_figures
 from vicinal.reports.series import Chart, Curve, charts, read_progress
 from vicinal.retrieval.collection import Snapshot
 from vicinal.retrieval.map import CollectionMap
@@ -98,8 +98,8 @@ class Maps:
             failure = self._future.exception()
             if failure is not None:
                 self._generation = -1
-                came = f"it could not be computed: {text(str(failure))}"
-                raise RequestError(500, "the map.", came, "Ask again to try again.") from failure
+                got = f"it could not be computed: {text(str(failure))}"
+                raise RequestError(500, "the map.", got, "Ask again to try again.") from failure
             return self._future.result()
 
     def _layout(self, snapshot: Snapshot) -> CollectionMap:
@@ -166,16 +166,18 @@ def _report(library: Library) -> str:
     from vicinal.reports.page import render  # loads matplotlib, which nothing else here needs
 
     run, progress = library.run, read_progress(library.run.metrics())
-    return text(render(run.info, run.status, run.results or {}, progress, read_artefacts(run), read_exhibition(run)))
+    return text(
+        render(run.info, run.status, run.results or {}, progress, read_artefacts(run), read_method_figures(run))
+    )
 
 
 def _hardness(run: RunDirectory, snapshot: Snapshot) -> Hardness:
     """Charts of the method's own quantities (its groups, and the share of active tuples), hard and confused classes."""
-    artefacts, exhibition = read_artefacts(run), read_exhibition(run)
+    artefacts, method_figures = read_artefacts(run), read_method_figures(run)
     drawn = charts(read_progress(run.metrics()))
     # The hardness charts first, then the share of active tuples, then loss and validation, which give them meaning.
     order = sorted(drawn, key=lambda chart: (_rank(chart), drawn.index(chart)))
-    captions = {"scalar-active": _ACTIVE} | {f"scalar-{group}": said for group, said in exhibition.readings.items()}
+    captions = {"scalar-active": _ACTIVE} | {f"scalar-{group}": said for group, said in method_figures.captions.items()}
     selected = ((run.results or {}).get("selected") or {}).get("step")
     held = snapshot.labels()
     return Hardness(
@@ -189,7 +191,7 @@ def _hardness(run: RunDirectory, snapshot: Snapshot) -> Hardness:
             ConfusedPair(label=text(e.label), taken_for=text(e.taken_for), share=e.share, queries=e.queries)
             for e in artefacts.confused
         ],
-        exhibits=len(exhibition.exhibits),
+        figures=len(method_figures.figures),
     )
 
 
@@ -206,7 +208,7 @@ def _chart(chart: Chart, caption: str, selected: Any) -> ChartAnswer:
         unit=chart.unit,
         axis=chart.axis,
         mark=selected if chart.axis == "step" and isinstance(selected, (int, float)) else None,
-        reading=caption,
+        caption=caption,
         lines=[_line(text(name), curve) for name, curve in chart.lines.items()],
     )
 

@@ -1,0 +1,100 @@
+"""Smart mining: negatives from the neighbour graph of the whole training set (after Harwood et al., ICCV 2017)."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int, Integer
+from torch import Tensor
+
+from vicinal.errors import ConfigError, DataError
+from vicinal.miners.neighbors import Search, exact_neighbors
+from vicinal.tuples import Triplets, positives
+
+MOST_OF_A_CLASS = 1024  # neighbours asked for to step over an anchor's own class; bounds the graph for huge classes
+
+
+class SmartMiner:
+    """Negatives that stand a wanted number of places from the anchor among all rows of other classes.
+
+    A batch hardly ever holds the rows that an anchor is confused with; the neighbours of the anchor in the training
+    set are just those. Once an epoch ``refresh`` takes the embeddings of all rows and keeps for each the ``neighbours``
+    nearest rows of other classes, in order. ``mine`` gives triplets of training rows to load: a positive drawn from the
+    anchor's class, and a negative drawn around the place that ``hardness`` names, 1 for the nearest and 0 for the last
+    in the list. ``adapt`` moves it by what training reports: harder when few triplets still cost something, easier when
+    nearly all do.
+
+    Differs: the paper builds its own approximate graph (FANNG) and lets a controller set the place from the loss; here
+    the search is handed in, and the controller is proportional, hardness += rate · (target - active).
+
+    Args:
+        labels: class of each training row.
+        neighbours: rows of other classes kept for each row.
+        hardness: the wanted place at the start, 0 to 1.
+        spread: half the width of the drawing about that place, as a share of the list.
+        target: share of mined triplets that should cost something.
+        rate: how fast hardness follows.
+        search: ``exact_neighbors``, ``approximate_neighbors`` (faiss), or any function of rows and k like them.
+    """
+
+    def __init__(
+        self,
+        labels: Integer[Tensor, "rows"],
+        *,
+        neighbours: int = 64,
+        hardness: float = 0.5,
+        spread: float = 0.1,
+        target: float = 0.5,
+        rate: float = 0.1,
+        search: Search = exact_neighbors,
+    ) -> None:
+        if neighbours < 1:
+            raise ConfigError(f"smart mining keeps at least 1 neighbour of each row, got {neighbours}.")
+        for name, share in (("hardness", hardness), ("spread", spread), ("target", target)):
+            if not 0 <= share <= 1:
+                raise ConfigError(f"`{name}` is a share from 0 to 1, got {share}.")
+        self.labels, self.neighbours, self.hardness = labels.long(), neighbours, hardness
+        self.spread, self.target, self.rate, self.search = spread, target, rate, search
+        self.graph: Int[Tensor, "rows k"] | None = None
+
+    @torch.no_grad()
+    def refresh(self, embeddings: Float[Tensor, "rows d"]) -> None:
+        """Take the neighbours of all training rows from their present embeddings, in the rows' order."""
+        if len(embeddings) != len(self.labels):
+            raise DataError(
+                f"smart mining was set up for {len(self.labels)} training rows, got {len(embeddings)} embeddings. "
+                f"Embed the training rows, all of them and in their order."
+            )
+        labels = self.labels.to(embeddings.device)
+        largest = int(torch.unique(labels, return_counts=True)[1].max()) if len(labels) else 0
+        found = self.search(embeddings, self.neighbours + min(largest, MOST_OF_A_CLASS))
+        other = (labels[found.clamp(min=0)] != labels[:, None]) & (found >= 0)
+        order = (~other).int().argsort(dim=1, stable=True)[:, : self.neighbours]  # other classes first, nearest first
+        self.graph = found.gather(1, order).masked_fill_(~other.gather(1, order), -1)
+
+    def mine(self, rows: Integer[Tensor, "n"], generator: torch.Generator) -> Triplets:
+        """One triplet of training rows for each of ``rows`` that has a positive and a neighbour of another class."""
+        if self.graph is None:
+            raise ConfigError("smart mining has no neighbours yet. Call `refresh` with all rows' embeddings first.")
+        rows = rows.long().to(self.graph.device)
+        labels, listed = self.labels.to(self.graph.device), self.graph[rows]
+        columns, keep = positives(labels[rows], labels, rows)
+        same, others = keep.sum(dim=1), (listed >= 0).sum(dim=1)
+        formed = (same > 0) & (others > 0)
+        if not columns.shape[1] or not formed.any():
+            return Triplets(*rows.new_empty(3, 0))
+        draws = torch.rand(2, len(rows), generator=generator, device=generator.device).to(rows.device)
+        positive = torch.minimum((draws[0] * same).long(), same - 1).clamp(min=0)
+        wanted = 1 - self.hardness + self.spread * (2 * draws[1] - 1)
+        place = (wanted.clamp(0, 1) * (others - 1)).round().long().clamp(min=0)
+        chosen = (part.gather(1, at[:, None]).squeeze(dim=1) for part, at in ((columns, positive), (listed, place)))
+        return Triplets(*(part[formed] for part in (rows, *chosen)))
+
+    def adapt(self, active: float) -> None:
+        """Ask for harder negatives if fewer than ``target`` of the triplets cost something, else for easier ones."""
+        self.hardness = min(1.0, max(0.0, self.hardness + self.rate * (self.target - active)))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"hardness": self.hardness, "graph": self.graph}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.hardness, self.graph = state["hardness"], state["graph"]

@@ -1,0 +1,38 @@
+"""Samplers: index lists for an epoch, a function of the seed and the epoch alone."""
+
+from typing import Any
+
+from vicinal.samplers.anchor_neighbors import AnchorNeighborSampler
+from vicinal.samplers.class_tree import ClassTree, Linkage
+from vicinal.samplers.cross_view import CrossViewSampler
+from vicinal.samplers.episodes import EpisodeSampler, episode_triplets
+from vicinal.samplers.fitted import FittedSampler
+from vicinal.samplers.n_pair import NPairSampler
+from vicinal.samplers.pk import PKSampler
+from vicinal.samplers.sampler import BatchSampler
+from vicinal.samplers.triplets import TripletSampler
+
+# By name: classes with ``fitted(labels, *, batch_size, seed, ...)``, which sizes batches by what there is.
+SAMPLERS: dict[str, Any] = {
+    "classes": FittedSampler,
+    "pairs": NPairSampler,
+    "triplets": TripletSampler,
+    "episodes": EpisodeSampler,
+    "anchor_neighbors": AnchorNeighborSampler,
+    "cross_view": CrossViewSampler,
+}
+
+__all__ = [
+    "SAMPLERS",
+    "AnchorNeighborSampler",
+    "BatchSampler",
+    "ClassTree",
+    "CrossViewSampler",
+    "EpisodeSampler",
+    "FittedSampler",
+    "Linkage",
+    "NPairSampler",
+    "PKSampler",
+    "TripletSampler",
+    "episode_triplets",
+]

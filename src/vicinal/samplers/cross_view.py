@@ -1,0 +1,121 @@
+"""Batches of pairs: a query and a gallery image of each of several classes."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Int
+
+from vicinal.errors import ConfigError
+from vicinal.samplers.decks import Members
+from vicinal.samplers.sampler import BatchSampler, class_sizes, shrink
+
+QUERY, GALLERY = 1, 2  # the column ``role`` of records
+
+
+class CrossViewSampler(BatchSampler):
+    """``classes`` classes with a query and a gallery image each, pair by pair: ``[q, g, q, g, ...]``.
+
+    Pairs stand side by side, so that processes that share a batch share whole pairs. Classes are dealt from a shuffled
+    deck, and so are the queries and the gallery images of each; who meets whom changes from epoch to epoch. A class
+    without one of the two is left out; ``note`` says how many are.
+
+    Args:
+        labels: class of each row.
+        classes: pairs in a batch, each of another class.
+        seed: with the epoch it determines every batch.
+        roles: 1 for a query, 2 for a gallery image; None lets any two rows of a class be a pair.
+        batches: batches per epoch; None for as many as the data fills once.
+
+    >>> CrossViewSampler([0, 0, 1, 1], classes=2, seed=0, roles=[1, 2, 2, 1]).epoch(0)
+    [[3, 2, 0, 1]]
+    """
+
+    layout: ClassVar[str | None] = "cross_view"
+
+    def __init__(
+        self,
+        labels: Sequence[int] | np.ndarray,
+        *,
+        classes: int,
+        seed: int,
+        roles: Sequence[int] | np.ndarray | None = None,
+        batches: int | None = None,
+    ) -> None:
+        both = None if roles is None else _seen_from_both(np.asarray(labels), np.asarray(roles), classes)
+        super().__init__(labels, classes=classes, least=2, batch_size=2 * classes, seed=seed, batches=batches)
+        self.classes, self.roles = classes, roles
+        self._sides: tuple[_Side, _Side] | None = None
+        if both is None:
+            return
+        self._lacking = len(np.unique(self.labels)) - len(both)
+        usable, given = np.isin(self.labels, both), np.asarray(roles)
+        queries, gallery = (np.flatnonzero(usable & (given == role)) for role in (QUERY, GALLERY))
+        self._sides = _Side(self.labels, queries), _Side(self.labels, gallery)
+
+    @classmethod
+    def fitted(
+        cls,
+        labels: Sequence[int] | np.ndarray,
+        *,
+        batch_size: int,
+        seed: int,
+        classes: int | None = None,
+        roles: Sequence[int] | np.ndarray | None = None,
+        batches: int | None = None,
+    ) -> "CrossViewSampler":
+        """Batches of ``batch_size // 2`` pairs unless ``classes`` is given, fewer where there are fewer classes."""
+        asked = batch_size // 2 if classes is None else classes
+        if roles is None:
+            there, samples = int((class_sizes(labels) >= 2).sum()), "2 samples"
+        else:
+            there = len(_seen_from_both(np.asarray(labels), np.asarray(roles), 0))
+            samples = "a query and a gallery image"
+        fitted, note = shrink("pairs", asked, there, least=2, batch_size=batch_size, rows=2, samples=samples)
+        sampler = cls(labels, classes=fitted, seed=seed, roles=roles, batches=batches)
+        sampler.shrunk = note
+        return sampler
+
+    def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
+        if self._sides is None:
+            chosen = self.members.deal_classes(rng, batches=batches, classes=self.classes)
+            return self.members.deal_rows(rng, chosen, per_class=2).reshape(batches, -1)
+        chosen = self._sides[0].members.deal_classes(rng, batches=batches, classes=self.classes)
+        return np.stack([side.deal(rng, chosen) for side in self._sides], axis=2).reshape(batches, -1)
+
+    @property
+    def note(self) -> str | None:
+        if self._sides is None:
+            return super().note
+        lacking = None
+        if self._lacking:
+            lacking = (
+                f"{self._lacking} of {self._lacking + len(self._sides[0].members)} classes lack a query or a gallery "
+                f"image and are left out of training batches."
+            )
+        return " ".join(note for note in (lacking, self.shrunk) if note) or None
+
+
+class _Side:
+    """The rows of one role, class by class; both sides have the same classes in the same order."""
+
+    def __init__(self, labels: np.ndarray, rows: Int[np.ndarray, "n"]) -> None:
+        self.rows, self.members = rows, Members(labels[rows], least=1)
+
+    def deal(
+        self, rng: np.random.Generator, classes: Int[np.ndarray, "batches classes"]
+    ) -> Int[np.ndarray, "batches classes"]:
+        return np.asarray(self.rows[self.members.deal_rows(rng, classes, per_class=1)[..., 0]])
+
+
+def _seen_from_both(labels: Int[np.ndarray, "n"], roles: Int[np.ndarray, "n"], pairs: int) -> Int[np.ndarray, "c"]:
+    """The classes with a query and a gallery image, enough for a batch of ``pairs``."""
+    if len(roles) != len(labels):
+        raise ConfigError(f"each of {len(labels)} rows has a role, got {len(roles)} roles.")
+    both = np.intersect1d(labels[roles == QUERY], labels[roles == GALLERY])
+    if len(both) < pairs:
+        raise ConfigError(
+            f"a batch of {pairs} pairs needs as many classes with a query and a gallery image each, but only "
+            f"{len(both)} of the {len(np.unique(labels))} classes here have both. Ask for fewer pairs, or add data."
+        )
+    return both

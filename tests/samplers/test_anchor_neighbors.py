@@ -1,0 +1,99 @@
+"""Neighbourhoods of classes: who is in a batch, how often, and from what it follows."""
+
+import numpy as np
+import pytest
+import torch
+
+from vicinal.errors import ConfigError, DataError
+from vicinal.samplers import AnchorNeighborSampler, ClassTree
+
+LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(12) * 10 - 7, [2, 3, 4, 5, 5, 6, 7, 8, 9, 4, 4, 4]))
+
+
+def tree_of(labels=LABELS, seed=0):
+    """Classes on a quarter circle, in the order of their labels."""
+    angle = torch.tensor(np.unique(labels, return_inverse=True)[1]) / 12 + seed
+    return ClassTree.build(torch.stack([angle.cos(), angle.sin()], dim=1), torch.tensor(labels))
+
+
+def sampler(**more):
+    return AnchorNeighborSampler(LABELS, **{"anchors": 2, "neighborhood": 3, "per_class": 2, "seed": 5, **more})
+
+
+@pytest.mark.parametrize("anchors", [1, 2, 4])
+@pytest.mark.parametrize("neighborhood", [1, 2, 3])
+def test_a_batch_has_as_many_different_classes_as_asked_for(anchors, neighborhood):
+    made = sampler(anchors=anchors, neighborhood=neighborhood)
+    for batch in made.epoch(0, tree_of()):
+        found, counts = np.unique(LABELS[batch], return_counts=True)
+        assert len(found) == anchors * neighborhood and set(counts) == {2}
+        assert len(set(batch)) == len(batch) == made.batch_size
+        assert (LABELS[batch].reshape(-1, 2)[:, 0] == LABELS[batch].reshape(-1, 2)[:, 1]).all(), "class by class"
+
+
+def test_the_nearest_classes_of_each_anchor_are_there():
+    tree, made = tree_of(), sampler()
+    distances = tree.distances(torch.arange(12)).fill_diagonal_(torch.inf)
+    for epoch in range(5):
+        for batch in made.epoch(epoch, tree):
+            places = np.searchsorted(tree.classes.numpy(), LABELS[batch][::2])
+            for anchor in places[:2]:
+                assert set(distances[anchor].topk(2, largest=False).indices.tolist()) <= set(places.tolist())
+
+
+def test_where_neighbourhoods_overlap_the_next_nearest_fill_up():
+    """Two anchors at the end of a line: with three classes each, the six classes of that end."""
+    tree, made = tree_of(), sampler()
+    ranked = made._ranked(tree)
+    assert sorted(made._neighborhoods(np.array([0, 1]), ranked)) == [0, 1, 2, 3, 4, 5]
+
+
+def test_an_epoch_follows_from_seed_number_and_tree():
+    tree, other = tree_of(), ClassTree.build(torch.randn(len(LABELS), 3), torch.tensor(LABELS))
+    assert sampler().epoch(3, tree) == sampler().epoch(3, tree)
+    assert sampler().epoch(3, tree) != sampler().epoch(4, tree)
+    assert sampler().epoch(3, tree) != sampler(seed=6).epoch(3, tree)
+    assert sampler().epoch(3, tree) != sampler().epoch(3, other)
+
+
+def test_every_class_is_an_anchor_before_one_is_again():
+    made = sampler(anchors=2, batches=6)
+    anchors = [LABELS[row] for batch in made.epoch(0, tree_of()) for row in (batch[0], batch[2])]
+    assert sorted(anchors) == np.unique(LABELS).tolist()
+
+
+def test_classes_with_too_few_samples_are_nobodys_neighbours():
+    made = sampler(per_class=4)
+    assert made.note == "2 of 12 classes have fewer than 4 samples and are left out of training batches."
+    small = {-7, 3}
+    assert not small & {
+        int(LABELS[row]) for epoch in range(5) for batch in made.epoch(epoch, tree_of()) for row in batch
+    }
+
+
+@pytest.mark.parametrize("linkage", ["single", "average", "pairwise"])
+@pytest.mark.parametrize("rows", [torch.eye(12), torch.ones(12, 3)], ids=["all equally far", "all in one place"])
+def test_ties_leave_a_batch_its_classes(rows, linkage):
+    """Every class is everyone's nearest: which ones come is arbitrary, how many different ones is not."""
+    tree = ClassTree.build(rows[np.unique(LABELS, return_inverse=True)[1]], torch.tensor(LABELS), linkage=linkage)
+    levels = tree.levels()
+    assert len(levels[~torch.eye(12, dtype=torch.bool)].unique()) == 1, "one distance, one level"
+    made = sampler(anchors=3, neighborhood=4)
+    for epoch in range(3):
+        for batch in made.epoch(epoch, tree):
+            found, counts = np.unique(LABELS[batch], return_counts=True)
+            assert len(found) == 12 and set(counts) == {2}
+    made = sampler(anchors=2, neighborhood=2)
+    assert all(len(set(LABELS[batch])) == 4 for epoch in range(3) for batch in made.epoch(epoch, tree))
+
+
+def test_refusals_name_the_numbers():
+    with pytest.raises(ConfigError, match="neighborhood of at least 1, got 0"):
+        sampler(neighborhood=0)
+    with pytest.raises(ConfigError, match=r"5 anchors in neighbourhoods of 3 need 15 classes .* only 12 of the 12 "):
+        sampler(anchors=5)
+    with pytest.raises(ConfigError, match="need 6 classes with at least 7 samples each, but only 3 of the 12 classes"):
+        sampler(per_class=7)
+    part = ClassTree.build(torch.randn(4, 2), torch.tensor([-7, -7, 3, 3]))
+    with pytest.raises(DataError, match="10 of them are not in the tree, class 13 first"):
+        sampler().epoch(0, part)

@@ -1,0 +1,109 @@
+"""Batches for data that may be smaller than what was asked for."""
+
+import numpy as np
+import pytest
+import torch
+
+from vicinal.errors import ConfigError, DataError
+from vicinal.samplers import SAMPLERS, ClassTree, FittedSampler, PKSampler
+
+# What `fitted` makes of batch_size=64, and of 35 classes of 8 rows, 4 classes of 3, 2 of 2.
+SIZES = {
+    "classes": (64, 64, 12, 4),
+    "pairs": (64, 64, 8, 4),
+    "triplets": (63, 51, 6, 3),
+    "episodes": (64, 64, 8, None),
+    "anchor_neighbors": (64, 64, 12, 4),
+    "cross_view": (64, 64, 8, 4),
+}
+
+
+def test_data_that_suffice_give_the_batches_of_the_plain_sampler():
+    labels = np.repeat(np.arange(10), 8)
+    fitted, plain = (kind(labels, classes=4, per_class=3, seed=1) for kind in (FittedSampler, PKSampler))
+    assert fitted.epoch(2) == plain.epoch(2) and fitted.note is None
+
+
+@pytest.mark.parametrize(
+    ("sizes", "batch"),
+    [
+        ([8] * 5, (5, 4)),  # fewer classes
+        ([3] * 20, (16, 3)),  # fewer samples of each
+        ([2] * 100 + [20] * 10, (16, 2)),  # rather all classes than full ones alone
+        ([8, 8, 8, 1], (3, 4)),  # one sample forms no pair
+        ([8, 8, 2], (3, 2)),
+    ],
+)
+def test_a_batch_shrinks_to_what_there_is_and_says_so(sizes, batch):
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    sampler = FittedSampler(labels, classes=16, per_class=4, seed=0)
+    assert (sampler.classes, sampler.per_class) == batch
+    assert f"{batch[0]} classes x {batch[1]} samples instead of 16 x 4" in sampler.note
+    for rows in sampler.epoch(0):
+        _, counts = np.unique(labels[rows], return_counts=True)
+        assert counts.tolist() == [batch[1]] * batch[0]
+
+
+@pytest.mark.parametrize("sizes", [[9], [9, 1], [1] * 30])
+def test_data_without_two_pairs_are_refused(sizes):
+    with pytest.raises(ConfigError, match="needs 2 classes with at least 2 samples each, but only"):
+        FittedSampler(np.repeat(np.arange(len(sizes)), sizes), classes=16, per_class=4, seed=0)
+
+
+def test_a_batch_that_could_never_teach_is_refused():
+    for asked in ({"classes": 1, "per_class": 4}, {"classes": 4, "per_class": 1}):
+        with pytest.raises(ConfigError, match="a batch needs 2 classes with 2 samples each"):
+            FittedSampler([0, 0, 1, 1], seed=0, **asked)
+
+
+def epoch_of(sampler, labels):
+    if sampler.layout != "anchor_neighbors":
+        return sampler.epoch(0)
+    vectors = torch.randn(len(labels), 4, generator=torch.Generator().manual_seed(0))
+    return sampler.epoch(0, ClassTree.build(vectors, torch.from_numpy(labels)))
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_every_sampler_fits_its_batches_to_the_data(name):
+    for (classes, size), rows in zip([(100, 9), (35, 8), (4, 3), (2, 2)], SIZES[name], strict=True):
+        labels = np.repeat(np.arange(classes) * 3 + 1, size)
+        if rows is None:
+            with pytest.raises(DataError, match=r"at least 4 pairs .* hold fewer classes out .training.validation"):
+                SAMPLERS[name].fitted(labels, batch_size=64, seed=0)
+            continue
+        sampler = SAMPLERS[name].fitted(labels, batch_size=64, seed=0)
+        assert sampler.layout == name
+        assert {len(batch) for batch in epoch_of(sampler, labels)} == {rows}
+        assert (sampler.note is None) == (classes == 100 or (classes, rows) == (35, 64)), sampler.note
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_batches_below_the_least_name_the_setting_to_change(name):
+    labels = np.repeat(np.arange(10), 6)
+    with pytest.raises(ConfigError, match=r"Set training\.batch_size="):
+        SAMPLERS[name].fitted(labels, batch_size=2, seed=0)
+    with pytest.raises(DataError, match="Add data, or hold fewer classes out"):
+        SAMPLERS[name].fitted([0, 0, 0, 1], batch_size=64, seed=0)
+
+
+def test_given_sizes_take_the_place_of_the_batch_size():
+    labels = np.repeat(np.arange(30), 6)
+    near = SAMPLERS["anchor_neighbors"].fitted(labels, batch_size=64, seed=0, anchors=2, neighborhood=5, per_class=3)
+    assert (near.anchors, near.neighborhood, near.per_class, near.note) == (2, 5, 3, None)
+    episode = SAMPLERS["episodes"].fitted(labels, batch_size=120, seed=0, training_classes=8, validation_classes=4)
+    assert (episode.training_classes, episode.validation_classes) == (8, 4)
+    assert SAMPLERS["classes"].fitted(labels, batch_size=64, seed=0, per_class=2).classes == 30
+    assert SAMPLERS["pairs"].fitted(labels, batch_size=64, seed=0, classes=5).batch_size == 10
+    paper = SAMPLERS["episodes"].fitted(np.repeat(np.arange(100), 2), batch_size=120, seed=0)
+    assert (paper.training_classes, paper.validation_classes) == (50, 10)
+    with pytest.raises(ConfigError, match=r"sampler\.per_class is at least 2, got 1"):
+        SAMPLERS["classes"].fitted(labels, batch_size=64, seed=0, per_class=1)
+
+
+def test_views_are_counted_by_roles():
+    labels, roles = np.repeat(np.arange(6), 2), np.array([1, 2] * 4 + [1, 1] * 2)
+    sampler = SAMPLERS["cross_view"].fitted(labels, batch_size=64, seed=0, roles=roles)
+    assert sampler.classes == 4
+    assert "2 of 6 classes lack" in sampler.note and "4 pairs instead of 32" in sampler.note
+    with pytest.raises(DataError, match="a query and a gallery image"):
+        SAMPLERS["cross_view"].fitted(labels, batch_size=64, seed=0, roles=np.ones(12, dtype=int))

@@ -1,0 +1,53 @@
+"""P classes with K samples each."""
+
+import numpy as np
+import pytest
+
+from vicinal.errors import ConfigError
+from vicinal.samplers import PKSampler
+
+LABELS = np.repeat(np.arange(10), 8)
+
+
+def test_batches_hold_p_classes_with_k_samples_class_by_class():
+    for batch in PKSampler(LABELS, classes=4, per_class=3, seed=1).epoch(0):
+        classes = LABELS[batch].reshape(4, 3)
+        assert (classes == classes[:, :1]).all() and len(set(classes[:, 0])) == 4
+
+
+def test_all_classes_and_samples_come_up_before_one_comes_up_again():
+    batches = PKSampler(LABELS, classes=5, per_class=4, seed=1).epoch(0)
+    assert sorted(row for batch in batches for row in batch) == list(range(80))
+
+
+def test_more_samples_than_the_largest_class_has_are_refused():
+    with pytest.raises(ConfigError, match=r"4 classes with at least 9 samples each, but only 0 of the 10"):
+        PKSampler(LABELS, classes=4, per_class=9, seed=1)
+    with pytest.raises(ConfigError, match=r"at least 1 of samples per class, got 0"):
+        PKSampler(LABELS, classes=4, per_class=0, seed=1)
+
+
+def test_uneven_classes_come_up_equally_often():
+    labels = np.repeat(np.arange(6), [4, 40, 5, 9, 4, 100])
+    batches = PKSampler(labels, classes=3, per_class=4, seed=0, batches=50).epoch(0)
+    classes, counts = np.unique(labels[batches], return_counts=True)
+    assert len(classes) == 6 and (counts == 100).all()
+
+
+def test_stratified_batches_mirror_the_whole():
+    strata = np.repeat([0, 1, 2], [5 * 8, 3 * 8, 2 * 8])  # 5, 3 and 2 classes
+    sampler = PKSampler(LABELS, classes=5, per_class=2, seed=0, batches=60, strata=strata)
+    for epoch in range(3):
+        for batch in sampler.epoch(epoch):
+            counts = np.bincount(strata[batch][::2], minlength=3)  # of 5 classes: 2.5, 1.5 and 1 on average
+            assert (np.abs(counts - [2.5, 1.5, 1]) <= 1).all()
+            assert len(set(LABELS[batch])) == 5
+    rows = np.concatenate([batch for batch in sampler.epoch(0)])
+    assert (np.bincount(LABELS[rows]) == 60).all()
+
+
+def test_strata_that_do_not_fit_are_refused():
+    with pytest.raises(ConfigError, match="80 rows has a stratum, got 3 strata"):
+        PKSampler(LABELS, classes=5, per_class=2, seed=0, strata=[0, 1, 2])
+    with pytest.raises(ConfigError, match="10 classes have rows in several"):
+        PKSampler(LABELS, classes=5, per_class=2, seed=0, strata=np.arange(80) % 2)
