@@ -10,10 +10,10 @@ LAYERS = [
     {"errors"},
     {"files", "arguments", "description", "geometry", "tuples", "parallel"},
     {"run_directory", "figures", "distances"},
-    {"miners", "reports"},  # reports read run directories, never live objects
+    {"reports"},  # reports read run directories, never live objects
     {"losses", "samplers", "models", "data", "linear"},
-    {"evaluation", "compat"},
-    {"methods", "retrieval"},
+    {"evaluation", "miners"},
+    {"methods", "retrieval", "compat"},
     {"config"},
     {"training", "documentation"},
     {"bench"},

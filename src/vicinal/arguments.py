@@ -2,15 +2,85 @@
 
 import dataclasses
 import inspect
+import math
+import numbers
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from vicinal.errors import ConfigError, unknown
 
 T = TypeVar("T")
 _TRUE, _FALSE = ("true", "yes", "1", "on"), ("false", "no", "0", "off")
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """What a number that is annotated with it may be: finite, and within these bounds.
+
+    Attributes:
+        low: the least that is allowed.
+        high: the most that is allowed.
+        open: whether ``low`` itself is excluded.
+    """
+
+    low: float = -math.inf
+    high: float = math.inf
+    open: bool = False
+
+    def problem(self, value: object, *, whole: bool) -> str | None:
+        """Return the end of a sentence that says what a value must be, or None where it is that."""
+        if not isinstance(value, bool) and isinstance(value, numbers.Integral if whole else numbers.Real):
+            number = float(value)
+            above = self.low < number if self.open else self.low <= number
+            if math.isfinite(number) and above and number <= self.high:
+                return None
+        what = "a whole number" if whole else "a finite number"
+        bounds = [f"above {self.low:g}" if self.open else f"at least {self.low:g}"] if self.low > -math.inf else []
+        bounds += [f"at most {self.high:g}"] if self.high < math.inf else []
+        return f" must be {what}{' ' * bool(bounds)}{' and '.join(bounds)}, got {value!r}."
+
+
+Finite = Annotated[float, Range()]
+Positive = Annotated[float, Range(0, open=True)]
+NonNegative = Annotated[float, Range(0)]
+Share = Annotated[float, Range(0, 1)]
+Count = Annotated[int, Range(1)]
+Index = Annotated[int, Range(0)]
+
+
+def check_arguments(settings: object, *, prefix: str = "") -> None:
+    """Raise a ConfigError where an object keeps an argument that its constructor's annotations do not allow.
+
+    Checked are the choices of a ``Literal`` and the bounds of a `Range`.
+
+    Args:
+        settings: an object that keeps its arguments under their names.
+        prefix: how a user types what precedes the name of an argument, such as ``optimizer.``.
+    """
+    hints = typing.get_type_hints(type(settings).__init__, include_extras=True)
+    for name in parameters(type(settings)):
+        value, hint = getattr(settings, name), hints.get(name, Any)
+        options = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+        problems = [_problem(value, option, name) for option in options]
+        if None not in problems:
+            problem = next(each for each in problems if each)
+            raise ConfigError(f"{prefix or type(settings).__name__ + '.'}{name}{problem}")
+
+
+def _problem(value: object, option: Any, name: str) -> str | None:
+    """Return what is wrong with a value for one annotation, "" where only another one could say, None if nothing is."""
+    if option is type(None):
+        return None if value is None else ""
+    if typing.get_origin(option) is Literal:
+        choices = typing.get_args(option)
+        return None if value in choices else ": " + unknown(name, str(value), choices)
+    if typing.get_origin(option) is Annotated:
+        base, *marks = typing.get_args(option)
+        ranges = [mark for mark in marks if isinstance(mark, Range)]
+        return next((mark.problem(value, whole=base is int) for mark in ranges), None)
+    return None
 
 
 def parameters(kind: Callable[..., Any]) -> dict[str, inspect.Parameter]:

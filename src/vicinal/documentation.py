@@ -76,7 +76,9 @@ def _class(title: str, kind: type, slot: str) -> Explanation:
     meaning = arguments_of(kind)
     rows = []
     takes = getattr(kind, "fitted", kind) if slot == "sampler" else kind
-    for name, parameter in parameters(takes).items():
+    known = parameters(takes)
+    for name in sorted(known, key=[*meaning, *known].index):  # as the docstring has them
+        parameter = known[name]
         default = "(follows from the data)" if parameter.default is parameter.empty else typed(parameter.default)
         if name not in config.DERIVED.get(slot, ()):
             rows.append((f"{slot}.{name}", default, meaning.get(name, "")))

@@ -5,13 +5,13 @@ memory, the other processes). An anchor is never compared with itself: in the ba
 reference rows ``own`` says where each anchor stands, and without ``own`` no anchor is among them.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Int, Integer
+from jaxtyping import Bool, Float, Int, Integer
 from torch import Tensor
 
-from vicinal.errors import ConfigError
+from vicinal.errors import ConfigError, DataError
 
 MOST_TUPLES = 2**24  # three int64 columns of this length are 384 MiB; whoever needs more should not list tuples
 
@@ -41,6 +41,49 @@ class Triplets(NamedTuple):
     anchor: Int[Tensor, "t"]
     positive: Int[Tensor, "t"]
     negative: Int[Tensor, "t"]
+
+
+class Reference(NamedTuple):
+    """Rows that anchors are compared with in the place of their own batch: a gallery, a memory, another process.
+
+    Attributes:
+        rows: the embeddings.
+        labels: class of each.
+        own: where each anchor itself stands among them, not to be compared with itself; None: nowhere.
+    """
+
+    rows: Float[Tensor, "m d"]
+    labels: Integer[Tensor, "m"]
+    own: Integer[Tensor, "n"] | None = None
+
+    @classmethod
+    def checked(
+        cls, embeddings: Any, labels: Any, rows: Any = None, row_labels: Any = None, own: Any = None
+    ) -> "Reference | None":
+        """Check the arguments of a loss or miner; return the reference, or None where there is none."""
+        for name, value in (("embeddings", embeddings), ("labels", labels)):
+            if not isinstance(value, Tensor):
+                raise DataError(f"`{name}` must be a tensor, got {type(value).__name__}. Use torch.as_tensor.")
+        if embeddings.ndim != 2 or labels.shape != embeddings.shape[:1]:
+            raise DataError(
+                f"embeddings are [n d] and labels [n], got {list(embeddings.shape)} and {list(labels.shape)}. "
+                f"Give one label for each embedding."
+            )
+        if (rows is None) != (row_labels is None):
+            given = "reference" if rows is not None else "reference_labels"
+            raise DataError(f"reference rows come with their labels, got `{given}` alone. Give both or neither.")
+        if rows is None or row_labels is None:
+            if own is not None:
+                raise DataError("`own` names places among reference rows, got no `reference`. Leave `own` out.")
+            return None
+        if row_labels.ndim != 1 or rows.shape != (len(row_labels), embeddings.shape[1]):
+            raise DataError(
+                f"beside embeddings {list(embeddings.shape)} reference rows are [m {embeddings.shape[1]}] with labels "
+                f"[m], got {list(rows.shape)} and {list(row_labels.shape)}. Embed both with the same network."
+            )
+        if own is not None and own.shape != labels.shape:
+            raise DataError(f"`own` is one place for each of {len(labels)} anchors, got {list(own.shape)}.")
+        return cls(rows, row_labels, own)
 
 
 def same_class(

@@ -11,7 +11,6 @@ from vicinal.losses import (
     ProxyNCALoss,
     SoftTripleLoss,
 )
-from vicinal.losses.proxies import columns_of, initial_proxies
 from vicinal.tuples import Triplets
 
 KINDS = [ProxyNCALoss, ProxyAnchorLoss, SoftTripleLoss]
@@ -70,14 +69,14 @@ def test_proxies_of_a_state_are_restored(kind, rng):
 
 def test_no_class_and_no_dimension_are_refused():
     for shape in ((0, 3), (3, 0)):
-        with pytest.raises(ConfigError, match="at least 1 class"):
-            initial_proxies(*shape, seed=0)
+        with pytest.raises(ConfigError, match="whole number at least 1, got 0"):
+            ProxyNCALoss(*shape)
 
 
 def test_each_row_has_one_column_of_its_own():
-    own, there, others = columns_of(torch.tensor([2, 0], dtype=torch.uint8), 3)
-    assert own.tolist() == [[2], [0]] and there.all()
-    assert others.tolist() == [[True, True, False], [False, True, True]]
+    compared = ProxyNCALoss(3, 4).comparisons(torch.ones(2, 4), torch.tensor([2, 0], dtype=torch.uint8))
+    assert compared.keep_positive.all() and compared.positive.shape == (2, 1)
+    assert compared.keep_negative.tolist() == [[True, True, False], [False, True, True]]
 
 
 @pytest.mark.parametrize("kind", ALL)

@@ -12,9 +12,10 @@ from vicinal.data.loader import load
 from vicinal.data.records import FeatureArray, Records
 from vicinal.data.transforms import FeatureTransform
 from vicinal.errors import ConfigError
-from vicinal.losses import LOSSES, Mined, MultiSimilarityLoss, NPairLoss, TripletLoss
+from vicinal.losses import LOSSES, MultiSimilarityLoss, NPairLoss, TripletLoss
 from vicinal.methods import ALA, HDML, HDMLALA, HTL, HTLHDML, METHODS, CrossBatchMemory, LoOp, Parts, Plain, combination
 from vicinal.methods.optimizer import OptimizerConfig
+from vicinal.miners import Mined
 from vicinal.models import Embedder, Identity
 from vicinal.samplers import SAMPLERS, EpisodeSampler, FittedSampler
 

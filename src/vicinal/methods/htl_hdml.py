@@ -14,7 +14,7 @@ from vicinal.data.resident import Resident
 from vicinal.errors import ConfigError
 from vicinal.figures import Figure
 from vicinal.methods.hdml.method import HDML
-from vicinal.methods.htl.method import HTL
+from vicinal.methods.htl import HTL
 from vicinal.methods.method import Method, Parts, StepResult
 
 
@@ -33,10 +33,10 @@ class HTLHDML(Method):
     default_loss: ClassVar[str] = "hierarchical_triplet"
     layouts: ClassVar[tuple[str, ...]] = ("anchor_neighbors",)
     title: ClassVar[str] = "HTL + HDML"
+    reads_records: ClassVar[bool] = True
 
     def check(self, loss: nn.Module, sampler: object) -> None:
         super().check(loss, sampler)
-        self.hdml.preset()
         if not self.htl.sampling:
             raise ConfigError("HTL + HDML samples in the tree, got htl.sampling=false. Set method.htl.sampling=true.")
         if not hasattr(loss, "set_margins"):

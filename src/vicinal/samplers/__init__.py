@@ -4,17 +4,14 @@ from typing import Any
 
 from vicinal.samplers.anchor_neighbors import AnchorNeighborSampler
 from vicinal.samplers.class_tree import ClassTree, Linkage
+from vicinal.samplers.classes import NPairSampler, PKSampler, TripletSampler
 from vicinal.samplers.cross_view import CrossViewSampler
 from vicinal.samplers.episodes import EpisodeSampler, episode_triplets
-from vicinal.samplers.fitted import FittedSampler
-from vicinal.samplers.n_pair import NPairSampler
-from vicinal.samplers.pk import PKSampler
 from vicinal.samplers.sampler import BatchSampler
-from vicinal.samplers.triplets import TripletSampler
 
 # By name: classes with ``fitted(labels, *, batch_size, seed, ...)``, which sizes batches by what there is.
 SAMPLERS: dict[str, Any] = {
-    "classes": FittedSampler,
+    "classes": PKSampler,
     "pairs": NPairSampler,
     "triplets": TripletSampler,
     "episodes": EpisodeSampler,
@@ -29,7 +26,6 @@ __all__ = [
     "ClassTree",
     "CrossViewSampler",
     "EpisodeSampler",
-    "FittedSampler",
     "Linkage",
     "NPairSampler",
     "PKSampler",

@@ -1,17 +1,116 @@
-"""What every sampler is: index lists for an epoch, a function of the seed and the epoch alone."""
+"""The base of all samplers, and how classes and their samples are dealt into batches.
+
+An epoch is a function of the seed and its number alone. Classes and samples are dealt as from shuffled decks of cards:
+nothing comes twice before all came. Every sampler is made of two deals, each a few array operations however many
+classes there are: which classes form each batch, and which samples of a class it shows each time that it comes up.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch.utils.data import Sampler
 
+from vicinal.arguments import Count, check_arguments
 from vicinal.errors import ConfigError, DataError
-from vicinal.samplers.decks import Members, generator
+
+Labels = Sequence[Any] | np.ndarray
+FEWEST = 2  # classes to tell apart, and samples of each to bring together
+MASK = 2**63 - 1
 
 
+def generator(seed: int, epoch: int) -> np.random.Generator:
+    """Return random numbers that depend on (seed, epoch) alone."""
+    return np.random.default_rng([seed & MASK, epoch])
+
+
+class Members:
+    """The rows of each class that has enough of them.
+
+    Attributes:
+        total: number of classes, with enough rows or not.
+        excluded: number of classes that have fewer than ``least`` rows and are left out.
+        sizes: number of rows of each class that stays.
+    """
+
+    def __init__(self, labels: np.ndarray, *, least: int) -> None:
+        _, numbers, sizes = np.unique(np.asarray(labels), return_inverse=True, return_counts=True)
+        stays = sizes >= least
+        order = np.argsort(numbers, kind="stable")
+        self._rows = order[stays[numbers[order]]]
+        self.sizes: np.ndarray = sizes[stays]
+        self._starts = np.cumsum(self.sizes) - self.sizes
+        self.total, self.excluded = len(sizes), int((~stays).sum())
+
+    def __len__(self) -> int:
+        """Return the number of classes that stay."""
+        return len(self.sizes)
+
+    def strata(self, of_rows: np.ndarray) -> Int[np.ndarray, "c"]:
+        """Return the stratum of each class that stays, from that of each row; a class in two strata is an error."""
+        _, numbers = np.unique(of_rows, return_inverse=True)
+        mine = numbers[self._rows]
+        of_class = mine[self._starts]
+        split = np.unique(np.repeat(np.arange(len(self)), self.sizes)[mine != np.repeat(of_class, self.sizes)])
+        if len(split):
+            raise ConfigError(
+                f"a class lies in one stratum, but {len(split)} classes have rows in several. Correct `strata`."
+            )
+        return np.asarray(of_class)
+
+    def deal_classes(
+        self,
+        rng: np.random.Generator,
+        *,
+        batches: int,
+        classes: int,
+        strata: Int[np.ndarray, "c"] | None = None,
+    ) -> Int[np.ndarray, "batches classes"]:
+        """Deal different classes to each batch; all come up once before one comes up again.
+
+        The classes that are left over when a deck no longer fills a batch wait for the next, differently shuffled deck.
+        With strata, each stratum's classes lie evenly spread in a deck, so that every batch mirrors the whole.
+        """
+        per_deck = len(self) // classes
+        chance = rng.random((-(-batches // per_deck), len(self)))
+        decks = chance.argsort(axis=1) if strata is None else _spread(chance, strata, rng)
+        return decks[:, : per_deck * classes].reshape(-1, classes)[:batches]
+
+    def deal_rows(
+        self, rng: np.random.Generator, classes: Int[np.ndarray, "batches classes"], *, per_class: int
+    ) -> Int[np.ndarray, "batches classes per_class"]:
+        """Deal different rows of each class; all of its rows come up once before one comes up again.
+
+        The rows that are left over when a deck no longer fills a hand wait for the next, differently shuffled deck.
+        """
+        flat = classes.ravel()
+        hands = self.sizes[flat] // per_class  # that one deck of the class holds
+        deck, hand = np.divmod(_occurrence(flat), hands)
+        # One shuffle serves all decks: list the rows of each (class, deck) in use and sort each list at random.
+        used, place = np.unique(deck * len(self) + flat, return_inverse=True)
+        classes_used = used % len(self)
+        lengths = self.sizes[classes_used]
+        starts = np.cumsum(lengths) - lengths
+        owner = np.repeat(np.arange(len(lengths)), lengths)
+        within = np.arange(len(owner)) - starts[owner]
+        rows = self._rows[self._starts[classes_used][owner] + within]
+        shuffled = rows[np.lexsort((rng.random(len(rows)), owner))]
+        first = starts[place] + hand * per_class
+        return np.asarray(shuffled[first[:, None] + np.arange(per_class)]).reshape(*classes.shape, per_class)
+
+
+class BatchShape(NamedTuple):
+    """What a batch consists of: so many different classes, each with so many samples at least, and rows in all."""
+
+    classes: int
+    samples: int
+    rows: int
+
+
+@dataclass(eq=False, repr=False)
 class BatchSampler(Sampler[list[int]], ABC):
     """Index lists, each a batch; a resumed run sees the very batches that the interrupted one would have seen.
 
@@ -19,48 +118,53 @@ class BatchSampler(Sampler[list[int]], ABC):
     epoch; a loop that resumes says which one comes with ``set_epoch(number)``.
 
     Attributes:
+        labels: class of each row.
+        seed: with the epoch it determines every batch.
+        batches: batches per epoch; None for as many as the data fills once.
         layout: what a batch is, by the sampler's name in ``SAMPLERS``; None where methods need not know.
         members: the rows of the classes that are used.
-        batch_size: rows in a batch.
     """
 
-    layout: ClassVar[str | None] = None
-    shrunk: str | None = None  # how a fitted sampler differs from what was asked for
+    labels: Labels
+    _: KW_ONLY
+    seed: int
+    batches: Count | None = None
 
-    def __init__(
-        self,
-        labels: Sequence[int] | np.ndarray,
-        *,
-        classes: int,
-        least: int,
-        batch_size: int,
-        seed: int,
-        batches: int | None,
-    ) -> None:
-        for name, value in (("samples per class", least), ("classes", classes), ("batches", batches)):
-            if value is not None and value < 1:
-                raise ConfigError(f"{type(self).__name__} needs at least 1 of {name}, got {value}.")
-        self.labels = np.asarray(labels)
-        self.members, self._least = Members(self.labels, least=least), least
+    layout: ClassVar[str | None] = None
+    shrunk: ClassVar[str | None] = None  # how a fitted sampler differs from what was asked for
+
+    def __post_init__(self) -> None:
+        check_arguments(self)
+        self.labels = np.asarray(self.labels)
+        classes, samples, _ = self.shape()
+        self.members, self._epoch = Members(self.labels, least=samples), 0
         if len(self.members) < classes:
             raise ConfigError(
-                f"a batch of {type(self).__name__} needs {classes} classes with at least {least} samples each, but "
+                f"a batch of {type(self).__name__} needs {classes} classes with at least {samples} samples each, but "
                 f"only {len(self.members)} of the {self.members.total} classes here have that many. "
                 f"Ask for fewer classes or fewer samples of each, or add data."
             )
-        self.batch_size, self.seed, self.batches, self._epoch = batch_size, seed, batches, 0
+
+    @abstractmethod
+    def shape(self) -> BatchShape:
+        """Return what a batch consists of."""
 
     @abstractmethod
     def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
-        """The rows of so many batches, drawn with ``rng``."""
+        """Draw the rows of so many batches with ``rng``."""
+
+    @property
+    def batch_size(self) -> int:
+        """Rows in a batch."""
+        return self.shape().rows
 
     def epoch(self, number: int) -> list[list[int]]:
-        """The batches of epoch ``number``."""
+        """Return the batches of epoch ``number``."""
         plan: list[list[int]] = self.plan(generator(self.seed, number), len(self)).tolist()
         return plan
 
     def set_epoch(self, number: int) -> None:
-        """Which epoch the next pass gives."""
+        """Say which epoch the next pass gives."""
         self._epoch = number
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -69,7 +173,7 @@ class BatchSampler(Sampler[list[int]], ABC):
         return iter(plan)
 
     def __len__(self) -> int:
-        """Batches in an epoch: as many as were asked for, or as the rows of the classes in use fill once."""
+        """Return the batches in an epoch: as many as were asked for, or as the rows of the classes in use fill once."""
         return self.batches if self.batches is not None else max(1, int(self.members.sizes.sum()) // self.batch_size)
 
     @property
@@ -78,10 +182,15 @@ class BatchSampler(Sampler[list[int]], ABC):
         excluded = None
         if self.members.excluded:
             excluded = (
-                f"{self.members.excluded} of {self.members.total} classes have fewer than {self._least} samples "
-                f"and are left out of training batches."
+                f"{self.members.excluded} of {self.members.total} classes have fewer than {self.shape().samples} "
+                f"samples and are left out of training batches."
             )
         return " ".join(note for note in (excluded, self.shrunk) if note) or None
+
+    def noted(self, shrunk: str | None) -> Self:
+        """Keep what ``note`` says of batches that are smaller than was asked for."""
+        self.shrunk = shrunk  # type: ignore[misc]
+        return self
 
 
 def shrink(
@@ -113,7 +222,30 @@ def shrink(
     return available, f"batches have {available} {unit} instead of {asked}: the training part has no more classes."
 
 
-def class_sizes(labels: Sequence[int] | np.ndarray) -> Int[np.ndarray, "c"]:
+def class_sizes(labels: Labels) -> Int[np.ndarray, "c"]:
     """Return the number of rows of each class."""
     sizes: np.ndarray = np.unique(np.asarray(labels), return_counts=True)[1]
     return sizes
+
+
+def _spread(
+    chance: Float[np.ndarray, "decks c"], strata: Int[np.ndarray, "c"], rng: np.random.Generator
+) -> Int[np.ndarray, "decks c"]:
+    """Return decks in which the i-th of a stratum's m classes, shuffled, lies near the fraction i/m of the deck."""
+    shuffled = np.lexsort((chance, np.broadcast_to(strata, chance.shape)), axis=1)  # stratum by stratum
+    sizes = np.bincount(strata)
+    stratum = np.repeat(np.arange(len(sizes)), sizes)
+    within = np.arange(len(strata)) - (np.cumsum(sizes) - sizes)[stratum]
+    place = (within + rng.random((len(chance), len(sizes)))[:, stratum]) / sizes[stratum]
+    return np.take_along_axis(shuffled, place.argsort(axis=1), axis=1)
+
+
+def _occurrence(values: np.ndarray) -> np.ndarray:
+    """Count how often each value came before: 0 for its first place, 1 for its second, ..."""
+    order = np.argsort(values, kind="stable")
+    grouped = values[order]
+    first = np.concatenate([[True], grouped[1:] != grouped[:-1]])
+    begins = np.maximum.accumulate(np.where(first, np.arange(len(values)), 0))
+    result = np.empty(len(values), dtype=np.int64)
+    result[order] = np.arange(len(values)) - begins
+    return result

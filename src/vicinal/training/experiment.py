@@ -24,8 +24,9 @@ from vicinal.data.splits import hold_out, overlapping_classes
 from vicinal.data.transforms import ImageTransform, OwnTransform, Transform
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.encoder import Embedded, Encoder
-from vicinal.losses import LOSSES, Mined
-from vicinal.methods.method import Method, Parts, ReadsRecords, Sampler
+from vicinal.losses import LOSSES
+from vicinal.methods.method import Method, Parts, Sampler
+from vicinal.miners import Mined
 from vicinal.models import TwoStreamEmbedder
 from vicinal.models.chunking import check_chunks
 from vicinal.models.embedder import Embedder
@@ -81,7 +82,7 @@ class Experiment:
 
     def _planned(self, epoch: int) -> Sequence[Sequence[int]]:
         """The method's batches; where it embeds the training records for them, its cost is shown."""
-        if not isinstance(self.method, ReadsRecords):
+        if not self.method.reads_records:
             return self.method.batches(epoch)
         began, title = time.monotonic(), f"planning epoch {epoch + 1}"
         with self.console.following(len(parallel.part(range(len(self.train)))), 0, title) as follower:

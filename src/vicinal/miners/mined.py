@@ -9,10 +9,19 @@ from torch import Tensor, nn
 
 from vicinal.errors import ConfigError, unknown
 from vicinal.losses.loss import tuple_loss
-from vicinal.miners import MINERS
+from vicinal.miners.batch import distance_weighted, easy_positive, hardest, semi_hard
 from vicinal.tuples import Triplets
 
 Miner = Callable[..., Triplets]
+
+# The miners that choose triplets in a batch, by the names that `loss.miner` takes. `multi_similarity` chooses pairs and
+# is part of its loss (`loss.epsilon`); `SmartMiner` chooses in the whole training set.
+MINERS: dict[str, Miner] = {
+    "distance_weighted": distance_weighted,
+    "easy_positive": easy_positive,
+    "hardest": hardest,
+    "semi_hard": semi_hard,
+}
 
 
 class Mined(nn.Module):

@@ -1,25 +1,34 @@
-"""HTL: Deep Metric Learning with Hierarchical Triplet Loss (Ge, Huang, Dong and Scott, ECCV 2018)."""
+"""HTL: Deep Metric Learning with Hierarchical Triplet Loss (Ge, Huang, Dong and Scott, ECCV 2018).
+
+| paper | here |
+|---|---|
+| the class tree, d_H and S | `vicinal.samplers.class_tree.ClassTree` |
+| anchor-neighbor sampling | `vicinal.samplers.AnchorNeighborSampler` |
+| the loss with dynamic margins α_z | `vicinal.losses.HierarchicalTripletLoss.set_margins` |
+| Algorithm 1 | `HTL` |
+"""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 import torch
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from vicinal.arguments import Count, Finite, check_arguments
 from vicinal.data.records import Batch, Records
 from vicinal.data.resident import Resident
-from vicinal.data.transforms import Transform
-from vicinal.errors import ConfigError, unknown
-from vicinal.evaluation.encoder import Embedded, Encoder
-from vicinal.figures import Figure
+from vicinal.errors import ConfigError
+from vicinal.evaluation.encoder import Encoder
+from vicinal.figures import Dendrogram, Figure, Leaf, Merge
 from vicinal.losses.diagnostics import active_among
-from vicinal.methods.htl.figures import describe_margins, tree_figure
-from vicinal.methods.method import Parts, StepResult
-from vicinal.methods.plain import Plain
-from vicinal.models.embedder import Embedder
+from vicinal.methods.method import Method, Parts, StepResult
 from vicinal.samplers.class_tree import ClassTree, Linkage
 from vicinal.tuples import other_class
+
+MOST_SHOWN = 80  # classes in the report: some four screens
 
 CAPTIONS = {
     "margin": (
@@ -32,46 +41,13 @@ CAPTIONS = {
     "tree": (
         "d_0 is the mean squared distance within classes, the threshold below which classes merge first; nearest is "
         "the mean squared distance of a class to its nearest other one, which should rise above d_0 and stay there; "
-        "while it is below, most classes have a neighbour that the network does not separate from them."
+        "while it is below, most classes have a neighbor that the network does not separate from them."
     ),
 }
 
 
-@dataclass(frozen=True)
-class TrainingEmbeddings:
-    """Embeddings of the training records as they are now: evaluation mode, no augmentation.
-
-    Attributes:
-        records: the training part.
-        preprocessing: of evaluation.
-        batch_size: rows at a time.
-        workers: processes that read images.
-        skip_corrupt: leave unreadable records out instead of stopping.
-        resident: images already on the device; used where these records are among them.
-        progress: told how many records are done.
-    """
-
-    records: Records
-    preprocessing: Transform
-    batch_size: int = 256
-    workers: int = 0
-    skip_corrupt: bool = False
-    resident: Resident | None = None
-    progress: Callable[[int], None] | None = None
-
-    def __call__(self, embedder: Embedder, device: torch.device) -> Embedded:
-        return Encoder(embedder, self.preprocessing, device).embed(
-            self.records,
-            batch_size=self.batch_size,
-            workers=self.workers,
-            skip_corrupt=self.skip_corrupt,
-            resident=self.resident,
-            progress=self.progress,
-        )
-
-
 @dataclass(eq=False)
-class HTL(Plain):
+class HTL(Method):
     """HTL (Ge et al. 2018): a tree of all classes chooses neighboring classes and sets a margin for each two.
 
         α_z = β + d_H(y_a, y_n) - S_{y_a}                                              Ge et al. 2018, Algorithm 1
@@ -87,18 +63,18 @@ class HTL(Plain):
         sampling: whether batches consist of neighboring classes; False takes random classes.
     """
 
-    beta: float = 0.1
-    levels: int = 16
+    beta: Finite = 0.1
+    levels: Count = 16
     linkage: Linkage = "single"
     margins: Literal["dynamic", "fixed"] = "dynamic"
     sampling: bool = True
 
     default_loss: ClassVar[str] = "hierarchical_triplet"
     own_captions: ClassVar[dict[str, str]] = CAPTIONS
+    reads_records: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if self.margins not in ("dynamic", "fixed"):
-            raise ConfigError(unknown("margins", str(self.margins), ("dynamic", "fixed")))
+        check_arguments(self)
 
     @property
     def title(self) -> str:  # type: ignore[override]
@@ -125,20 +101,20 @@ class HTL(Plain):
 
     def setup_tree(self, parts: Parts) -> None:
         """Take the training records, which are embedded once per epoch."""
-        self.records = TrainingEmbeddings(
-            parts.train, parts.preprocessing, parts.batch_size, skip_corrupt=parts.skip_corrupt
-        )
+        self.records, self.preprocessing = parts.train, parts.preprocessing
+        self.reading: dict[str, Any] = {"batch_size": parts.batch_size, "skip_corrupt": parts.skip_corrupt}
         self.tree: ClassTree | None = None
         self.epoch = 0
 
     def read_by(
         self, resident: Resident | None, *, workers: int, progress: Callable[[int], None] | None = None
     ) -> None:
-        self.records = replace(self.records, resident=resident, workers=workers, progress=progress)
+        self.reading |= {"resident": resident, "workers": workers, "progress": progress}
 
     def batches(self, epoch: int) -> Sequence[Sequence[int]]:
         """Embed all training records, rebuild the tree, and draw this epoch's batches."""
-        embedded = self.records(self.embedder, next(self.embedder.parameters()).device)
+        encoder = Encoder(self.embedder, self.preprocessing, next(self.embedder.parameters()).device)
+        embedded = encoder.embed(self.records, **self.reading)
         self.tree = ClassTree.build(embedded.vectors, embedded.labels, levels=self.levels, linkage=self.linkage)
         self.epoch = epoch
         self._take_tree()
@@ -175,7 +151,7 @@ class HTL(Plain):
 
     def figures(self, batch: Batch) -> Sequence[Figure]:
         """Draw the last tree, one record of each class."""
-        shown = None if self.tree is None else tree_figure(self.tree, self.records.records)
+        shown = None if self.tree is None else tree_figure(self.tree, self.records)
         return () if shown is None else (shown,)
 
     def get_extra_state(self) -> dict[str, Any]:
@@ -186,3 +162,46 @@ class HTL(Plain):
         self.epoch = state["epoch"]
         self.tree = None if state["tree"] is None else ClassTree.from_state(state["tree"])
         self._take_tree()
+
+
+def describe_margins(margins: Float[Tensor, "n n"], apart: Bool[Tensor, "n n"]) -> dict[str, Tensor]:
+    """Return the least, mean and largest margin of the pairs of rows that lie ``apart``, in different classes."""
+    count = apart.sum().clamp(min=1)
+    mean = margins.masked_fill(~apart, 0).sum() / count
+    return {  # what is not there counts as the mean, so that a batch of one class is no exception
+        "margin/least": torch.where(apart, margins, mean).amin(),
+        "margin/mean": mean,
+        "margin/largest": torch.where(apart, margins, mean).amax(),
+    }
+
+
+def tree_figure(tree: ClassTree, records: Records) -> Dendrogram | None:
+    """Draw the tree with one record of each class; of many classes those that merge first."""
+    if tree.merges is None or tree.heights is None or not len(tree.heights):
+        return None
+    order = tree.heights.argsort(stable=True)
+    edges, heights = tree.merges[order].tolist(), tree.heights[order].tolist()
+    shown = list(dict.fromkeys(end for edge in edges for end in edge))[:MOST_SHOWN]
+    labels = tree.classes[shown].tolist()
+    leaves = [Leaf(int(np.flatnonzero(records.labels == label)[0]), records.classes[label]) for label in labels]
+    # Of each group of merged classes its members, and the node that stands for those of them that are shown.
+    groups: dict[int, tuple[list[int], int | None]] = {place: ([place], None) for place in range(len(tree.classes))}
+    groups |= {place: ([place], leaf) for leaf, place in enumerate(shown)}
+    merges = list[Merge]()
+    for (here, there), height in zip(edges, heights, strict=True):
+        (members, one), (others, other) = groups[here], groups[there]
+        node = other if one is None else one
+        if one is not None and other is not None:
+            node = len(leaves) + len(merges)
+            merges.append(Merge(one, other, height))
+        members += others
+        groups |= dict.fromkeys(members, (members, node))
+    some = "" if len(shown) == len(tree.classes) else f" Shown are the {len(shown)} that merge first."
+    return Dendrogram(
+        f"The tree of {len(tree.classes)} classes",
+        f"Training classes as the network saw them in the last epoch. The farther to the left two branches meet, the "
+        f"farther apart are their classes: from squared distance 0 at the names to {merges[-1].height:.2f}. Classes "
+        f"that meet below {float(tree.thresholds[0]):.2f}, the mean within a class, it does not separate.{some}",
+        tuple(leaves),
+        tuple(merges),
+    )
