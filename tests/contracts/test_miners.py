@@ -200,7 +200,7 @@ def test_no_tensor_is_larger_than_a_few_matrices_of_pairs(mine, rng):
 def test_mismatched_input_is_refused_with_both_shapes(mine, embeddings):
     with pytest.raises(DataError, match=r"\[11, 3\] and \[10\]"):
         mine(embeddings, LABELS[:-1], check_shapes=False)
-    with pytest.raises(DataError, match="only `reference` was given"):
+    with pytest.raises(DataError, match="got `reference` alone"):
         mine(embeddings, LABELS, reference=embeddings)
 
 

@@ -17,7 +17,6 @@ from vicinal.losses import HierarchicalTripletLoss, TripletLoss
 from vicinal.methods.hdml import HDML
 from vicinal.methods.htl import HTL
 from vicinal.methods.htl_hdml import HTLHDML
-from vicinal.methods.method import ReadsRecords
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models import Embedder, SmallConvNet
 from vicinal.samplers.anchor_neighbors import AnchorNeighborSampler
@@ -127,7 +126,7 @@ def test_is_told_how_the_training_part_is_read(make, records, monkeypatch):
     told, plans = [], []
     for resident in (None, resident_if_it_fits(records, TRANSFORM, torch.device("cpu"), resident="on")):
         method = make()
-        assert isinstance(method, ReadsRecords)
+        assert method.reads_records
         method.read_by(resident, workers=0, progress=told.append)
         plans.append(method.batches(0))
         monkeypatch.setattr("vicinal.evaluation.encoder.load_all", None)  # from now on nothing is read

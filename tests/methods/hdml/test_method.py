@@ -17,7 +17,7 @@ from vicinal.figures import Scatter
 from vicinal.losses import MarginLoss, MultiSimilarityLoss, NPairLoss, ProxyNCALoss, TripletLoss
 from vicinal.losses.diagnostics import CAPTIONS as SHARED_CAPTIONS
 from vicinal.methods.hdml import HDML
-from vicinal.methods.hdml.method import CAPTIONS
+from vicinal.methods.hdml.report import CAPTIONS
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.methods.plain import Plain
 from vicinal.models import Embedder, Identity, SmallConvNet

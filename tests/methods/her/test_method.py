@@ -17,8 +17,7 @@ from vicinal.data.transforms import ImageTransform
 from vicinal.errors import ConfigError
 from vicinal.figures import from_json, to_json
 from vicinal.losses import HardExemplarLoss, NormalizedSoftmaxLoss, orientation_errors
-from vicinal.methods.her import HER
-from vicinal.methods.her.pairs import turns
+from vicinal.methods.her import HER, turns
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models import Embedder, Identity, SmallResNet, TwoStreamEmbedder
 from vicinal.samplers import CrossViewSampler, NPairSampler
