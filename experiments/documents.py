@@ -1,6 +1,6 @@
 """Write all tables of the documents anew from the results, each between its markers.
 
-python experiments/documents.py              # docs/*.md
+python experiments/documents.py              # docs/*.md and experiments/*.md
 """
 
 import re
@@ -18,7 +18,8 @@ from vicinal.bench.tuning import tune_table
 from vicinal.training.console import Console
 
 FOLDER = Path(__file__).resolve().parent
-RESULTS, DOCUMENTS = FOLDER / "results", FOLDER.parent / "docs"
+RESULTS = FOLDER / "results"
+DOCUMENTS = [*sorted((FOLDER.parent / "docs").rglob("*.md")), *sorted(FOLDER.glob("*.md"))]
 COMMAND = re.compile(r"^`vicinal bench (\S+?)( --protocol \S+)?( --trials \d+)?( --folds \d+)? --seeds (\d+)`: ", re.M)
 _MARKED = re.compile(r"^<!-- bench:(\S+):start -->\n(.*?)^<!-- bench:\1:end -->", re.S | re.M)
 
@@ -64,7 +65,7 @@ def made(inside: str, document: Path) -> str:
 
 
 if __name__ == "__main__":
-    for document in sorted(DOCUMENTS.glob("*.md")):
+    for document in DOCUMENTS:
         if contents := [(name, made(inside, document)) for name, inside in shown(document)]:
             write_into(document, contents)
             sys.stdout.write(f"{document.name}: {len(contents)} tables\n")

@@ -25,7 +25,7 @@ from vicinal.methods import Plain
 from vicinal.training import experiment
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # the loss of adding_a_loss.md also runs in the losses' contract suite
 DOCUMENTS = [
     "README.md",
@@ -33,8 +33,10 @@ DOCUMENTS = [
     "docs/data.md",
     "docs/evaluation.md",
     "docs/losses.md",
-    "docs/anml_deep.md",
-    "docs/anml_linear.md",
+    "docs/papers/anml_deep.md",
+    "docs/papers/anml_linear.md",
+    "docs/papers/facenet.md",
+    "docs/papers/in_defense.md",
     "docs/adding_a_loss.md",
     "docs/adding_a_method.md",
 ]

@@ -11,7 +11,7 @@ sys.path.insert(0, str(ROOT / "experiments"))
 documents = importlib.import_module("documents")
 sys.path.remove(str(ROOT / "experiments"))
 SHOWN = {
-    (path, name): inside for path in sorted(documents.DOCUMENTS.glob("*.md")) for name, inside in documents.shown(path)
+    (path, name): inside for path in documents.DOCUMENTS for name, inside in documents.shown(path)
 }
 
 
