@@ -49,7 +49,7 @@ FINDINGS = {
         "Holm's correction. LoOp raises MAP@R by 0.7 over triplets and multi-similarity and costs HPHN and lifted 1 "
         "to 2 points; Embedding Expansion costs HPHN as much. HER's weights change nothing significantly."
     ),
-    "her-cub": "HER's weights change nothing: the soft margin does their work already (experiments/survey.md).",
+    "her-cub": "HER's weights change nothing: the soft margin does their work already (survey.md).",
     "her-omniglot_pairs": (
         "No part helps here: weights cost 1.3 points, FCAM 3.6 on average, and orientation regression 11.4, because "
         "embeddings must then keep the angle that matching has to forget; weights make that cheaper. A classifier "
@@ -131,7 +131,7 @@ FINDINGS = {
     "survey-cub_features": (
         "LoOp raises HPHN by 0.7 after Holm's correction (by 1.5 at the other rate), and no other loss; Embedding "
         "Expansion's 0.7 is not significant after it; HTL's margins cost about a point, and more where an epoch after "
-        "the first was chosen, since they do not act in the first (experiments/survey.md); its classes and HER's weights do "
+        "the first was chosen, since they do not act in the first (survey.md); its classes and HER's weights do "
         "nothing."
     ),
     "combinations-cub_features": (
@@ -170,7 +170,7 @@ FINDINGS = {
         "HTL changes nothing here; LoOp trends up over multi-similarity (+1.1; MAP@R +2.0) and costs the min form of "
         "lifted 6 points; HER's weights cost 1.4."
     ),
-    "her-cub_features": "HER's weights change nothing: the soft margin does their work already (experiments/survey.md).",
+    "her-cub_features": "HER's weights change nothing: the soft margin does their work already (survey.md).",
     "anml-cub_features-tuned": (
         "Twelve trials a row, α and β searched for DANML and multi-similarity as well: the improved lifted "
         "(+6.2) and Proxy-NCA losses (+2.0) stay above their originals after Holm's correction, also where the "
