@@ -182,7 +182,7 @@ def test_photographs_through_published_networks(kind, tmp_path, photos):
     np.testing.assert_allclose(embedded_elsewhere(run.path / "export", photos), rows, atol=1e-5)
 
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "export.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "howto" / "export.md"
 
 
 @pytest.fixture

@@ -109,7 +109,7 @@ def chosen_count(rows: Float32[np.ndarray, "n d"], *, seed: int) -> tuple[int, s
 
     Differs: embeddings of classes that are alike in families often fall apart best in two, which says nothing about the
     classes. So where the silhouette falls from 2 on and rises again to three quarters of its largest value or more, the
-    largest after the rise counts. ``docs/export.md`` has what this was judged by.
+    largest after the rise counts. ``docs/howto/export.md`` has what this was judged by.
     """
     from sklearn.metrics import silhouette_score
 
