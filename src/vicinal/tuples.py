@@ -1,4 +1,4 @@
-"""Labels to masks, neighbours, pairs and triplets: the only place where labels become indices.
+"""Labels to masks, pairs and triplets: the only place where labels become indices.
 
 Rows are anchors, columns are what they are compared with: the batch itself, or *reference* rows (a gallery, a
 memory, the other processes). An anchor is never compared with itself: in the batch that is the diagonal; among
@@ -12,8 +12,6 @@ from jaxtyping import Bool, Float, Int, Integer
 from torch import Tensor
 
 from vicinal.errors import ConfigError, DataError
-
-MOST_TUPLES = 2**24  # three int64 columns of this length are 384 MiB; whoever needs more should not list tuples
 
 
 def being_captured(rows: Tensor) -> bool:
@@ -91,7 +89,7 @@ def same_class(
     reference_labels: Integer[Tensor, "m"] | None = None,
     own: Integer[Tensor, "n"] | None = None,
 ) -> Bool[Tensor, "n m"]:
-    """Which column is of the anchor's class, the anchor itself left out.
+    """Return which column is of the anchor's class, the anchor itself left out.
 
     >>> same_class(torch.tensor([0, 0, 1])).int().tolist()
     [[0, 1, 0], [1, 0, 0], [0, 0, 0]]
@@ -107,7 +105,7 @@ def same_class(
 def other_class(
     labels: Integer[Tensor, "n"], reference_labels: Integer[Tensor, "m"] | None = None
 ) -> Bool[Tensor, "n m"]:
-    """Which column is of another class than the anchor.
+    """Return which column is of another class than the anchor.
 
     >>> other_class(torch.tensor([0, 0, 1])).int().tolist()
     [[0, 0, 1], [0, 0, 1], [1, 1, 0]]
@@ -122,7 +120,7 @@ def positives(
     *,
     largest_class: int | None = None,
 ) -> Positives:
-    """The columns that ``same_class`` marks, as lists: with K samples a class K - 1 columns take the place of n.
+    """Return the columns that ``same_class`` marks, as lists: with K samples a class K - 1 columns take the place of n.
 
     The longest list sets the width. Without ``largest_class``, the most rows that a class has, it is counted, and a
     GPU is waited for.
@@ -150,34 +148,8 @@ def positives(
     return Positives(order[torch.where(keep, first[:, None] + step, 0)], keep)
 
 
-def pairs(labels: Integer[Tensor, "n"], *, same: bool, most: int = MOST_TUPLES) -> Pairs:
-    """Every ordered pair of rows of the same class, or of different classes.
-
-    >>> [part.tolist() for part in pairs(torch.tensor([0, 0, 1]), same=True)]
-    [[0, 1], [1, 0]]
-    """
-    mask = same_class(labels) if same else other_class(labels)
-    _check_count("pairs", int(mask.sum()), most)
-    return Pairs(*mask.nonzero().unbind(dim=1))
-
-
-def triplets(labels: Integer[Tensor, "n"], *, most: int = MOST_TUPLES) -> Triplets:
-    """Every (anchor, positive, negative) of the batch: PK(PK - K)(K - 1) of them in a batch of P classes x K.
-
-    For tests, explicit weights and peers that ask for lists; the losses that use all triplets never list them.
-
-    >>> [part.tolist() for part in triplets(torch.tensor([0, 0, 1]))]
-    [[0, 1], [1, 0], [2, 2]]
-    """
-    positive, negative = same_class(labels), other_class(labels)
-    _check_count("triplets", int((positive.sum(dim=1) * negative.sum(dim=1)).sum()), most)
-    anchor, first = positive.nonzero().unbind(dim=1)
-    pair, second = negative[anchor].nonzero().unbind(dim=1)
-    return Triplets(anchor[pair], first[pair], second)
-
-
 def block_triplets(labels: Integer[Tensor, "n"]) -> Triplets:
-    """Triplet t of a batch laid out ``[a; p; n]``, as ``TripletSampler`` lays it: rows t, T + t and 2T + t.
+    """Return triplet t of a batch laid out ``[a; p; n]``, as ``TripletSampler`` lays it: rows t, T + t and 2T + t.
 
     >>> [part.tolist() for part in block_triplets(torch.tensor([0, 1, 0, 1, 2, 3]))]
     [[0, 1], [2, 3], [4, 5]]
@@ -188,11 +160,3 @@ def block_triplets(labels: Integer[Tensor, "n"]) -> Triplets:
             f"Use TripletSampler, or a loss without `blocks`."
         )
     return Triplets(*torch.arange(len(labels), device=labels.device).view(3, -1))
-
-
-def _check_count(kind: str, count: int, most: int) -> None:
-    if count > most:
-        raise ConfigError(
-            f"a list of all {kind} of the batch has {count:,} rows, more than the limit of {most:,}. "
-            f"Use a loss that sums over them without listing them, a smaller batch, or raise `most`."
-        )

@@ -10,13 +10,14 @@ import typing
 
 import pytest
 import torch
+from tests.listed import triplets
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import vicinal.miners
 from vicinal.errors import DataError
 from vicinal.miners import MinedPairs
-from vicinal.tuples import Triplets, triplets
+from vicinal.tuples import Triplets
 
 
 def kinds():

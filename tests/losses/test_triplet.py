@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import pytest
 import torch
+from tests.listed import triplets
 from torch.autograd import gradcheck
 
 from vicinal.distances import unit_rows
 from vicinal.errors import ConfigError
 from vicinal.losses import BatchAllTripletLoss, BatchHardTripletLoss, Comparisons, TripletLoss
 from vicinal.losses import loss as base
-from vicinal.tuples import Triplets, triplets
+from vicinal.tuples import Triplets
 
 LABELS = {
     "two each": [0, 0, 1, 1, 2, 2],

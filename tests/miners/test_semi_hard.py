@@ -4,12 +4,12 @@ import inspect
 
 import pytest
 import torch
+from tests.listed import triplets
 
 from vicinal.distances import pairwise_distances, unit_rows
 from vicinal.errors import ConfigError
 from vicinal.losses.triplet import FEW, NEGATIVES, nearest_else_farthest, semi_hard_counts
 from vicinal.miners import semi_hard
-from vicinal.tuples import triplets
 
 
 def by_hand(embeddings, labels, margin, *, squared=True, normalize=True):

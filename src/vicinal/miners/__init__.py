@@ -4,8 +4,16 @@ A miner is a function of embeddings and labels (and, where it draws, of a genera
 in every process. It gives row numbers; ``loss.on_triplets(embeddings, miner(embeddings, labels))`` learns from them.
 """
 
-from vicinal.miners.batch import MinedPairs, distance_weighted, easy_positive, hardest, multi_similarity, semi_hard
-from vicinal.miners.mined import MINERS, Mined
+from vicinal.miners.batch import (
+    MINERS,
+    Mined,
+    MinedPairs,
+    distance_weighted,
+    easy_positive,
+    hardest,
+    multi_similarity,
+    semi_hard,
+)
 from vicinal.miners.smart import Search, SmartMiner, approximate_neighbors, exact_neighbors
 
 __all__ = ["MINERS", "Mined", "MinedPairs", "Search", "SmartMiner", "approximate_neighbors", "distance_weighted"]

@@ -4,10 +4,9 @@ from typing import Any
 
 from vicinal.samplers.anchor_neighbors import AnchorNeighborSampler
 from vicinal.samplers.class_tree import ClassTree, Linkage
-from vicinal.samplers.classes import NPairSampler, PKSampler, TripletSampler
 from vicinal.samplers.cross_view import CrossViewSampler
 from vicinal.samplers.episodes import EpisodeSampler, episode_triplets
-from vicinal.samplers.sampler import BatchSampler
+from vicinal.samplers.sampler import BatchSampler, NPairSampler, PKSampler, TripletSampler
 
 # By name: classes with ``fitted(labels, *, batch_size, seed, ...)``, which sizes batches by what there is.
 SAMPLERS: dict[str, Any] = {

@@ -8,8 +8,7 @@ from jaxtyping import Int
 
 from vicinal.errors import ConfigError, DataError
 from vicinal.samplers.class_tree import ClassTree
-from vicinal.samplers.classes import PKSampler, fit
-from vicinal.samplers.sampler import Labels, generator
+from vicinal.samplers.sampler import Labels, PKSampler, fit, generator
 
 BLOCK = 1024  # classes whose distances to all others are held at once
 

@@ -14,8 +14,8 @@ from vicinal.config import Config
 from vicinal.data.records import Records
 from vicinal.errors import ConfigError
 from vicinal.losses import LOSSES
-from vicinal.miners import Mined
 from vicinal.methods.method import Method, Parts, Sampler
+from vicinal.miners import Mined
 from vicinal.models import TwoStreamEmbedder
 from vicinal.models.chunking import check_chunks
 from vicinal.models.embedder import Embedder

@@ -207,7 +207,6 @@ def test_reference_distances_follow_their_rule(rule, rng):
         (losses.ProxyAnchorLoss(3, 4), "proxies or clusters"),
         (losses.ClusteringLoss(), "proxies or clusters"),
         (losses.AngularLoss(), "middle of a pair"),
-        (losses.ContrastiveLoss(reduction="none"), "one number"),
         (losses.CrossBatchMemory(losses.ContrastiveLoss(), size=8, dim=4), "got CrossBatchMemory"),
     ],
     ids=lambda value: type(value).__name__,

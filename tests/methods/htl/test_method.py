@@ -9,9 +9,9 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-import vicinal.methods.htl
 from tests.methods.build import build
 
+import vicinal.methods.htl
 from vicinal.data.records import Batch, FeatureArray, ImageArray, Records
 from vicinal.data.resident import resident_if_it_fits
 from vicinal.data.transforms import FeatureTransform, ImageTransform
@@ -219,13 +219,13 @@ def test_of_many_classes_those_are_shown_that_merge_first(linkage, make, monkeyp
     method = make(HTL(linkage=linkage))
     method.batches(0)
     (shown,) = method.figures(None)
-    assert len(shown.leaves) == 5 and len(shown.merges) == 4 and "the 5 that merge first" in shown.reading
+    assert len(shown.leaves) == 5 and len(shown.merges) == 4 and "the 5 that merge first" in shown.caption
     tree = method.tree
     nearest = tree.merges[tree.heights.argmin()].tolist()
     assert {shown.leaves[0].name, shown.leaves[1].name} == {"abcdefghij"[place + 2] for place in nearest}
     heights = [merge.height for merge in shown.merges]
     assert heights[0] == pytest.approx(float(tree.heights.min())) and set(heights) <= set(tree.heights.tolist())
-    assert f"to {max(heights):.2f}. " in shown.reading, "the leftmost branch that is drawn"
+    assert f"to {max(heights):.2f}. " in shown.caption, "the leftmost branch that is drawn"
 
 
 def test_without_a_tree_none_is_shown(make):

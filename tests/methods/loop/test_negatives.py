@@ -125,8 +125,8 @@ def by_hand(name, loss, x, labels):
             continue
         others = [
             arc_distance(unit[i], unit[j], unit[k], unit[l])
-            for k, l in itertools.combinations(n, 2)
-            if labels[k] == labels[l] != labels[i]
+            for k, l in itertools.combinations_with_replacement(n, 2)
+            if labels[k] == labels[l] != labels[i] and (k != l or list(labels).count(labels[k]) == 1)
         ]
         if not others:
             continue

@@ -32,17 +32,10 @@ class Assessor(nn.Module, ABC):
 
     Differs: the paper concatenates embeddings as they are. A linear layer over unit features gives embeddings of length
     0.6, of which an LSTM as it is initialized sees next to nothing; so a tuple's numbers are divided by their root mean
-    square (``standardize``), which keeps all that a loss on the unit sphere can see of it.
-
-    Args:
-        standardize: whether tuples are brought to one scale.
+    square, which keeps all that a loss on the unit sphere can see of it.
     """
 
     capturable = True  # whether a CUDA graph may replay it: nothing is drawn or counted on the host
-
-    def __init__(self, *, standardize: bool = True) -> None:
-        super().__init__()
-        self.standardize = standardize
 
     @property
     def learns(self) -> bool:
@@ -52,9 +45,7 @@ class Assessor(nn.Module, ABC):
     def forward(self, members: Float[Tensor, "t m d"]) -> Assessment:
         """Assess the tuples of an episode, one sequence; a tuple is the embeddings of its members in their order."""
         tuples = members.detach().flatten(1)
-        if self.standardize:
-            tuples = unit_rows(tuples) * tuples.shape[1] ** 0.5
-        return self.assess(tuples)
+        return self.assess(unit_rows(tuples) * tuples.shape[1] ** 0.5)
 
     @abstractmethod
     def assess(self, tuples: Float[Tensor, "t md"]) -> Assessment:
@@ -74,14 +65,13 @@ class LSTMAssessor(Assessor):
         inputs: numbers in a tuple: 3 d for triplets of d-dimensional embeddings.
         hidden: units of each layer.
         layers: of the LSTM.
-        standardize: whether tuples are brought to one scale.
     """
 
     hidden_state: Tensor
     cell_state: Tensor
 
-    def __init__(self, inputs: int, *, hidden: int = 64, layers: int = 2, standardize: bool = True) -> None:
-        super().__init__(standardize=standardize)
+    def __init__(self, inputs: int, *, hidden: int = 64, layers: int = 2) -> None:
+        super().__init__()
         self.inputs, self.hidden, self.layers = inputs, hidden, layers
         self.sequence = nn.LSTM(inputs, hidden, layers)
         self.weight = _half(hidden)
@@ -104,11 +94,10 @@ class MLPAssessor(Assessor):
     Args:
         inputs: numbers in a tuple.
         hidden: units of each of the two layers.
-        standardize: whether tuples are brought to one scale.
     """
 
-    def __init__(self, inputs: int, *, hidden: int = 64, standardize: bool = True) -> None:
-        super().__init__(standardize=standardize)
+    def __init__(self, inputs: int, *, hidden: int = 64) -> None:
+        super().__init__()
         self.inputs, self.hidden = inputs, hidden
         layers = [nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU()]
         self.network = nn.Sequential(*layers, _half(hidden))
