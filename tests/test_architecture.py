@@ -13,7 +13,8 @@ LAYERS = [
     {"reports"},  # reports read run directories, never live objects
     {"losses", "samplers", "models", "data", "linear"},
     {"evaluation", "miners"},
-    {"methods", "retrieval", "compat"},
+    {"compat"},
+    {"methods", "retrieval"},
     {"config"},
     {"training", "documentation"},
     {"bench"},

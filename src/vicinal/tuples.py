@@ -40,6 +40,22 @@ class Triplets(NamedTuple):
     positive: Int[Tensor, "t"]
     negative: Int[Tensor, "t"]
 
+    def check(self, embeddings: Tensor) -> None:
+        """Raise a DataError where these are no triplets of rows of ``embeddings``."""
+        counts = [len(rows) for rows in self]
+        if len(set(counts)) > 1:
+            raise DataError(
+                f"triplets are as many anchors, positives and negatives, got {counts[0]}, {counts[1]} and {counts[2]}."
+            )
+        named = torch.cat(list(self))
+        if len(named) and not named.is_cuda:  # a device is not waited for; out of range it ends the process itself
+            low, high = (int(bound) for bound in named.aminmax())
+            if low < 0 or high >= len(embeddings):
+                raise DataError(
+                    f"triplets name rows from 0 to {len(embeddings) - 1}, got {low if low < 0 else high}. Number the "
+                    f"rows of `embeddings`."
+                )
+
 
 class Reference(NamedTuple):
     """Rows that anchors are compared with in the place of their own batch: a gallery, a memory, another process.

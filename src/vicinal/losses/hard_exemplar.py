@@ -11,8 +11,9 @@ from torch.nn.functional import relu, softplus
 
 from vicinal.arguments import NonNegative, Positive
 from vicinal.distances import Euclidean, at_least_float32
+from vicinal.errors import DataError
 from vicinal.losses.loss import Comparisons, Loss, Terms, reduce
-from vicinal.tuples import other_class
+from vicinal.tuples import Reference, other_class
 
 THRESHOLD = 40.0  # of softplus: e^-40 is 0 beside 1 in float64, too
 
@@ -119,6 +120,16 @@ class HardExemplarLoss(Loss):
             errors: of each pair's orientation, ``orientation_errors``; each of its triplets has it.
             fits: which pairs are matches at all; the others take no part.
         """
+        Reference.checked(queries, labels)
+        for name, value, shape in (
+            ("gallery", gallery, queries.shape),
+            ("errors", errors, labels.shape),
+            ("fits", labels if fits is None else fits, labels.shape),
+        ):
+            if value.shape != shape:
+                raise DataError(
+                    f"beside queries {list(queries.shape)} `{name}` is {list(shape)}, got {list(value.shape)}."
+                )
         pairs = self.pair_comparisons(at_least_float32(queries), at_least_float32(gallery), labels, fits)
         losses, weights, counts = self._sums(pairs)
         return MatchedPairs(

@@ -252,6 +252,7 @@ class Loss(nn.Module, ABC):
             weights: factors of the triplets' losses.
             labels: class of each embedding, for losses that learn something for each class.
         """
+        triplets.check(embeddings)
         sums, counts = self.core(self.triplet_comparisons(at_least_float32(embeddings), triplets, labels))
         return reduce(Terms(sums if weights is None else sums * weights, counts), self.reduction)
 

@@ -72,8 +72,10 @@ class CrossBatchMemory(nn.Module):
                 f"Give it the embedder's `dim` and a `size` of several batches."
             )
         places = (torch.arange(len(rows), device=rows.device) + self.written % self.size) % self.size
+        # A row that is not finite would make every later loss NaN; one of zeros has no direction to pull or push in.
+        rows = rows.to(self.embeddings.dtype).masked_fill(~rows.isfinite().all(dim=1, keepdim=True), 0)
         # A new tensor, for the old one is part of the graph of a loss that may not have been differentiated yet.
-        self.embeddings = self.embeddings.index_copy(0, places, rows.to(self.embeddings.dtype))
+        self.embeddings = self.embeddings.index_copy(0, places, rows)
         self.labels = self.labels.index_copy(0, places, labels.long())
         self.written += len(rows)
         return places
