@@ -9,12 +9,12 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from vicinal.bench.page import grid, score, signed, trials_text
-from vicinal.bench.statistics import Estimate
+from vicinal.bench.page import grid, score, trials_text
 from vicinal.bench.summary import Summary
 from vicinal.bench.table import PROTOCOLS
+from vicinal.evaluation.statistics import Estimate
 from vicinal.reports.colors import INK, LINES, PAPER, RULE, SOFT
-from vicinal.reports.tables import MISSING, metric_title
+from vicinal.reports.tables import MISSING, metric_title, signed
 
 STAY = "baseline"  # what to pick where no method is significantly above its baseline
 _FULL = 0.05  # a difference of 5 points has the full color

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from vicinal.bench.statistics import Estimate
-from vicinal.bench.summary import CLAIM_SEEDS, Difference, Summary, SummaryRow
+from vicinal.bench.summary import Summary, SummaryRow
 from vicinal.bench.table import PROTOCOLS, Budget, Table
 from vicinal.errors import DataError
+from vicinal.evaluation.statistics import CLAIM_SEEDS, Estimate
 from vicinal.files import write_text
 from vicinal.reports.html import chart_data, render_page, script_json
-from vicinal.reports.tables import MISSING, metric_title, per_cent
+from vicinal.reports.tables import MISSING, metric_title, per_cent, signed
 
 WIDEST = 9  # columns of the short table; a wider one is cut down to these metrics and its first
 _KEPT = ("map@r", "nmi", "f1")
@@ -32,15 +32,6 @@ def score(estimate: Estimate | None) -> str:
         return MISSING
     half = estimate.half_width
     return f"{100 * estimate.mean:.1f}" + ("" if half is None else f" ± {100 * half:.1f}")
-
-
-def signed(value: float) -> str:
-    """
-    >>> signed(0.0123), signed(-0.004), signed(0.00001)
-    ('+1.2', '−0.4', '0.0')
-    """
-    text = f"{abs(100 * value):.1f}"
-    return text if text == "0.0" else ("+" if value > 0 else "−") + text
 
 
 def interval(estimate: Estimate | None) -> str:
@@ -69,52 +60,42 @@ def row_score(row: SummaryRow, metric: str) -> str:
     return score(estimate) + (f" ({estimate.count})" if estimate is not None and estimate.count < row.done else "")
 
 
-def difference_texts(difference: Difference | None) -> Sequence[str]:
-    """Over seeds, over classes, p, and the smallest effect that would have shown."""
-    if difference is None:
-        return (MISSING,) * 4
-    found = interval(difference.over_seeds) + (" ✓" if difference.claimed else "")
-    return found, interval(difference.over_classes), probability(difference.p), per_cent(difference.smallest)
-
-
 def columns(summary: Summary) -> Columns:
     """The whole table."""
-    metrics = summary.table.metrics
-    found: Columns = {"row": lambda row: row.name}
-    found |= {metric_title(metric): partial(row_score, metric=metric) for metric in metrics}
+    first = metric_title(summary.table.metrics[0])
+    found = _scores(summary.table.metrics)
     if _any(summary, "held_out"):
         found["held out"] = lambda row: per_cent(row.held_out)
     if _any(summary, "difference"):
-        heads = (f"{metric_title(metrics[0])} vs. baseline", "over classes", "p (Holm)", "detectable")
-        found |= {head: partial(_difference_text, place=place) for place, head in enumerate(heads)}
+        found[f"{first} vs. baseline"] = _versus
+        found["over classes"] = lambda row: interval(row.difference and row.difference.over_classes)
+        found["p (Holm)"] = lambda row: probability(row.difference and row.difference.p)
+        found["detectable"] = lambda row: per_cent(row.difference and row.difference.smallest)
     if any(row.published for row in summary.rows):
         found["published"] = lambda row: (
             ", ".join(f"{metric_title(name)} {per_cent(x)}" for name, x in row.published.items()) or MISSING
         )
-    return found | {
-        "trials": _trials_cell,
-        "seeds": lambda row: f"{row.done}/{row.wanted}",
-        "marks": lambda row: "; ".join(row.marks),
-    }
+    found["trials"] = lambda row: str(row.trials or MISSING)
+    found["seeds"] = lambda row: f"{row.done}/{row.wanted}"
+    found["marks"] = lambda row: "; ".join(row.marks)
+    return found
 
 
 def short_columns(summary: Summary) -> Columns:
     """The short table, for a document or a terminal; marks are beside the seeds."""
-    first = summary.table.metrics[0]
+    first, metrics = summary.table.metrics[0], summary.table.metrics
     rest: Columns = {}
     if _any(summary, "difference"):
-        rest["baseline"] = lambda row: MISSING if row.difference is None else row.difference.against
-        rest[f"{metric_title(first)} vs. baseline"] = partial(_difference_text, place=0)
+        rest["baseline"] = lambda row: row.against or MISSING
+        rest[f"{metric_title(first)} vs. baseline"] = _versus
     if _has_published(summary):
         rest["published"] = lambda row: per_cent(row.published.get(first))
     if len(_trials(summary)) > 1:
-        rest["trials"] = _trials_cell
+        rest["trials"] = lambda row: str(row.trials or MISSING)
     rest["seeds"] = lambda row: "; ".join((*([str(row.done)] if row.done >= row.wanted else []), *row.marks))
-    metrics = summary.table.metrics
     if 1 + len(rest) + len(metrics) > WIDEST:
         metrics = tuple(metric for metric in metrics if metric in (first, *_KEPT))
-    found: Columns = {"row": lambda row: row.name}
-    return found | {metric_title(metric): partial(row_score, metric=metric) for metric in metrics} | rest
+    return _scores(metrics) | rest
 
 
 def cells(summary: Summary, columns: Columns) -> list[list[str]]:
@@ -122,12 +103,14 @@ def cells(summary: Summary, columns: Columns) -> list[list[str]]:
     return [[cell(row) for cell in columns.values()] for row in summary.rows]
 
 
-def _difference_text(row: SummaryRow, place: int) -> str:
-    return difference_texts(row.difference)[place]
+def _scores(metrics: Iterable[str]) -> Columns:
+    return {"row": lambda row: row.name} | {metric_title(name): partial(row_score, metric=name) for name in metrics}
 
 
-def _trials_cell(row: SummaryRow) -> str:
-    return MISSING if row.trials is None else str(row.trials)
+def _versus(row: SummaryRow) -> str:
+    return interval(row.difference and row.difference.over_seeds) + " ✓" * bool(
+        row.difference and row.difference.claimed
+    )
 
 
 def legend(summary: Summary) -> list[str]:
@@ -269,7 +252,7 @@ def markdown(summary: Summary, *, pictured: bool = False) -> str:
     lines += ["", *(f"- {sentence}" for sentence in legend(summary)), ""]
     lines += ["A row has the settings of its baseline, then its own:", ""]
     for row in (row for row in summary.rows if row.trained):
-        against = "" if row.difference is None else f" ({plain(row.difference.against)} +)"
+        against = f" ({plain(row.against)} +)" if row.against else ""
         seconds = f", {row.seconds:.0f} s of training" if row.seconds is not None else ""
         words = f"`{row.words}`" if row.words else "as the table"
         lines.append(f"- {plain(row.name)}{against}: {words}{seconds}; {origins(row.commits)}")

@@ -26,10 +26,10 @@ from vicinal.bench.pool import Pool, Task
 from vicinal.bench.results import Line, fingerprint
 from vicinal.bench.run import Bench
 from vicinal.bench.run import chosen as rows_to_run
-from vicinal.bench.statistics import Estimate, spread_of, t_interval
 from vicinal.bench.table import Budget, Row, Table, merged, slots_hash
 from vicinal.config import compose, from_words, read
 from vicinal.errors import ConfigError, RunError
+from vicinal.evaluation.statistics import Estimate, spread_of, t_interval
 from vicinal.files import read_json, write_json, write_text
 from vicinal.training.console import Console
 
