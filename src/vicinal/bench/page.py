@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from vicinal.bench.summary import Summary, SummaryRow
 from vicinal.bench.table import PROTOCOLS, Budget, Table
 from vicinal.errors import DataError
-from vicinal.evaluation.statistics import CLAIM_SEEDS, Estimate
+from vicinal.evaluation.statistics import CLAIM_SEEDS, Difference, Estimate
 from vicinal.files import write_text
 from vicinal.reports.html import chart_data, render_page, script_json
 from vicinal.reports.tables import MISSING, metric_title, per_cent, signed
@@ -68,9 +68,9 @@ def columns(summary: Summary) -> Columns:
         found["held out"] = lambda row: per_cent(row.held_out)
     if _any(summary, "difference"):
         found[f"{first} vs. baseline"] = _versus
-        found["over classes"] = lambda row: interval(row.difference and row.difference.over_classes)
-        found["p (Holm)"] = lambda row: probability(row.difference and row.difference.p)
-        found["detectable"] = lambda row: per_cent(row.difference and row.difference.smallest)
+        found["over classes"] = lambda row: interval(_difference(row).over_classes)
+        found["p (Holm)"] = lambda row: probability(_difference(row).p)
+        found["detectable"] = lambda row: per_cent(_difference(row).smallest)
     if any(row.published for row in summary.rows):
         found["published"] = lambda row: (
             ", ".join(f"{metric_title(name)} {per_cent(x)}" for name, x in row.published.items()) or MISSING
@@ -107,10 +107,12 @@ def _scores(metrics: Iterable[str]) -> Columns:
     return {"row": lambda row: row.name} | {metric_title(name): partial(row_score, metric=name) for name in metrics}
 
 
+def _difference(row: SummaryRow) -> Difference:
+    return row.difference or Difference()
+
+
 def _versus(row: SummaryRow) -> str:
-    return interval(row.difference and row.difference.over_seeds) + " ✓" * bool(
-        row.difference and row.difference.claimed
-    )
+    return interval(_difference(row).over_seeds) + " ✓" * _difference(row).claimed
 
 
 def legend(summary: Summary) -> list[str]:
