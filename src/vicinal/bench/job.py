@@ -7,7 +7,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -42,9 +42,7 @@ from vicinal.data.splits import class_folds, kin_of
 from vicinal.description import build
 from vicinal.errors import ConfigError, DataError, DivergenceError, RunError
 from vicinal.evaluation.encoder import Embedded, Encoder
-from vicinal.evaluation.measure import measure
-from vicinal.evaluation.neighbors import neighbors
-from vicinal.evaluation.retrieval import map_at_r, r_precision, ranks_needed, recall_at, relevant_counts, right
+from vicinal.evaluation.measure import measure_queries
 from vicinal.files import read_json, write_json
 from vicinal.parallel import pick_device
 from vicinal.reports.series import Thinner
@@ -299,11 +297,12 @@ def concatenated(runs: Sequence[RunDirectory], config: Config) -> Line:
     together = Embedded(torch.cat([embedded.vectors for embedded in each], dim=1), each[0].records, each[0].skipped)
     alone = [row_metrics(_results(run)) for run in runs]
     width = each[0].vectors.shape[1]
+    scores = _scores(together, config)
     means = {f"{name} {width}-d": sum(m[name] for m in alone) / len(alone) for name in alone[0]}
     return {
         "seconds": sum(run.status["seconds"] for run in runs),
-        "metrics": {**_scores(together, config), **means},
-        **class_scores(together, "recall@1"),
+        **scores,
+        "metrics": scores["metrics"] | means,
         "curves": curves(runs[0]),
     }
 
@@ -326,8 +325,7 @@ def untrained_rows(config: Config, dim: int | None = None) -> list[Line]:
     lines = []
     for name, vectors in rows.items():
         embedded = Embedded(vectors, test.records, test.skipped)
-        scores = _scores(embedded, config)
-        lines.append({"row": name, "seconds": 0.0, "metrics": scores, **class_scores(embedded, "recall@1")})
+        lines.append({"row": name, "seconds": 0.0, **_scores(embedded, config)})
     return lines
 
 
@@ -352,28 +350,17 @@ def pca(vectors: Float[Tensor, "n c"], known: Float[Tensor, "m c"], dim: int, *,
 
 def by_query(metric: str) -> bool:
     """Whether a metric is a mean over queries, so that classes can be drawn anew."""
-    return metric in ("map@r", "r_precision") or (metric.startswith("recall@") and metric[7:].isdigit())
+    return metric.startswith("recall@") or metric in ("map@r", "r_precision")
 
 
-def class_scores(embedded: Embedded, metric: str) -> dict[str, Any]:
+def class_scores(by_class: Mapping[str, np.ndarray], metric: str = "recall@1") -> dict[str, Any]:
     """``queries`` and ``hits`` of each class, by growing label: how many queries, and the sum of their scores.
 
-    Queries against gallery where the records have such roles, leave-one-out elsewhere. Classes that no neighbor can be
-    of are left out. ``queries`` is one number where all classes have as many.
+    Classes that no neighbor can be of are left out. ``queries`` is one number where all classes have as many.
     """
-    queries, place = embedded.roles()
-    labels, held = embedded.labels[queries], None if place is None else embedded.labels[place]
-    vectors = embedded.vectors.to("cuda" if torch.cuda.is_available() else "cpu")
-    gallery = None if place is None else vectors[place.to(vectors.device)]
-    relevant, recall = relevant_counts(labels, held), metric.startswith("recall@")
-    k = int(metric[7:]) if recall else ranks_needed(relevant, (1,))
-    found = neighbors(vectors[queries.to(vectors.device)], k, gallery=gallery).ids.cpu()
-    hits = right(found, labels, labels if held is None else held)
-    scores = recall_at(hits, k) if recall else (map_at_r if metric == "map@r" else r_precision)(hits, relevant)
-    keep = relevant > 0
-    _, each, sizes = torch.unique(labels[keep], return_inverse=True, return_counts=True)
-    sums = torch.bincount(each, weights=scores[keep].double(), minlength=len(sizes)).tolist()
-    return _columns(sizes.tolist(), [round(value) if recall else round(value, 6) for value in sums])
+    queries, hits = by_class["queries"].tolist(), by_class[metric].tolist()
+    hits = [round(value) if metric.startswith("recall@") else round(value, 6) for value in hits]
+    return {"queries": queries[0] if len(set(queries)) == 1 else queries, "hits": hits}
 
 
 def run_class_scores(
@@ -384,9 +371,11 @@ def run_class_scores(
     Args:
         records: its data; by default what the run describes.
     """
-    written = run.arrays("by_class") if metric == "recall@1" else None
-    if written is not None:
-        return _columns(written["queries"].tolist(), written["hits"].tolist())
+    written = run.arrays("by_class") or {}
+    if metric == "recall@1" and "hits" in written:  # all that version 0.1 wrote
+        written["recall@1"] = written["hits"]
+    if metric in written:
+        return class_scores(written, metric)
     if records is None:
         kinds = DATASETS | {kind.__name__: kind for kind in (Fold, SelectOnTest)}
         records = build(run.info["data"]["description"], kinds).load()
@@ -394,12 +383,12 @@ def run_class_scores(
     if not len(part):
         raise DataError(f"{run.path} was trained on {records.name}, which has no test classes to compare on.")
     workers = 0 if part.source.in_memory else min(8, os.cpu_count() or 1)
-    skip = bool(run.settings.get("skip_corrupt"))
-    return class_scores(Encoder.load(run, device).embed(part, workers=workers, skip_corrupt=skip), metric)
-
-
-def _columns(queries: list[int], hits: list[float]) -> dict[str, Any]:
-    return {"queries": queries[0] if len(set(queries)) == 1 else queries, "hits": hits}
+    embedded = Encoder.load(run, device).embed(
+        part, workers=workers, skip_corrupt=bool(run.settings.get("skip_corrupt"))
+    )
+    rank = metric.removeprefix("recall@")
+    _, queries = measure_queries(embedded, recalls=(int(rank) if rank.isdigit() else 1,), clustering=False)
+    return class_scores(queries.by_class(), metric)
 
 
 def row_metrics(results: dict[str, Any], name: str = "trained") -> dict[str, float]:
@@ -447,6 +436,10 @@ def _results(run: RunDirectory) -> dict[str, Any]:
     return run.results
 
 
-def _scores(embedded: Embedded, config: Config) -> dict[str, float]:
+def _scores(embedded: Embedded, config: Config) -> Line:
+    """The metrics of vectors, and Recall@1 by class."""
     recalls, restarts = config.evaluation.recalls, config.evaluation.restarts
-    return measure(embedded, recalls=recalls, clustering=True, seed=config.training.seed, restarts=restarts)
+    scores, queries = measure_queries(
+        embedded, recalls=recalls, clustering=True, seed=config.training.seed, restarts=restarts
+    )
+    return {"metrics": scores, **class_scores(queries.by_class())}

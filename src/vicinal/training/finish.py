@@ -15,8 +15,8 @@ from vicinal.data.transforms import ImageTransform
 from vicinal.errors import ConfigError, unknown
 from vicinal.evaluation.artefacts import diagnosis, write_artefacts
 from vicinal.evaluation.encoder import Embedded, Encoder
-from vicinal.evaluation.measure import measure
-from vicinal.evaluation.retrieval import relevant_counts
+from vicinal.evaluation.measure import measure, measure_queries
+from vicinal.evaluation.retrieval import QueryScores, relevant_counts
 from vicinal.figures import records_of, to_json
 from vicinal.files import write_atomically
 from vicinal.methods.method import Method
@@ -60,22 +60,21 @@ def write_results(
     if not parallel.first():  # all have embedded their parts; one measures
         return
 
-    def scores(embedded: Embedded, *, clustering: bool) -> dict[str, float]:
-        return measure(
-            embedded, recalls=evaluation.recalls, clustering=clustering, seed=seed, restarts=evaluation.restarts
-        )
+    def scores(embedded: Embedded, *, clustering: bool = True) -> tuple[dict[str, float], QueryScores]:
+        recalls, restarts = evaluation.recalls, evaluation.restarts
+        return measure_queries(embedded, recalls=recalls, clustering=clustering, seed=seed, restarts=restarts)
 
-    rows = {} if raw is None else {"raw pixels": scores(_unit(raw), clustering=False)}
-    rows |= {} if untrained is None else {"untrained": scores(untrained, clustering=True)}
-    rows |= {"trained": scores(trained, clustering=True)}
+    rows = {} if raw is None else {"raw pixels": scores(_unit(raw), clustering=False)[0]}
+    rows |= {} if untrained is None else {"untrained": scores(untrained)[0]}
+    rows["trained"], queries = scores(trained)
     diagnoses = [
-        diagnosis("train", known, scores(known, clustering=True)),
+        diagnosis("train", known, scores(known)[0]),
         diagnosis(split, trained, rows["trained"]),
     ]
     if untrained is not None:
         diagnoses.append(diagnosis(f"untrained {split}", untrained, rows["untrained"]))
     run.write_document("diagnostics", {"rows": diagnoses})
-    write_artefacts(run, trained, untrained, seed=seed)
+    write_artefacts(run, trained, untrained, queries, seed=seed)
     skipped = sorted({*position["skipped"], *trained.skipped})
     run.write_results(
         {
