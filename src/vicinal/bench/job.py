@@ -45,7 +45,7 @@ from vicinal.evaluation.encoder import Embedded, Encoder
 from vicinal.evaluation.measure import measure_queries
 from vicinal.files import read_json, write_json
 from vicinal.parallel import pick_device
-from vicinal.reports.series import Thinner
+from vicinal.reports.series import Series
 from vicinal.run_directory import RunDirectory
 from vicinal.training.console import Console
 from vicinal.training.experiment import prepare
@@ -397,19 +397,20 @@ def row_metrics(results: dict[str, Any], name: str = "trained") -> dict[str, flo
 
 def curves(run: RunDirectory) -> dict[str, dict[str, list[float]]]:
     """Loss and validation recall by step, thinned."""
-    thinned: dict[str, Thinner] = {}
+    found: dict[str, Series] = {}
     for line in run.metrics():
         if line["kind"] == "step":
-            thinned.setdefault("loss", Thinner(POINTS)).add(line["step"], line["loss"])
+            found.setdefault("loss", Series()).add(line["step"], line["loss"])
         elif line["kind"] == "evaluation":
-            name = f"{line['split']} recall@1"
-            thinned.setdefault(name, Thinner(POINTS)).add(line["step"], line["metrics"]["recall@1"])
-    found = {}
-    for name, thinner in thinned.items():
-        curve = thinner.curve()
-        values = [float(f"{value:.4g}") for value in curve.mean]
-        found[name] = {"steps": [round(step, 1) for step in curve.steps], "values": values}
-    return found
+            found.setdefault(f"{line['split']} recall@1", Series()).add(line["step"], line["metrics"]["recall@1"])
+    thinned = {name: series.curve(POINTS) for name, series in found.items()}
+    return {
+        name: {
+            "steps": [round(step, 1) for step in curve.steps],
+            "values": [float(f"{value:.4g}") for value in curve.mean],
+        }
+        for name, curve in thinned.items()
+    }
 
 
 def scalars(run: RunDirectory) -> dict[str, float]:

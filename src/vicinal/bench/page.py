@@ -15,7 +15,7 @@ from vicinal.bench.table import PROTOCOLS, Budget, Table
 from vicinal.errors import DataError
 from vicinal.evaluation.statistics import CLAIM_SEEDS, Difference, Estimate
 from vicinal.files import write_text
-from vicinal.reports.html import chart_data, render_page, script_json
+from vicinal.reports.html import chart_data, render_page
 from vicinal.reports.tables import MISSING, metric_title, per_cent, signed
 
 WIDEST = 9  # columns of the short table; a wider one is cut down to these metrics and its first
@@ -289,7 +289,7 @@ def html(summary: Summary, picture: bytes | None = None) -> str:
         rows=list(zip(summary.rows, cells(summary, heads), strict=True)),
         legend=legend(summary),
         charts=summary.charts,
-        charts_json=script_json([chart_data(chart) for chart in summary.charts]),
+        data=[chart_data(chart) for chart in summary.charts],
         hardware=summary.hardware,
         notes=summary.notes,
     )

@@ -18,7 +18,7 @@ def render_page(
 ) -> str:
     """Render a template of ``package`` with the style and the ``scripts`` of the reports."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= filters
+    environment.filters |= {"json": script_json, **filters}
     texts = [shipped("vicinal.reports", name) for name in scripts]
     return environment.from_string(shipped(package, template)).render(
         css=Markup(shipped("vicinal.reports", "page.css")),

@@ -9,9 +9,8 @@ import numpy as np
 from fastapi import APIRouter, Response
 from starlette.responses import HTMLResponse
 
-from vicinal.reports.artefacts import read_artefacts
+from vicinal.reports.artefacts import read_artefacts, read_method_figures
 from vicinal.reports.colors import class_colors
-from vicinal.reports.method_figures import read_method_figures
 from vicinal.reports.series import Chart, Curve, charts, read_progress
 from vicinal.retrieval.collection import Snapshot
 from vicinal.retrieval.map import CollectionMap
@@ -165,10 +164,7 @@ def _about(library: Library, limits: Limits) -> About:
 def _report(library: Library) -> str:
     from vicinal.reports.page import render  # loads matplotlib, which nothing else here needs
 
-    run, progress = library.run, read_progress(library.run.metrics())
-    return text(
-        render(run.info, run.status, run.results or {}, progress, read_artefacts(run), read_method_figures(run))
-    )
+    return text(render(library.run))
 
 
 def _hardness(run: RunDirectory, snapshot: Snapshot) -> Hardness:
