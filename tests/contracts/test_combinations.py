@@ -1,4 +1,4 @@
-"""Every loss under every method that takes it: three steps on glyphs, with resume and export; the rest says why not."""
+"""Every loss under every method that takes it: three steps, resume and export; the rest is rejected with its reason."""
 
 import numpy as np
 import pytest
@@ -13,13 +13,13 @@ from vicinal.methods import METHODS, combination
 from vicinal.retrieval.export import export_run
 from vicinal.training.console import Console
 from vicinal.training.experiment import prepare
-from vicinal.training.loop import train
 from vicinal.training.run import resume, start
 
 MATRIX_METHODS = ("plain", "hdml", "loop", "ala", "htl", "cross_batch_memory")
 PAIRS = [(method, loss) for method in MATRIX_METHODS for loss in LOSSES]
 WORKING = [pair for pair in PAIRS if combination(METHODS[pair[0]](), pair[1]) is None]
 FAILING = [pair for pair in PAIRS if pair not in WORKING]
+GRAPHS = list({method: (method, loss) for method, loss in WORKING}.values())  # a loss changes nothing in the graph
 FEW = Glyphs(per_class=8)
 
 
@@ -51,7 +51,8 @@ def test_a_combination_trains_resumes_and_exports(method, loss, tmp_path):
         checkpoint.rmdir()
     resume(run.path, console=console)
     assert run.metrics_path.read_bytes() == whole and run.weights_path.read_bytes() == weights
-    assert export_run(run).difference < 1e-5
+    difference = export_run(run, onnx=(method, loss) in GRAPHS).difference
+    assert difference is None or difference < 1e-5
 
 
 @pytest.mark.parametrize(("method", "loss"), FAILING)
@@ -88,5 +89,5 @@ def test_35_classes_of_8_pictures_are_enough_for_every_method(method, folder):
     experiment = prepare(config)
     assert len(np.unique(experiment.train.labels)) == 35 and len(experiment.train) == 280
     batches = experiment.batches(experiment.plan(0)[:2], epoch=0, start=0)
-    losses = [step.scalars["loss"] for step in train(experiment.method, batches)]
+    losses = [experiment.method(batch).scalars["loss"] for batch in batches]
     assert losses and all(loss.isfinite() for loss in losses)
