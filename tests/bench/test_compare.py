@@ -70,7 +70,7 @@ def test_runs_of_slots_are_named_by_the_slots_that_differ(make):
 def test_another_metric_has_its_own_interval_over_classes(make, monkeypatch):
     asked = []
 
-    def sums(run, metric, device):
+    def sums(run, metric):
         asked.append(metric)
         return {"queries": 10, "hits": [3.0 if run.path.name.startswith("b") else 1.0] * CLASSES}
 

@@ -200,20 +200,6 @@ def test_after_a_rejected_task_a_process_goes_on_and_after_traces_it_is_replaced
     assert pids["a"] == pids["traces"] != pids["d"]
 
 
-def test_code_that_changed_is_run_by_a_new_process(make, monkeypatch):
-    pool, task = make
-    pids = []
-
-    def done(task, lines):
-        pids.append(lines[0]["pid"])
-        monkeypatch.setattr(pools, "_newest", lambda: len(pids) // 2)
-        return ""
-
-    with pool(1) as one:
-        one.run(map(task, "abcd"), done, title="t")
-    assert pids[0] != pids[1] != pids[2] == pids[3]  # the first began by the files' true times
-
-
 def test_processes_stay_from_one_run_to_the_next_and_a_dead_one_fails_no_task(make):
     pool, task = make
     with pool(1) as one:

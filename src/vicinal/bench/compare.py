@@ -8,7 +8,6 @@ from typing import Any
 from vicinal.bench.job import by_query, row_metrics, run_class_scores
 from vicinal.errors import ConfigError, RunError, unknown
 from vicinal.evaluation.statistics import Difference, Estimate, correct, difference, t_interval
-from vicinal.parallel import pick_device
 from vicinal.run_directory import RunDirectory
 
 _SPEED = ("device", "workers", "resident", "compile", "checkpoint_seconds")
@@ -85,8 +84,7 @@ def compare(paths: Sequence[Path], metric: str = "recall@1") -> list[Comparison]
                 f"runs are compared on the same test records, got {runs[0].path} tested on {_tested_on(runs[0])} and "
                 f"{run.path} on {_tested_on(run)}. Measure one on the other's data (`vicinal evaluate`) first."
             )
-    device = pick_device("auto")
-    sums = {run.path: run_class_scores(run, metric, device) if by_query(metric) else {} for run in runs}
+    sums = {run.path: run_class_scores(run, metric) if by_query(metric) else {} for run in runs}
     first, *others = found
     lines = [_against(first, group, metric, sums) for group in others]
     correct(line.difference for line in lines)

@@ -43,7 +43,6 @@ from vicinal.description import build
 from vicinal.errors import ConfigError, DataError, DivergenceError, RunError
 from vicinal.evaluation.encoder import Embedded, Encoder
 from vicinal.evaluation.measure import measure_queries
-from vicinal.files import read_json, write_json
 from vicinal.parallel import pick_device
 from vicinal.reports.series import Series
 from vicinal.run_directory import RunDirectory
@@ -202,11 +201,10 @@ def perform(folder: Path, *, source: str, row: str, protocol: ProtocolName, **op
         found = [concatenated(runs, config)]
     elif protocol == "authors":
         run = _train(config.replace(data=SelectOnTest(config.data)), folder / "run", again=True)
-        found = [finished(run, config)]
+        found = [finished(run)]
     else:
-        found = [finished(_train(config, folder / "run"), config)]
-    facts = {"row": row, **job.identity(), **origin(config), "code": _code(folder)}
-    facts |= {"created": datetime.now(UTC).isoformat(timespec="seconds"), "wall": round(time.monotonic() - began, 1)}
+        found = [finished(_train(config, folder / "run"))]
+    facts = {"row": row, **job.identity(), **origin(config), "wall": round(time.monotonic() - began, 1)}
     return [facts | line for line in found]
 
 
@@ -218,8 +216,7 @@ def perform_fold(folder: Path, *, source: str, words: Sequence[str], seed: int, 
     """
     own = (f"training.seed={seed}", "training.validation=0", "evaluation.artifacts=false")
     config = compose(read(source)[1] if source else {}, from_words((*words, *own)))
-    began = datetime.now(UTC).isoformat(timespec="seconds")
-    return [{**origin(config), "code": _code(folder), "created": began, **_fold(config, folder, fold)}]
+    return [{**origin(config), **_fold(config, folder, fold)}]
 
 
 def _fold(config: Config, folder: Path, fold: Sequence[int]) -> Line:
@@ -228,15 +225,6 @@ def _fold(config: Config, folder: Path, fold: Sequence[int]) -> Line:
         return held_out(_train(config.replace(data=cut), folder / "run", again=True))
     except DivergenceError as error:  # that these settings do not train is what the trial asks
         return {"seconds": 0.0, "score": 0.0, "epoch": 0, "diverged": str(error)}
-
-
-def _code(folder: Path) -> str:
-    """The fingerprint of this code, after those of other versions that have worked on the runs of this folder."""
-    path, mine = folder / "code.json", fingerprint()
-    known = read_json(path) if path.is_file() and any(folder.glob("*/run.json")) else []
-    known = [*(one for one in known if one != mine), mine]
-    write_json(path, known)
-    return "+".join(known)
 
 
 def _train(config: Config, path: Path, *, again: bool = False) -> RunDirectory:
@@ -259,14 +247,19 @@ def _train(config: Config, path: Path, *, again: bool = False) -> RunDirectory:
 
 
 def origin(config: Config) -> Line:
-    """Commit and machine at hand."""
+    """Code, machine and time."""
     facts = hardware(pick_device(config.training.device))
     place = facts.get("gpu") or f"{facts['cores']} {facts['machine']} cores"
     threads = f"{facts['threads']} thread{'s' * (facts['threads'] > 1)}"
-    return {"commit": commit(), "hardware": f"{place}, {threads} a run, torch {package_version('torch')}"}
+    return {
+        "commit": commit(),
+        "code": fingerprint(),
+        "hardware": f"{place}, {threads} a run, torch {package_version('torch')}",
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
 
 
-def finished(run: RunDirectory, config: Config) -> Line:
+def finished(run: RunDirectory) -> Line:
     """A finished run on its test classes."""
     results = _results(run)
     return {
@@ -274,7 +267,7 @@ def finished(run: RunDirectory, config: Config) -> Line:
         "data": run.info["data"]["fingerprint"],
         "metrics": row_metrics(results) | _in_training(run),
         "held_out": results["selected"].get("value"),
-        **run_class_scores(run, "recall@1", pick_device(config.training.device), config.data.load()),
+        **run_class_scores(run, "recall@1"),
         "curves": curves(run),
         "scalars": scalars(run),
     }
@@ -363,32 +356,24 @@ def class_scores(by_class: Mapping[str, np.ndarray], metric: str = "recall@1") -
     return {"queries": queries[0] if len(set(queries)) == 1 else queries, "hits": hits}
 
 
-def run_class_scores(
-    run: RunDirectory, metric: str, device: torch.device, records: Records | None = None
-) -> dict[str, Any]:
-    """The same of a finished run's selected model on its own test classes, which are embedded again if need be.
-
-    Args:
-        records: its data; by default what the run describes.
-    """
+def run_class_scores(run: RunDirectory, metric: str) -> dict[str, Any]:
+    """The same of a finished run's selected model; runs of version 0.1 may have to embed their test classes again."""
     written = run.arrays("by_class") or {}
-    if metric == "recall@1" and "hits" in written:  # all that version 0.1 wrote
+    if "hits" in written:
         written["recall@1"] = written["hits"]
     if metric in written:
         return class_scores(written, metric)
-    if records is None:
-        kinds = DATASETS | {kind.__name__: kind for kind in (Fold, SelectOnTest)}
-        records = build(run.info["data"]["description"], kinds).load()
+    kinds = DATASETS | {kind.__name__: kind for kind in (Fold, SelectOnTest)}
+    records = build(run.info["data"]["description"], kinds).load()
     part = records.part("test" if (records.splits == "test").any() else "validation")
     if not len(part):
         raise DataError(f"{run.path} was trained on {records.name}, which has no test classes to compare on.")
     workers = 0 if part.source.in_memory else min(8, os.cpu_count() or 1)
-    embedded = Encoder.load(run, device).embed(
-        part, workers=workers, skip_corrupt=bool(run.settings.get("skip_corrupt"))
-    )
+    encoder, skip = Encoder.load(run, pick_device("auto")), bool(run.settings.get("skip_corrupt"))
     rank = metric.removeprefix("recall@")
-    _, queries = measure_queries(embedded, recalls=(int(rank) if rank.isdigit() else 1,), clustering=False)
-    return class_scores(queries.by_class(), metric)
+    recalls = (int(rank),) if rank.isdigit() else (1,)
+    embedded = encoder.embed(part, workers=workers, skip_corrupt=skip)
+    return class_scores(measure_queries(embedded, recalls=recalls, clustering=False)[1].by_class(), metric)
 
 
 def row_metrics(results: dict[str, Any], name: str = "trained") -> dict[str, float]:

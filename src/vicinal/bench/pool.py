@@ -28,7 +28,6 @@ STOP_SECONDS = 120.0  # that a stopped task may take to save its run
 LEAVE_SECONDS = 20.0  # that a process without a task may take to end
 POLL_SECONDS = 0.5  # between looks at processes that ended without an answer
 _SPAWN = multiprocessing.get_context("spawn")  # a forked process would share this one's threads and GPU context
-_PACKAGE = Path(__file__).parents[1]
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
@@ -78,16 +77,12 @@ class Worker:
     """
 
     def __init__(self, task: Task, folder: Path, environment: Mapping[str, str], prepare: str) -> None:
-        self.task, self.folder, self._code = task, folder, _newest()
+        self.task, self.folder = task, folder
         self.pipe, theirs = _SPAWN.Pipe()
         self.process = _SPAWN.Process(target=serve, args=(theirs, str(folder / "log.txt"), prepare))
         with _environment(environment):  # threads are counted when numpy is imported
             self.process.start()
         theirs.close()
-
-    def fit(self) -> bool:
-        """Whether it can do another task with the code as it is on the disk now."""
-        return self.process.is_alive() and self._code == _newest()
 
     def give(self) -> None:
         """Let it begin its task."""
@@ -202,7 +197,7 @@ class Pool:
     def _worker(self, task: Task, folder: Path) -> Worker:
         while self._idle:
             worker = self._idle.pop()
-            if worker.fit():
+            if worker.process.is_alive():
                 worker.task, worker.folder = task, folder
                 return worker
             worker.leave()
@@ -265,12 +260,3 @@ def slots_here() -> int:
 
     cores = os.cpu_count() or 1
     return min(4, cores) if torch.cuda.is_available() else min(16, cores)
-
-
-def _newest() -> int:
-    """When the newest file of the package was written: what a process has imported may be older."""
-    times = []
-    for path in _PACKAGE.rglob("*.py"):
-        with suppress(FileNotFoundError):  # being replaced at this moment
-            times.append(path.stat().st_mtime_ns)
-    return max(times)

@@ -141,12 +141,10 @@ def _marks(row: Row, outcome: Outcome, *, trained: bool) -> Iterable[str]:
 def _words(own: Mapping[str, Any]) -> Iterable[str]:
     """What a row sets, as on the command line."""
     for slot, value in own.items():
-        if not isinstance(value, Mapping):
-            yield f"{slot}={value if isinstance(value, str) else type(value).__name__}"
-            continue
-        for key, part in value.items():
+        for key, part in value.items() if isinstance(value, Mapping) else [("name", value)]:
             text = ",".join(map(str, part)) if isinstance(part, (list, tuple)) else str(part)
-            yield f"{slot}={text}" if key == "name" else f"{slot}.{key}={text}"
+            text = type(part).__name__ if key == "own" else text
+            yield f"{slot}={text}" if key in ("name", "own") else f"{slot}.{key}={text}"
 
 
 def _difference(row: Row, outcome: Outcome) -> Difference | None:

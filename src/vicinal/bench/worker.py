@@ -102,7 +102,9 @@ class ProcessState:
 
     def __init__(self) -> None:
         import vicinal.bench.job  # noqa: F401  (what tasks load is part of the state that they begin in)
+        from vicinal.bench.results import fingerprint
 
+        fingerprint()  # results name the code that this process has, should the files change
         self._settings, self._environment = _settings(), dict(os.environ)
 
     def restore(self) -> bool:

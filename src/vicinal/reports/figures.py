@@ -187,9 +187,9 @@ def draw_retrieval(queries: Sequence[Query], thumbnails: Thumbnails) -> Figure:
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
     axes.axis("off")
     axes.imshow(np.asarray(picture), extent=(0, width, height, 0), aspect="auto", zorder=0)
-    for color, found in frames.items():
+    for color, framed in frames.items():
         dash = (0, (2.2, 1.4)) if color == WRONG else "-"
-        axes.add_collection(PatchCollection(found, facecolor="none", edgecolor=color, linewidth=2.5, linestyle=dash))
+        axes.add_collection(PatchCollection(framed, facecolor="none", edgecolor=color, linewidth=2.5, linestyle=dash))
     for x, words in starts.items():
         axes.text(x + 0.1, 0.3, words, color=SOFT, fontsize=7.5, va="center")
         if x:
