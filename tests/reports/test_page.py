@@ -12,6 +12,7 @@ from PIL import Image
 from vicinal.errors import RunError
 from vicinal.reports import page, write_report
 from vicinal.reports.artefacts import Thumbnails
+from vicinal.run_directory import RunDirectory
 
 
 class Outline(HTMLParser):

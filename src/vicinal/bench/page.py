@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -15,7 +16,7 @@ from vicinal.bench.table import PROTOCOLS, Budget, Table
 from vicinal.errors import DataError
 from vicinal.evaluation.statistics import CLAIM_SEEDS, Difference, Estimate
 from vicinal.files import write_text
-from vicinal.reports.html import chart_data, render_page
+from vicinal.reports.html import chart_data, render_page, render_text
 from vicinal.reports.tables import MISSING, metric_title, per_cent, signed
 
 WIDEST = 9  # columns of the short table; a wider one is cut down to these metrics and its first
@@ -90,7 +91,7 @@ def short_columns(summary: Summary) -> Columns:
         rest[f"{metric_title(first)} vs. baseline"] = _versus
     if _has_published(summary):
         rest["published"] = lambda row: per_cent(row.published.get(first))
-    if len(_trials(summary)) > 1:
+    if len({row.trials for row in summary.rows if row.trained}) > 1:
         rest["trials"] = lambda row: str(row.trials or MISSING)
     rest["seeds"] = lambda row: "; ".join((*([str(row.done)] if row.done >= row.wanted else []), *row.marks))
     if 1 + len(rest) + len(metrics) > WIDEST:
@@ -115,46 +116,25 @@ def _versus(row: SummaryRow) -> str:
     return interval(_difference(row).over_seeds) + " ✓" * _difference(row).claimed
 
 
-def legend(summary: Summary) -> list[str]:
-    """What the columns mean, in sentences."""
-    table = summary.table
-    text = [
-        f"Protocol `{table.protocol}`: {PROTOCOLS[table.protocol]}.",
-        "Per cent: mean ± half of the 95 % interval over seeds (Student's t).",
-    ]
-    if any(estimate.count < row.done for row in summary.rows for estimate in row.scores.values()):
-        text.append("A number in brackets is that of the seeds that have a score, where not all do.")
-    if _any(summary, "difference"):
-        text.append(
-            "Vs. baseline: the mean of the paired differences to the baseline with the same seeds, its 95 % interval "
-            "over seeds, and the interval of the Recall@1 difference over test classes drawn anew (bootstrap). p is of "
-            "the paired t-test, corrected by Holm over the table. Detectable: the true difference that this many seeds "
-            f"find in 4 of 5 cases. A claim (✓) needs {CLAIM_SEEDS} seeds, an interval above 0 and p below 0.05."
-        )
-    if table.tuned:
-        text.append(tuning(table.tuned))
-    if _any(summary, "held_out"):
-        whose = "folds of the chosen trial" if table.tuned else "seeds, of the step that was tested"
-        text.append(
-            f"Held out: Recall@1 on held-out training classes, mean over the {whose}. What is best is chosen by it."
-        )
-    text.append("Trials: how many settings were tried before these were chosen, on held-out training classes.")
-    return text
-
-
-def tuning(budget: Budget) -> str:
-    """How the rows of a tuned table came by their settings."""
-    folds = f"on {budget.folds} class-disjoint folds of the training classes"
-    if budget.trials == 1:
-        return (
-            f"Held out: each row as it stands was scored by Recall@1 after the last step {folds}; then it was trained "
-            "on all training classes and tested once."
-        )
-    return (
-        f"Tuned: of each tuned row {budget.trials} settings were tried, its own first, {folds}, what a method and its "
-        "baseline share in the same ranges; the best by Recall@1 after the last step was trained on all training "
-        "classes and tested once."
-    )
+def legend(summary: Summary, *, short: bool = False) -> list[str]:
+    """What the columns mean, in sentences; ``short`` for the short table."""
+    table, rows = summary.table, summary.rows
+    trials = list(dict.fromkeys(row.trials for row in rows if row.trained))
+    partly = any(estimate.count < row.done for row in rows for estimate in row.scores.values())
+    return render_text(
+        "vicinal.bench",
+        "legend.md.j2",
+        filters={"metric_title": metric_title},
+        table=table,
+        protocol=PROTOCOLS[table.protocol],
+        short=short,
+        partly=partly,
+        compared=_any(summary, "difference"),
+        held_out=_any(summary, "held_out"),
+        published=_has_published(summary),
+        trials=trials,
+        claim_seeds=CLAIM_SEEDS,
+    ).splitlines()
 
 
 def source(table: Table) -> str:
@@ -186,45 +166,12 @@ def origins(commits: Sequence[str]) -> str:
     return "; ".join([*text, f"code {', '.join(codes)}"] if codes else text) or MISSING
 
 
-def short_legend(summary: Summary) -> str:
-    table, first = summary.table, metric_title(summary.table.metrics[0])
-    text = [
-        f"Per cent, mean ± half of the 95 % interval over seeds; protocol `{table.protocol}`: "
-        f"{PROTOCOLS[table.protocol]}."
-    ]
-    if _any(summary, "difference"):
-        text.append(
-            f"Vs. baseline: the mean paired difference in {first} with its 95 % interval over seeds; ✓ needs "
-            f"{CLAIM_SEEDS} seeds, an interval above 0 and p below 0.05 after Holm's correction."
-        )
-    if _has_published(summary):
-        text.append(f"Published: the paper's own {first} on these images.")
-    if table.tuned:
-        text.append(tuning(table.tuned))
-    return " ".join([*text, trials_text(summary)])
-
-
-def trials_text(summary: Summary) -> str:
-    """How many settings were tried for the rows, where no column says it."""
-    trials = _trials(summary)
-    if trials == [None]:
-        return "Trials behind the rows' settings were not counted."
-    if len(trials) == 1:
-        return f"Trials behind each row's settings, on held-out training classes: {trials[0]}."
-    return "Trials: settings tried before these were chosen, on held-out training classes."
-
-
 def _any(summary: Summary, field: str) -> bool:
     return any(getattr(row, field) is not None for row in summary.rows)
 
 
 def _has_published(summary: Summary) -> bool:
     return any(summary.table.metrics[0] in row.published for row in summary.rows)
-
-
-def _trials(summary: Summary) -> list[int | None]:
-    """The different numbers of trials of the rows that train."""
-    return list(dict.fromkeys(row.trials for row in summary.rows if row.trained))
 
 
 # -- pages ----------------------------------------------------------------------------------------
@@ -245,23 +192,15 @@ def write_pages(summary: Summary, folder: Path) -> tuple[Path, Path]:
 
 def markdown(summary: Summary, *, pictured: bool = False) -> str:
     """The table, its figure, its legend and what each row sets."""
-    table = summary.table
-    lines = [f"# {plain(table.title)}", ""]
-    lines += [f"{plain(sentence)}\n" for sentence in (table.finding, summary.remark) if sentence]
-    lines += [f"![{plain(table.title)}]({table.name}.png)", ""] if pictured else []
     heads = columns(summary)
-    lines += grid(heads, cells(summary, heads))
-    lines += ["", *(f"- {sentence}" for sentence in legend(summary)), ""]
-    lines += ["A row has the settings of its baseline, then its own:", ""]
-    for row in (row for row in summary.rows if row.trained):
-        against = f" ({plain(row.against)} +)" if row.against else ""
-        seconds = f", {row.seconds:.0f} s of training" if row.seconds is not None else ""
-        words = f"`{row.words}`" if row.words else "as the table"
-        lines.append(f"- {plain(row.name)}{against}: {words}{seconds}; {origins(row.commits)}")
-    run = "; ".join(summary.hardware) or "Nothing has run yet."
-    lines += ["", f"`{command(table)}`, one row: `--rows NAME`. {run}"]
-    lines += ["", *(f"- {plain(note)}" for note in summary.notes)] if summary.notes else []
-    return "\n".join(lines).rstrip() + "\n"
+    values = {"grid": grid(heads, cells(summary, heads)), "legend": legend(summary), "pictured": pictured}
+    return _rendered("page.md.j2", summary, **values)
+
+
+def _rendered(template: str, summary: Summary, **values: Any) -> str:
+    values |= {name: getattr(summary, name) for name in ("table", "rows", "remark", "hardware", "notes")}
+    filters = {"origins": origins, "plain": plain}
+    return render_text("vicinal.bench", template, filters=filters, command=command(summary.table), **values)
 
 
 def grid(heads: Iterable[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -341,22 +280,13 @@ def excerpt(summary: Summary, document: Path | None = None, folder: Path | None 
         folder: where its page and figure are; they are linked to where the document can reach them.
     """
     table = summary.table
-    title = plain(table.title) + ("" if table.title.endswith("?") else ".")
     page, picture = (_link(folder, f"{table.name}{suffix}", document) for suffix in (".md", ".png"))
-    said = (plain(sentence) for sentence in (table.finding, summary.remark) if sentence)
-    lines = [" ".join([f"**{title}**", *said]), ""]
-    lines += [f"![{plain(table.title)}]({picture})", ""] if picture else []
     shown = table.figure.excerpt(summary) if table.figure else None
     if shown is None:
         heads = short_columns(summary)
-        shown = [*grid(heads, cells(summary, heads)), "", short_legend(summary), ""]
-    lines += shown
-    made = sorted({commit for row in summary.rows for commit in row.commits})
-    facts = (origins(made), *summary.hardware) if made else ("nothing has run yet",)
-    lines.append(f"`{command(table)}`: {plain('; '.join(facts))}.")
-    if page:
-        lines.append(f"Each row's settings, its intervals over classes and all metrics are on [its page]({page}).")
-    return "\n".join(lines) + "\n"
+        shown = [*grid(heads, cells(summary, heads)), "", " ".join(legend(summary, short=True)), ""]
+    commits = sorted({commit for row in summary.rows for commit in row.commits})
+    return _rendered("excerpt.md.j2", summary, page=page, picture=picture, shown=shown, commits=commits)
 
 
 def _read(document: Path) -> str:
