@@ -1,7 +1,9 @@
 """What a report shows besides numbers: retrievals, map, confusions, diagnostics (docs/howto/run_directory.md)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,7 +13,6 @@ from torch import Tensor
 
 from vicinal.data.records import Records
 from vicinal.evaluation.encoder import Embedded
-from vicinal.evaluation.generalization import intra_inter_ratio, spectral_decay, spectrum
 from vicinal.evaluation.neighbors import Neighbors, neighbors
 from vicinal.evaluation.projection import tsne
 from vicinal.evaluation.retrieval import QueryScores, relevant_counts
@@ -64,7 +65,8 @@ def write_artefacts(
     shown = _retrievals(run, trained, untrained, found, rng) | _map(run, trained, rng, seed)
     confused = confused_pairs(found.ids[:, 0], trained.labels, asked, gallery)
     shown |= _classes(run, by_class, confused[:CONFUSED], trained)
-    _records(run, trained.records, sorted(shown))
+    document = write_thumbnails(run.thumbnails_path, trained.records, sorted(shown), TILE, COLUMNS)
+    run.write_document("records", document)
 
 
 def _nearest(
@@ -81,18 +83,6 @@ def _nearest(
     own[:, -1] |= ~own.any(dim=1)  # hidden behind duplicates of itself: then the last one goes
     ids, distances = (part[~own].view(len(queries), count) for part in (found.ids, found.distances))
     return replace(found, ids=ids, distances=distances)
-
-
-def diagnosis(name: str, embedded: Embedded, scores: Mapping[str, float]) -> dict[str, object]:
-    """One row of ``diagnostics.json``: its scores, density and spectrum."""
-    vectors, labels = embedded.vectors, embedded.labels
-    return {
-        "name": name,
-        **scores,
-        "intra_inter_ratio": intra_inter_ratio(vectors, labels),
-        "spectral_decay": spectral_decay(vectors),
-        "spectrum": [round(float(value), 6) for value in spectrum(vectors)],
-    }
 
 
 def _retrievals(
@@ -161,35 +151,26 @@ def _classes(
     return {index for rows in (*members, *(pair.example for pair in confused)) for index in rows}
 
 
-def _records(run: RunDirectory, records: Records, shown: Iterable[int]) -> None:
-    """Names and classes of the records that the artefacts mention, with a thumbnail each where they are pictures."""
-    shown = list(shown)
-    pictures = records.source.kind == "images"
+def write_thumbnails(path: Path, records: Records, shown: Sequence[int], tile: int, columns: int) -> dict[str, Any]:
+    """Write thumbnails of some records, where they are pictures, as square tiles of one sheet, and list the records.
+
+    Returns:
+        the document that ``reports.artefacts.read_thumbnails`` reads beside the sheet.
+    """
+    pictures = bool(shown) and records.source.kind == "images"
     if pictures:
-        run.artefacts_path.mkdir(parents=True, exist_ok=True)
-        sheet = _contact_sheet(records, shown)
-        write_atomically(run.thumbnails_path, lambda file: sheet.save(file, format="PNG", optimize=True))
+        mode = "L" if records.source.read(shown[0]).mode == "L" else "RGB"
+        sheet = Image.new(mode, (columns * tile, -(-len(shown) // columns) * tile))
+        for place, index in enumerate(shown):
+            picture = ImageOps.fit(records.source.read(index).convert(mode), (tile, tile))
+            sheet.paste(picture, (place % columns * tile, place // columns * tile))
+        write_atomically(path, lambda file: sheet.save(file, format="PNG", optimize=True))
+    names, classes, labels = records.source.name, records.classes, records.labels
     rows = [
-        {
-            "id": index,
-            "name": records.source.name(index),
-            "class": records.classes[records.labels[index]],
-            "tile": place if pictures else None,
-        }
+        {"id": index, "name": names(index), "class": classes[labels[index]], "tile": place if pictures else None}
         for place, index in enumerate(shown)
     ]
-    run.write_document("records", {"tile": TILE, "columns": COLUMNS, "records": rows})
-
-
-def _contact_sheet(records: Records, shown: list[int]) -> Image.Image:
-    """Square tiles in one picture, so that a page embeds it once."""
-    first = records.source.read(shown[0])
-    size = (COLUMNS * TILE, -(-len(shown) // COLUMNS) * TILE)
-    sheet = Image.new("L" if first.mode == "L" else "RGB", size)
-    for place, index in enumerate(shown):
-        tile = ImageOps.fit(records.source.read(index), (TILE, TILE))
-        sheet.paste(tile, (place % COLUMNS * TILE, place // COLUMNS * TILE))
-    return sheet
+    return {"tile": tile, "columns": columns, "records": rows}
 
 
 def confused_pairs(

@@ -6,7 +6,6 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
 
 from vicinal import parallel
 from vicinal.data import open_path
@@ -14,12 +13,12 @@ from vicinal.data.own_data import own_data
 from vicinal.data.records import SPLITS, Batch, Records, Split
 from vicinal.data.transforms import ImageTransform
 from vicinal.errors import ConfigError, unknown
-from vicinal.evaluation.artefacts import diagnosis, write_artefacts
+from vicinal.evaluation.artefacts import write_artefacts, write_thumbnails
 from vicinal.evaluation.encoder import Embedded, Encoder
+from vicinal.evaluation.generalization import diagnosis
 from vicinal.evaluation.measure import measure, measure_queries
 from vicinal.evaluation.retrieval import QueryScores, relevant_counts
 from vicinal.figures import records_of, to_json
-from vicinal.files import write_atomically
 from vicinal.methods.method import Method
 from vicinal.models import Embedder, Identity
 from vicinal.run_directory import FORMAT, RunDirectory
@@ -173,21 +172,5 @@ def write_figures(run: RunDirectory, method: Method, train: Records, last_batch:
     figures = () if last_batch is None else method.figures(last_batch)
     if not figures:
         return
-    shown = records_of(figures)
-    pictures = bool(shown) and train.source.kind == "images"
-    records = [
-        {
-            "id": index,
-            "name": train.source.name(index),
-            "class": train.classes[train.labels[index]],
-            "tile": place if pictures else None,
-        }
-        for place, index in enumerate(shown)
-    ]
-    if pictures:
-        sheet = Image.new("RGB", (COLUMNS * TILE, -(-len(shown) // COLUMNS) * TILE))
-        for place, index in enumerate(shown):
-            tile = ImageOps.fit(train.source.read(index).convert("RGB"), (TILE, TILE))
-            sheet.paste(tile, (place % COLUMNS * TILE, place // COLUMNS * TILE))
-        write_atomically(run.figure_thumbnails_path, lambda file: sheet.save(file, format="PNG", optimize=True))
-    run.write_document("figures", {"tile": TILE, "columns": COLUMNS, "records": records, "figures": to_json(figures)})
+    document = write_thumbnails(run.figure_thumbnails_path, train, records_of(figures), TILE, COLUMNS)
+    run.write_document("figures", {**document, "figures": to_json(figures)})
