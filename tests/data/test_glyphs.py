@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from PIL import ImageFont
 
+from vicinal.arguments import build, describe
 from vicinal.data import DATASETS, glyphs
 from vicinal.data.glyphs import Distortion, Glyphs, distorted
 from vicinal.data.splits import overlapping_classes
-from vicinal.description import build, describe
 from vicinal.errors import ConfigError
 
 

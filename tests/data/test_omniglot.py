@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from vicinal.arguments import build, describe
 from vicinal.data import DATASETS, ImageTransform, Omniglot, OmniglotPairs, check, omniglot, open_path
 from vicinal.data.omniglot import ArchivedDrawings
 from vicinal.data.published import Counts
 from vicinal.data.records import GALLERY, QUERY, ImageArray
 from vicinal.data.splits import hold_out, kin_of, overlapping_classes
-from vicinal.description import build, describe
 from vicinal.errors import ConfigError, DataError
 
 BACKGROUND = [f"Latin/character{c:02d}/{c:04d}_{d:02d}.png" for c in (2, 1) for d in (2, 1)]

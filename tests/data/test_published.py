@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
+from vicinal.arguments import build, describe
 from vicinal.data import CUB, DATASETS, Cars196, Folder, InShop, StanfordOnlineProducts, check, open_path
 from vicinal.data.published import Counts, Published, read_list, whole_numbers
 from vicinal.data.records import ImageFiles, Records
 from vicinal.data.splits import overlapping_classes
-from vicinal.description import build, describe
 from vicinal.errors import ConfigError, DataError
 
 HALVES = {"train": Counts(images=4, classes=2), "test": Counts(images=4, classes=2)}

@@ -5,10 +5,10 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from vicinal.arguments import build, describe
 from vicinal.data import DATASETS, CrossView, Table, hold_out, open_path
 from vicinal.data.records import GALLERY, QUERY
 from vicinal.data.splits import overlapping_classes
-from vicinal.description import build, describe
 from vicinal.errors import DataError
 
 

@@ -5,10 +5,10 @@ import pytest
 import torch
 from PIL import Image
 
+from vicinal.arguments import build, describe
 from vicinal.data.augmentation import jitter
 from vicinal.data.draws import uniform
 from vicinal.data.transforms import TRANSFORMS, FeatureTransform, ImageTransform
-from vicinal.description import build, describe
 from vicinal.errors import ConfigError, DataError
 from vicinal.models.backbone import CAFFE, HALF, IMAGENET
 

@@ -1,9 +1,9 @@
 """The data a run was trained on, with the very classes it held out."""
 
+from vicinal.arguments import build
 from vicinal.data import DATASETS
 from vicinal.data.records import Dataset, Records
 from vicinal.data.splits import hold_out
-from vicinal.description import build
 from vicinal.run_directory import RunDirectory
 
 

@@ -21,12 +21,12 @@ import numpy as np
 from jaxtyping import Int
 from PIL import Image
 
+from vicinal.arguments import describe
 from vicinal.data.folder import ENDINGS
 from vicinal.data.images import upright
 from vicinal.data.location import existing
 from vicinal.data.records import ImageFiles, Records, Source
 from vicinal.data.transforms import ImageTransform, as_image
-from vicinal.description import describe
 from vicinal.errors import ConfigError, DataError, unknown
 from vicinal.files import read_arrays, read_json, write_arrays, write_atomically, write_json, write_text
 

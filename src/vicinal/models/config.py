@@ -10,10 +10,10 @@ from typing import Any, Literal, get_args
 import torch
 from torch import nn
 
-from vicinal.arguments import parameters
+from vicinal.arguments import class_name, parameters
 from vicinal.errors import ConfigError, unknown
 from vicinal.models.backbone import HALF, Backbone, Preprocessing
-from vicinal.models.custom import CustomBackbone, class_name
+from vicinal.models.custom import CustomBackbone
 from vicinal.models.efficientnet_lite import EfficientNetLite
 from vicinal.models.embedder import Embedder, Pooling
 from vicinal.models.inception import BNInception, GoogLeNet

@@ -19,9 +19,9 @@ import numpy as np
 from jaxtyping import Float
 from PIL import Image
 
+from vicinal.arguments import build
 from vicinal.data.images import read_image
 from vicinal.data.packed import file_hash
-from vicinal.description import build
 from vicinal.errors import ConfigError, DataError, RunError, unknown
 from vicinal.evaluation.neighbors import Metric
 from vicinal.files import read_array, read_json

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from vicinal.description import build, describe
+from vicinal.arguments import build, describe
 from vicinal.errors import ConfigError
 
 
