@@ -9,8 +9,8 @@ import pytest
 
 from vicinal.arguments import build, describe
 from vicinal.data import DATASETS
-from vicinal.data.arrays import Arrays
 from vicinal.data.splits import overlapping_classes
+from vicinal.data.table import Arrays
 from vicinal.errors import ConfigError, DataError
 
 FEATURES = np.arange(12, dtype=np.float32).reshape(6, 2)

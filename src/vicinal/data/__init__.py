@@ -3,9 +3,7 @@
 import os
 from pathlib import Path
 
-from vicinal.data.arrays import Arrays
 from vicinal.data.check import CheckReport, check, load_unchecked
-from vicinal.data.columns import column_names
 from vicinal.data.corrupted import Corrupted
 from vicinal.data.folder import Folder
 from vicinal.data.glyphs import Glyphs
@@ -17,7 +15,7 @@ from vicinal.data.packed import Packed, pack, unpack
 from vicinal.data.published import CUB, Cars196, InShop, StanfordOnlineProducts
 from vicinal.data.records import Batch, Dataset, FeatureArray, ImageArray, ImageFiles, Records, Source
 from vicinal.data.splits import hold_out
-from vicinal.data.table import VIEWS, CrossView, Table
+from vicinal.data.table import VIEWS, Arrays, CrossView, Table, column_names
 from vicinal.data.transforms import TRANSFORMS, FeatureTransform, ImageTransform, OwnTransform
 from vicinal.errors import DataError
 

@@ -129,7 +129,7 @@ class _Indexing:
 
     def __init__(self, run: RunDirectory, encoder: Encoder, path: Path, request: Request, audience: Audience) -> None:
         self.run, self.encoder, self.path, self.request, self.audience = run, encoder, path, request, audience
-        self.model, self.dim = model_fingerprint(run), encoder.embedder.dim or encoder.embedder.width
+        self.model, self.dim = model_fingerprint(run), encoder.embedder.embedding_dim
         self.before = CollectionDirectory(path).snapshot() if (path / POINTER).is_file() else None
         about = {} if self.before is None else self.before.about
         self.same_model, self.store = about.get("model") == self.model, about.get("store")
@@ -256,7 +256,7 @@ def embed_rows(encoder: Encoder, listing: Listing, rows: np.ndarray, *, batch_si
         splits=np.full(len(rows), "test"),
     )
     for batch in load_all(records, encoder.preprocessing, batch_size=batch_size, workers=workers, skip_corrupt=True):
-        vectors = np.empty((0, encoder.embedder.dim or encoder.embedder.width), np.float32)
+        vectors = np.empty((0, encoder.embedder.embedding_dim), np.float32)
         if len(batch.indices):
             with torch.inference_mode():  # entered for each batch: a generator must not leave its caller in it
                 vectors = encoder.embedder(batch.to(encoder.device).inputs).float().cpu().numpy()

@@ -56,7 +56,7 @@ class _Worker:
 
     def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         asked = batch["data"]
-        dim = self._encoder.embedder.dim or self._encoder.embedder.width
+        dim = self._encoder.embedder.embedding_dim
         vectors, read = np.zeros((len(asked), dim), np.float32), np.zeros(len(asked), np.uint8)
         for kept, found, _ in embed_rows(
             self._encoder, self._listing, self._rows[asked], batch_size=self._batch_size, workers=0

@@ -260,7 +260,7 @@ def build_parts(config: Config, train: Records) -> Parts:
     training = config.training
     embedder = _build_embedder(config, train)
     sampler = build_sampler(config, train)
-    loss = build_loss(config, train.labels, embedder.dim or embedder.width)
+    loss = build_loss(config, train.labels, embedder.embedding_dim)
     return Parts(
         embedder=embedder,
         loss=loss,
