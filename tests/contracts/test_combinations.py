@@ -1,4 +1,4 @@
-"""Every loss under every method that takes it: three steps on glyphs, with resume and export; the rest says why not."""
+"""Every loss under every method that takes it: three steps, resume and export; the rest is rejected with its reason."""
 
 import numpy as np
 import pytest
@@ -20,6 +20,7 @@ MATRIX_METHODS = ("plain", "hdml", "loop", "ala", "htl", "cross_batch_memory")
 PAIRS = [(method, loss) for method in MATRIX_METHODS for loss in LOSSES]
 WORKING = [pair for pair in PAIRS if combination(METHODS[pair[0]](), pair[1]) is None]
 FAILING = [pair for pair in PAIRS if pair not in WORKING]
+GRAPHS = list({method: (method, loss) for method, loss in WORKING}.values())  # a loss changes nothing in the graph
 FEW = Glyphs(per_class=8)
 
 
@@ -51,7 +52,8 @@ def test_a_combination_trains_resumes_and_exports(method, loss, tmp_path):
         checkpoint.rmdir()
     resume(run.path, console=console)
     assert run.metrics_path.read_bytes() == whole and run.weights_path.read_bytes() == weights
-    assert export_run(run).difference < 1e-5
+    difference = export_run(run, onnx=(method, loss) in GRAPHS).difference
+    assert difference is None or difference < 1e-5
 
 
 @pytest.mark.parametrize(("method", "loss"), FAILING)
