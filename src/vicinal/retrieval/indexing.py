@@ -14,10 +14,9 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from vicinal.data import Folder, Table
+from vicinal.data import Folder, Table, own_data, own_description
 from vicinal.data.loader import load_all
 from vicinal.data.location import expanded
-from vicinal.data.own_data import own_data, own_description
 from vicinal.data.records import Records, Taken
 from vicinal.errors import ConfigError, DataError, unknown
 from vicinal.evaluation.encoder import Encoder
