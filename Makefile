@@ -1,6 +1,6 @@
 # Two commands for newcomers: `make demo` and `make test`. Each sets up all it needs in .venv.
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-slow lint types format clean
+.PHONY: help demo check test test-slow docs lint types format clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -15,6 +15,7 @@ help:
 	@echo "make check      lint, types and the tests of distances and losses, in a minute"
 	@echo "make test       lint, types and the default tests"
 	@echo "make test-slow  the slow tests"
+	@echo "make docs       build the documentation into build/site; a broken link or name is an error"
 	@echo "make format     let ruff format and fix what it can"
 
 demo: $(VENV)/.installed
@@ -28,6 +29,9 @@ test: lint types
 
 test-slow: $(VENV)/.developing
 	$(PYTEST) $(PYTEST_FLAGS) -m "slow and not gpu"
+
+docs: $(VENV)/.developing
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 lint: $(VENV)/.developing
 	$(BIN)/ruff check .

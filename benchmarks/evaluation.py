@@ -1,7 +1,7 @@
 """Evaluation beside pytorch-metric-learning's AccuracyCalculator: values, time and memory.
 
     python benchmarks/evaluation.py                  # prints the table; about 10 minutes on 2 cores
-    python benchmarks/evaluation.py --write          # and writes it into docs/evaluation.md
+    python benchmarks/evaluation.py --write          # and writes it into docs/benchmarks.md
     python benchmarks/evaluation.py --no-large       # without the size of Stanford Online Products
 
 Times are taken alternately in one process with the same threads: one round times both, the ratio is taken within the
@@ -22,7 +22,7 @@ from pathlib import Path
 
 from measuring import ROOT, provenance, resident, verdict, write_between
 
-DOCUMENT = ROOT / "docs" / "evaluation.md"
+DOCUMENT = ROOT / "docs" / "benchmarks.md"
 SMALL = {"rows": 10_000, "dim": 128, "classes": 2_500}
 LARGE = {"rows": 60_502, "dim": 512, "classes": 11_316}  # Stanford Online Products' test part
 NAMES = {"precision_at_1": "recall@1", "mean_average_precision_at_r": "map@r", "r_precision": "r_precision"}
@@ -180,7 +180,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9, help="how often both are timed")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="threads of torch and of faiss")
     parser.add_argument("--no-large", action="store_true", help="leave the large size out")
-    parser.add_argument("--write", action="store_true", help="write the table into docs/evaluation.md")
+    parser.add_argument("--write", action="store_true", help="write the table into docs/benchmarks.md")
     parser.add_argument("--memory", nargs=2, metavar=("CONTESTANT", "FOLDER"), help=argparse.SUPPRESS)
     options = parser.parse_args()
 
@@ -195,7 +195,7 @@ def main() -> None:
     text = table(options.rounds, options.threads, not options.no_large)
     print(text)
     if options.write:
-        write_between(DOCUMENT, "benchmark", text)
+        write_between(DOCUMENT, "evaluation", text)
 
 
 if __name__ == "__main__":

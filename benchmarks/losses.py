@@ -1,7 +1,7 @@
 """Losses beside pytorch-metric-learning: values, gradients, time and memory, forward and backward.
 
     python benchmarks/losses.py                  # prints the table; about 5 minutes on 2 cores
-    python benchmarks/losses.py --write          # and writes it into docs/losses.md
+    python benchmarks/losses.py --write          # and writes it into docs/benchmarks.md
     python benchmarks/losses.py --gpu            # the GPU case alone, on a machine that has one
 
 Random unit vectors, D = 128, float32, margin 0.2, mean over non-zero terms. Times are taken alternately in one process
@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 from measuring import ROOT, alternate, provenance, resident, timed, verdict, write_between
 
-DOCUMENT = ROOT / "docs" / "losses.md"
+DOCUMENT = ROOT / "docs" / "benchmarks.md"
 MARGIN, DIM = 0.2, 128
 BATCH_ALL = [(512, 4, 20.0), (1024, 4, 70.0), (1024, 32, 100.0)]  # rows, per class, how many times faster at least
 MEMORY_CASE, MEMORY_BAR = (1024, 4), 20
@@ -181,7 +181,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7, help="how often both are timed")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="threads of torch")
     parser.add_argument("--gpu", action="store_true", help="measure the GPU case alone and print its row")
-    parser.add_argument("--write", action="store_true", help="write the table into docs/losses.md")
+    parser.add_argument("--write", action="store_true", help="write the table into docs/benchmarks.md")
     parser.add_argument("--memory", nargs=3, metavar=("CONTESTANT", "B", "K"), help=argparse.SUPPRESS)
     options = parser.parse_args()
 
@@ -195,7 +195,7 @@ def main() -> None:
     text = gpu_row() if options.gpu else table(options.rounds, options.threads)
     print(text)
     if options.write:
-        write_between(DOCUMENT, "gpu" if options.gpu else "benchmark", text)
+        write_between(DOCUMENT, "losses_gpu" if options.gpu else "losses", text)
 
 
 if __name__ == "__main__":

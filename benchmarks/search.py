@@ -1,7 +1,7 @@
 """Search beside faiss-cpu's flat index: time of a batch of queries and of a single one; Milvus beside both.
 
     python benchmarks/search.py                  # prints the tables; about 3 minutes on 2 cores
-    python benchmarks/search.py --write          # and writes them into docs/search.md
+    python benchmarks/search.py --write          # and writes them into docs/benchmarks.md
     python benchmarks/search.py --no-milvus      # without Milvus
 
 Times against faiss are taken alternately in one process with the same threads: one round times both, the ratio is taken
@@ -20,7 +20,7 @@ from pathlib import Path
 
 from measuring import ROOT, Ratio, alternate, provenance, resident, timed, verdict, write_between
 
-DOCUMENT = ROOT / "docs" / "search.md"
+DOCUMENT = ROOT / "docs" / "benchmarks.md"
 ROWS, DIM, CLASSES = 60_502, 512, 11_316  # Stanford Online Products' test part
 QUERIES, K = 256, 10
 SINGLES = 20  # single queries per round, each another
@@ -44,7 +44,7 @@ def data(rows: int, seed: int = 0):
 
 def publish_collection(folder: Path, vectors, labels) -> None:
     from vicinal.retrieval.generations import publish
-    from vicinal.retrieval.index.store import Item
+    from vicinal.retrieval.store import Item
 
     items = [Item(row, f"{label}/{row}.jpg", str(label)) for row, label in enumerate(labels.tolist())]
     publish(folder, items, vectors, dim=DIM)
@@ -72,7 +72,7 @@ def flat_table(rounds: int) -> list[str]:
     import numpy as np
 
     from vicinal.retrieval.collection import VECTORS, CollectionDirectory
-    from vicinal.retrieval.index.flat import FlatStore
+    from vicinal.retrieval.store import FlatStore
 
     vectors, labels, queries = data(ROWS)
     with tempfile.TemporaryDirectory() as folder:
@@ -113,8 +113,8 @@ def flat_table(rounds: int) -> list[str]:
 def milvus_table(rows: int) -> list[str]:
     import numpy as np
 
-    from vicinal.retrieval.index.flat import FlatStore
-    from vicinal.retrieval.index.milvus import INDEX_KINDS, Milvus
+    from vicinal.retrieval.milvus import INDEX_KINDS, Milvus
+    from vicinal.retrieval.store import FlatStore
 
     vectors, labels, queries = data(rows)
     exact = FlatStore(vectors).search(queries, K).ids
@@ -146,7 +146,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="threads of torch and of faiss")
     parser.add_argument("--milvus-rows", type=int, default=20_000, help="vectors in the Milvus store")
     parser.add_argument("--no-milvus", action="store_true", help="leave Milvus out")
-    parser.add_argument("--write", action="store_true", help="write the tables into docs/search.md")
+    parser.add_argument("--write", action="store_true", help="write the tables into docs/benchmarks.md")
     options = parser.parse_args()
 
     import faiss
@@ -165,7 +165,7 @@ def main() -> None:
     text = "\n".join([*lines, "", note])
     print(text)
     if options.write:
-        write_between(DOCUMENT, "benchmark", text)
+        write_between(DOCUMENT, "search", text)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The HTTP API under load: search by item, by vector and by picture on an index of Stanford Online Products' size.
 
     python benchmarks/search_http.py                 # prints the table; about 2 minutes on 2 cores
-    python benchmarks/search_http.py --write         # and writes it into docs/serve.md
+    python benchmarks/search_http.py --write         # and writes it into docs/benchmarks.md
 
 ``vicinal serve`` runs in a process of its own on the same cores as the clients. Eight clients, each with one connection
 on loopback, send a bounded number of requests one after the other, each for 24 neighbours; a client sends the next
@@ -25,7 +25,7 @@ from pathlib import Path
 
 from measuring import ROOT, provenance, verdict, write_between
 
-DOCUMENT = ROOT / "docs" / "serve.md"
+DOCUMENT = ROOT / "docs" / "benchmarks.md"
 ROWS, DIM, CLASSES = 60_502, 512, 11_316  # Stanford Online Products' test part
 CLIENTS, K = 8, 24
 LEAST_RATE, MOST_P95, MOST_BYTES = 20.0, 0.4, 2**30  # the bars: requests/s, seconds, bytes above the vectors
@@ -41,7 +41,7 @@ def make(folder: Path) -> None:
     from vicinal.models.efficientnet_lite import EfficientNetLite
     from vicinal.models.embedder import Embedder
     from vicinal.retrieval.generations import publish
-    from vicinal.retrieval.index.store import Item
+    from vicinal.retrieval.store import Item
     from vicinal.run_directory import RunDirectory
 
     torch.manual_seed(0)
@@ -155,7 +155,7 @@ def table(found: dict[str, dict[str, float]], memory: int) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="put the table into docs/serve.md")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/benchmarks.md")
     parser.add_argument("--requests", type=int, default=800, help="by item and by vector; a tenth of it by picture")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""Renew the parts of pages that follow from the code: ``python docs/generate.py docs/compose.md``."""
+"""Renew the parts of pages that follow from the code: ``python docs/generate.py docs/howto/compose.md``."""
 
 import sys
 from collections.abc import Callable

@@ -1,6 +1,6 @@
-"""Write all tables of the documents anew from the results, each between its markers.
+"""Write all tables of the pages anew from the results.
 
-python experiments/documents.py              # docs/*.md
+python experiments/documents.py    # experiments/results/*.md, then the parts of docs/ and README.md between markers
 """
 
 import re
@@ -9,18 +9,29 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from vicinal.bench.page import excerpt, write_into
+from vicinal.bench.page import excerpt, markdown, write_into
 from vicinal.bench.results import Store
 from vicinal.bench.run import Bench, collect
-from vicinal.bench.summary import summarize
+from vicinal.bench.summary import Summary, summarize
 from vicinal.bench.table import Budget, Table, load_tables
 from vicinal.bench.tuning import tune_table
 from vicinal.training.console import Console
 
 FOLDER = Path(__file__).resolve().parent
-RESULTS, DOCUMENTS = FOLDER / "results", FOLDER.parent / "docs"
-COMMAND = re.compile(r"^`vicinal bench (\S+?)( --protocol \S+)?( --trials \d+)?( --folds \d+)? --seeds (\d+)`: ", re.M)
+RESULTS = FOLDER / "results"
+DOCUMENTS = FOLDER.parent / "docs"
+WRITTEN = [*sorted(FOLDER.glob("*.md")), *sorted(DOCUMENTS.rglob("*.md"))]  # what holds generated parts
+COMMAND = re.compile(
+    r"^`vicinal bench (\S+?)( --protocol \S+)?( --trials \d+)?( --folds \d+)? --seeds (\d+)`(?:: |, one row)", re.M
+)
 _MARKED = re.compile(r"^<!-- bench:(\S+):start -->\n(.*?)^<!-- bench:\1:end -->", re.S | re.M)
+# The columns of `comparison`: what they are called, and the page they come from.
+COMPARED = {
+    "CUB-200": "headline-cub",
+    "CUB-200 features, tuned": "headline-cub_features-tuned",
+    "Glyphs": "headline-glyphs",
+    "Omniglot": "headline-omniglot",
+}
 
 
 def files() -> list[Path]:
@@ -39,6 +50,12 @@ def tables() -> dict[str, Table]:
 store = cache(lambda: Store(RESULTS))
 
 
+def pages() -> dict[str, Path]:
+    """The page of each table that a command has made, by the table's name."""
+    found = sorted(RESULTS.glob("*.md"))
+    return {path.stem: path for path in found if COMMAND.search(path.read_text(encoding="utf-8"))}
+
+
 def shown(document: Path) -> Iterator[tuple[str, str]]:
     """Name and text of each table of a document that was made by a command."""
     for name, inside in _MARKED.findall(document.read_text(encoding="utf-8")):
@@ -46,9 +63,9 @@ def shown(document: Path) -> Iterator[tuple[str, str]]:
             yield name, inside
 
 
-def made(inside: str, document: Path) -> str:
-    """The text of a table made anew by the command that it names."""
-    match = COMMAND.search(inside)
+def summary(text: str) -> Summary:
+    """The results of the command that a text names."""
+    match = COMMAND.search(text)
     if match is None:
         raise ValueError("the text names no command")
     source, protocol, trials, folds, seeds = match.groups()
@@ -59,12 +76,69 @@ def made(inside: str, document: Path) -> str:
         budget = Budget(int(trials.split()[1]), int(folds.split()[1]) if folds else 4)
         bench = Bench(RESULTS, RESULTS, Console())
         table = tune_table(table, budget, bench, recorded_only=True) or table
-    summary = summarize(collect(table.replace(seeds=int(seeds)), store()))
-    return excerpt(summary, document, RESULTS)
+    return summarize(collect(table.replace(seeds=int(seeds)), store()))
+
+
+def page(path: Path) -> str:
+    """A page of the results made anew."""
+    return markdown(summary(path.read_text(encoding="utf-8")), pictured=path.with_suffix(".png").is_file())
+
+
+def made(inside: str, document: Path) -> str:
+    """The short table in a document made anew."""
+    return excerpt(summary(inside), document, RESULTS)
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of the first Markdown table of a text, its head first."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in (lines[0], *lines[2:])]
+
+
+def comparison() -> str:
+    """Each method beside its baseline on several benchmarks: Recall@1, and the paired difference."""
+    found = {}
+    for title, name in COMPARED.items():
+        head, *body = rows(pages()[name].read_text(encoding="utf-8"))
+        score, versus = head.index("Recall@1"), head.index("Recall@1 vs. baseline")
+        found[title] = {cells[0]: (cells[score], cells[versus]) for cells in body}
+    names = [name for name in next(iter(found.values())) if name not in ("PCA", "whitened PCA")]
+    lines = [["Recall@1", *found], ["---"] * (len(found) + 1)]
+    for name in names:
+        cells = [column[name] for column in found.values()]
+        lines.append([name, *(value if versus == "–" else f"{value}<br>{versus}" for value, versus in cells)])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def index() -> str:
+    """Every table's title, with a link to its page, and what it shows."""
+    lines = []
+    for path in pages().values():
+        title, _, finding = path.read_text(encoding="utf-8").split("\n")[:3]
+        said = f": {finding}" if not finding.startswith(("|", "!")) else ""
+        lines.append(f"- [{title.removeprefix('# ')}](results/{path.name}) (`{path.stem}`){said}\n")
+    return "".join(lines)
+
+
+GENERATED = {"comparison": comparison, "index": index}
+
+
+def renewed(text: str) -> str:
+    """A text whose parts between ``<!-- experiments:NAME:start -->`` and ``end`` are made anew from the pages."""
+    for name, make in GENERATED.items():
+        start, end = (f"<!-- experiments:{name}:{side} -->" for side in ("start", "end"))
+        if start in text:
+            before, _, rest = text.partition(start)
+            text = f"{before}{start}\n{make()}{end}{rest.partition(end)[2]}"
+    return text
 
 
 if __name__ == "__main__":
-    for document in sorted(DOCUMENTS.glob("*.md")):
+    for path in pages().values():
+        path.write_text(page(path), encoding="utf-8")
+    sys.stdout.write(f"{len(pages())} pages of results\n")
+    for document in WRITTEN:
         if contents := [(name, made(inside, document)) for name, inside in shown(document)]:
             write_into(document, contents)
             sys.stdout.write(f"{document.name}: {len(contents)} tables\n")
+        document.write_text(renewed(document.read_text(encoding="utf-8")), encoding="utf-8")

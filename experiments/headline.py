@@ -23,7 +23,7 @@ def headline(ours: Benchmark) -> Table:
 
 
 def pooled(ours: Benchmark) -> Table:
-    """The generalized mean in place of the average, chosen on halves of the training classes (docs/results.md).
+    """The generalized mean in place of the average, chosen on halves of the training classes (experiments/settings.md).
 
     Untrained rows are pooled so, too.
     """

@@ -124,7 +124,7 @@ def with_state_of(loss, other):
 
 def test_the_loss_that_the_guide_shows_is_the_one_that_is_there():
     root = Path(__file__).parents[2]
-    page = (root / "docs/adding_a_loss.md").read_text(encoding="utf-8")
+    page = (root / "docs/howto/adding_a_loss.md").read_text(encoding="utf-8")
     code, _ = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)  # the second is a recipe, see test_readme.py
     assert code == (root / "src/vicinal/losses/contrastive.py").read_text(encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""Documents show what the results hold: each table between markers is made anew and its rows compared."""
+"""Documents show what the results hold: each table is made anew and its rows compared."""
 
 import importlib
 import sys
@@ -10,9 +10,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "experiments"))
 documents = importlib.import_module("documents")
 sys.path.remove(str(ROOT / "experiments"))
-SHOWN = {
-    (path, name): inside for path in sorted(documents.DOCUMENTS.glob("*.md")) for name, inside in documents.shown(path)
-}
+SHOWN = {(path, name): inside for path in documents.WRITTEN for name, inside in documents.shown(path)}
 
 
 def rows(text: str) -> list[str]:
@@ -20,11 +18,28 @@ def rows(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith("|")][2:]
 
 
-def test_the_documents_have_tables():
-    assert len(SHOWN) > 40 and all(rows(inside) for inside in SHOWN.values())
+def test_tables_have_pages():
+    pages = documents.pages().values()
+    assert len(pages) > 40 and all(rows(path.read_text(encoding="utf-8")) for path in pages)
+    assert all(rows(inside) for inside in SHOWN.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", documents.pages().values(), ids=lambda path: path.stem)
+def test_a_page_is_that_of_its_results(path):
+    assert rows(documents.page(path)) == rows(path.read_text(encoding="utf-8"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("place", SHOWN, ids=lambda key: key[1])
 def test_a_table_in_a_document_is_that_of_its_results(place):
     assert rows(documents.made(SHOWN[place], place[0])) == rows(SHOWN[place])
+
+
+def test_what_documents_take_from_the_pages_is_there():
+    made = 0
+    for path in documents.WRITTEN:
+        text = path.read_text(encoding="utf-8")
+        made += text.count("<!-- experiments:") // 2
+        assert documents.renewed(text) == text, "run `python experiments/documents.py`"
+    assert made >= len(documents.GENERATED)

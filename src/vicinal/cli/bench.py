@@ -60,7 +60,7 @@ def bench(
 ) -> None:
     """Run tables (rows x seeds) side by side, continue where they stopped, and write their results and pages.
 
-    A table is data in a Python file of yours, see docs/benchmarks.md. Each seed is run for all tables before the next,
+    A table is data in a Python file of yours, see docs/howto/bench.md. Each seed is run for all tables before the next,
     and a row of several tables once. Ctrl-C stops all runs; the same command continues them. A run that fails is
     reported with its last lines, and the rest goes on. With --trials a method and its baseline are tuned alike before
     anything is tested, as table TABLE-tuned. Exit 1 if a run failed, trials are missing, or a row is not what its table

@@ -293,7 +293,7 @@ def _without_paths(columns: Columns) -> str:
     return (
         f"{columns.path} must name images in a column `path`, beside `label` and perhaps `split`; got the columns "
         f"{named}. Pairs of views are in `query_path` and `gallery_path`. Measurements in columns are for "
-        f"`vicinal.linear`, or are saved as .npz with `features` and `labels`. docs/data.md shows all three."
+        f"`vicinal.linear`, or are saved as .npz with `features` and `labels`. docs/howto/data.md shows all three."
     )
 
 

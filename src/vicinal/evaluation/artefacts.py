@@ -1,4 +1,4 @@
-"""What a report shows besides numbers: retrievals, map, confusions, diagnostics, thumbnails (docs/run_directory.md)."""
+"""What a report shows besides numbers: retrievals, map, confusions, diagnostics (docs/howto/run_directory.md)."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
