@@ -24,7 +24,7 @@ from PIL import Image
 
 from vicinal.arguments import describe
 from vicinal.data.folder import ENDINGS
-from vicinal.data.images import upright
+from vicinal.data.images import decode
 from vicinal.data.location import existing
 from vicinal.data.records import ImageFiles, Records, Source
 from vicinal.data.transforms import ImageTransform, as_image
@@ -109,9 +109,7 @@ class PackedImages(Source):
 
     def read(self, index: int) -> Image.Image:
         try:
-            with Image.open(io.BytesIO(self.encoded(index))) as image:
-                image.load()
-                return upright(image)
+            return decode(io.BytesIO(self.encoded(index)))
         except Exception as error:  # decoders raise whatever their parsing of a damaged file runs into
             place = f"{self.names[index]} in {self.folder / self.files[self.places[index, 0]]}"
             raise DataError(f"image {place} cannot be read: {error}. Copy the part again.") from error

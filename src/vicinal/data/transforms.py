@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from vicinal.arguments import Limits, Positive, Settings, Share
 from vicinal.data.augmentation import BOXES, COLOR, MIRROR, PLACE, Crops, jitter, resized_boxes, to_device
+from vicinal.data.images import check_size
 from vicinal.data.records import Kind
 from vicinal.errors import ConfigError, DataError
 
@@ -159,6 +160,10 @@ class ImageTransform(Settings):
         if self.resize is not None:
             shorter = min(image.size) if self.fit == "shorter" else 0
             width, height = (round(side * self.resize / shorter) if shorter else self.resize for side in image.size)
+            try:
+                check_size((width, height))
+            except DataError as error:
+                raise DataError(f"{name and name + ': '}{error}, once resized. Lower transform.resize.") from error
             image = image.resize((width, height), Image.Resampling[self.interpolation.upper()])
         side = self.size - 2 * self.pad if self.canvas is None else self.canvas
         if min(image.size) < side:
