@@ -8,8 +8,7 @@ import numpy as np
 import torch
 
 from vicinal import parallel
-from vicinal.data import open_path
-from vicinal.data.own_data import own_data
+from vicinal.data import open_path, own_data
 from vicinal.data.records import SPLITS, Batch, Records, Split
 from vicinal.data.transforms import ImageTransform
 from vicinal.errors import ConfigError, unknown
