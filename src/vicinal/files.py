@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # collection lets another thread parse in between, the first fails with a SystemError (CPython issue 106905). Reentrant,
 # because what a collection runs may read, too.
 _HEADERS = RLock()
-_PARTS = ".*.part"  # names of what is not yet written to the end
+PARTS = ".*.part"  # names of what is not yet written to the end
 
 # What numpy and zipfile raise over damaged archives, besides their own.
 _DAMAGED = (ValueError, OSError, EOFError, TypeError, AttributeError, NotImplementedError)
@@ -111,7 +111,7 @@ def check_links(folder: Path) -> None:
 
 def remove_parts(folder: Path) -> None:
     """Remove what killed processes left half-written in ``folder`` and below; call it while no other one writes."""
-    for path in folder.rglob(_PARTS):
+    for path in folder.rglob(PARTS):
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
 
 

@@ -27,16 +27,17 @@ ARTEFACT_BYTES = 32 * 2**20
 def start(config: Config, path: Path, *, command: str, console: Console) -> RunDirectory:
     """Train ``config`` from the beginning into a new run directory, with the processes started with this one."""
     with joined():
+        if parallel.first():
+            RunDirectory(path).check_unused()  # before data are decoded
         experiment = prepare(config, console)
-        experiment.start_head()
-        plan = experiment.plan(0)  # raises its errors before there is a folder
+        plan = experiment.begin()  # raises its errors before there is a folder
         weights = sum(p.numel() * p.element_size() for p in experiment.method.embedder.parameters())
         need = CHECKPOINT_COPIES * weights + ARTEFACT_BYTES
         run = parallel.from_first(lambda: RunDirectory.create(path, need_bytes=need))
         with _locked(run):
             if parallel.first():
-                run.write_info(provenance.info(experiment, run.path.name, command))
                 experiment.encoder.save_description(run)
+                run.write_info(provenance.info(experiment, run.path.name, command))  # last: it makes the folder a run
             Trainer(experiment, run, plan).train()
     return run
 
@@ -53,6 +54,9 @@ def resume(
     """
     with joined():
         run, info = parallel.from_first(lambda: _opened(path, own or {}, trust or {}))
+        if info["finished"]:
+            console.line(f"{run.path} is finished; nothing is left to train.")
+            return run
         with _locked(run):
             saved = info["config"]
             base = saved["preset"] if saved["preset"] in presets() else DEFAULT_PRESET  # a file is not needed again
@@ -63,12 +67,12 @@ def resume(
                 raise RunError(
                     f"the data of {run.path} changed since it started (rows {before}, now {now}). Start a new run."
                 )
-            trainer = Trainer(experiment, run)
             checkpoint = parallel.from_first(lambda: latest_checkpoint(run.checkpoints_path))
-            if checkpoint is None:
-                experiment.start_head()
-            else:
+            trainer = Trainer(experiment, run, experiment.begin() if checkpoint is None else None)
+            if checkpoint is not None:
                 trainer.restore(parallel.from_first(lambda: load_checkpoint(checkpoint)))
+            elif parallel.first():
+                experiment.encoder.save_description(run)  # as at the start, where it draws from torch's generator
             console.line(f"resuming {run.path} at step {trainer.position.step}")
             trainer.train()
     return run
@@ -94,7 +98,7 @@ def _opened(path: Path, own: Mapping[str, Any], trust: Mapping[str, Any]) -> tup
             f"{run.resume_command()} {' '.join(f'--trust {name}' for name in missing.values())}`, or from Python with "
             f"vicinal.train(resume=..., {slots})."
         )
-    return run, run.info
+    return run, run.info | {"finished": run.status.get("state") == "finished"}
 
 
 @contextmanager
