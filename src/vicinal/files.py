@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from vicinal.errors import DataError
+from vicinal.errors import DataError, RunError, VicinalError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -123,6 +123,17 @@ def _regular(path: Path) -> Path:
     if not stat.S_ISREG(path.stat().st_mode):
         raise DataError(f"{path} is not a regular file. Remove it, or restore it from a copy.")
     return path
+
+
+@contextmanager
+def decoding(path: Path, remedy: str = "Restore it from a copy.") -> Iterator[None]:
+    """Name ``path`` in whatever is raised over its content, which may be damaged in any way."""
+    try:
+        yield
+    except VicinalError:
+        raise
+    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise RunError(f"{path} is damaged ({type(error).__name__}: {error}). {remedy}") from error
 
 
 def _unreadable(path: Path, kind: str, error: BaseException) -> DataError:

@@ -231,6 +231,28 @@ def test_two_processes_cannot_train_one_run(finished, tiny, console):
         resume(finished.path, trust=tiny.trust, console=console)
 
 
+DAMAGE = [
+    ("run.json", lambda found: found["config"].update(slots=1.5)),
+    ("run.json", lambda found: found.pop("data")),
+    ("state.json", lambda found: found["state"]["dict"].append(["position", {"dict": [["x", 1]]}])),
+    ("state.json", lambda found: found.update(state=[])),
+]
+
+
+@pytest.mark.parametrize(("name", "damage"), DAMAGE)
+def test_a_damaged_run_names_the_file(finished, tiny, console, name, damage):
+    file = next(finished.path.rglob(name))
+    if name == "state.json":
+        for other in set(finished.checkpoints_path.iterdir()) - {file.parent}:
+            shutil.rmtree(other)
+    document = json.loads(file.read_text())
+    damage(document)
+    file.write_text(json.dumps(document))
+    finished.write_status("running")
+    with pytest.raises(RunError, match=name if name == "run.json" else f"{file.parent.name} is damaged"):
+        resume(finished.path, trust=tiny.trust, console=console)
+
+
 def test_loading_a_model_executes_nothing_from_the_run(finished, tiny, console):
     run = finished
     Encoder.load(run)

@@ -15,10 +15,19 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from vicinal.errors import ConfigError, DataError, RunError
-from vicinal.files import read_object, read_tensors, remove_parts, sync_directory, write_atomically, write_json
+from vicinal.errors import ConfigError, RunError
+from vicinal.files import (
+    decoding,
+    read_object,
+    read_tensors,
+    remove_parts,
+    sync_directory,
+    write_atomically,
+    write_json,
+)
 
 FORMAT = 1
+REMEDY = "Remove that folder to use an older one."  # of a damaged checkpoint
 _NAME = re.compile(r"step-(\d{8})")
 
 
@@ -52,14 +61,12 @@ def latest_checkpoint(folder: Path) -> Path | None:
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
     """The state saved at ``path``, its tensors on the CPU."""
-    try:
-        document, tensors = read_object(path / "state.json"), read_tensors(path / "state.safetensors")
-        if document.get("format") != FORMAT:
-            raise RunError(f"{path} is not a checkpoint of format {FORMAT}. Resume with the version that wrote it.")
+    document, tensors = read_object(path / "state.json"), read_tensors(path / "state.safetensors")
+    if document.get("format") != FORMAT:
+        raise RunError(f"{path} is not a checkpoint of format {FORMAT}. Resume with the version that wrote it.")
+    with decoding(path, REMEDY):
         state: dict[str, Any] = _decode({"dict": document["state"]["dict"]}, tensors)
-        return state
-    except (DataError, FileNotFoundError, KeyError, TypeError, ValueError, RecursionError) as error:
-        raise RunError(f"the checkpoint {path} is damaged: {error}. Remove that folder to use an older one.") from error
+    return state
 
 
 def _steps(folder: Path) -> list[Path]:

@@ -10,10 +10,10 @@ from filelock import FileLock, Timeout
 from vicinal import parallel
 from vicinal.config import DEFAULT_PRESET, Config, compose, presets
 from vicinal.errors import RunError
-from vicinal.files import remove_parts
+from vicinal.files import decoding, remove_parts
 from vicinal.run_directory import RunDirectory
 from vicinal.training import provenance
-from vicinal.training.checkpoint import latest_checkpoint, load_checkpoint
+from vicinal.training.checkpoint import REMEDY, latest_checkpoint, load_checkpoint
 from vicinal.training.console import Console
 from vicinal.training.experiment import prepare
 from vicinal.training.processes import joined
@@ -58,21 +58,24 @@ def resume(
             console.line(f"{run.path} is finished; nothing is left to train.")
             return run
         with _locked(run):
-            saved = info["config"]
-            base = saved["preset"] if saved["preset"] in presets() else DEFAULT_PRESET  # a file is not needed again
-            config = compose({"preset": base}, saved["slots"], own or {}, preset_name=saved["preset"], trust=trust)
+            with decoding(run.info_path):
+                saved, before = info["config"], info["data"]["fingerprint"]
+                base = saved["preset"] if saved["preset"] in presets() else DEFAULT_PRESET  # a file is not needed again
+                config = compose({"preset": base}, saved["slots"], own or {}, preset_name=saved["preset"], trust=trust)
             experiment = prepare(config, console)
-            before, now = info["data"]["fingerprint"], experiment.records.fingerprint()
+            now = experiment.records.fingerprint()
             if before != now:
                 raise RunError(
                     f"the data of {run.path} changed since it started (rows {before}, now {now}). Start a new run."
                 )
             checkpoint = parallel.from_first(lambda: latest_checkpoint(run.checkpoints_path))
             trainer = Trainer(experiment, run, experiment.begin() if checkpoint is None else None)
-            if checkpoint is not None:
-                trainer.restore(parallel.from_first(lambda: load_checkpoint(checkpoint)))
-            elif parallel.first():
+            if parallel.first():
                 experiment.encoder.save_description(run)  # as at the start, where it draws from torch's generator
+            if checkpoint is not None:
+                state = parallel.from_first(lambda: load_checkpoint(checkpoint))
+                with decoding(checkpoint, REMEDY):
+                    trainer.restore(state)
             console.line(f"resuming {run.path} at step {trainer.position.step}")
             trainer.train()
     return run
@@ -85,12 +88,10 @@ def _opened(path: Path, own: Mapping[str, Any], trust: Mapping[str, Any]) -> tup
             f"{run.path} was written by an earlier version of vicinal. It can be evaluated, searched and reported, but "
             f"training goes on only with the version that began it ({run.info.get('vicinal', 'unknown')})."
         )
-    config = run.info["config"]
-    missing = {
-        slot: config["slots"][slot].get("name", "")
-        for slot in config.get("own", ())
-        if slot not in own and config["slots"][slot].get("name") not in trust
-    }
+    with decoding(run.info_path):
+        config = run.info["config"]
+        names = {slot: str(config["slots"][slot]["name"]) for slot in config.get("own", ()) if slot not in own}
+        missing = {slot: name for slot, name in names.items() if name not in trust}
     if missing:
         slots = ", ".join(f"{slot}=..." for slot in missing)
         raise RunError(
