@@ -55,6 +55,7 @@ class Request:
         skip_corrupt: leave out what cannot be read, instead of raising in the end.
         store: ``"flat"``, or folder or URL of Milvus; None for what it was.
         store_index: how Milvus searches; None for what it was.
+        trust: take over the places and the engine of a collection that somebody else made.
     """
 
     paths: Sequence[str] = ()
@@ -67,6 +68,7 @@ class Request:
     skip_corrupt: bool = False
     store: str | None = None
     store_index: str | None = None
+    trust: bool = False
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,12 @@ class _Indexing:
         self.model, self.dim = model_fingerprint(run), encoder.embedder.dim or encoder.embedder.width
         self.before = CollectionDirectory(path).snapshot() if (path / POINTER).is_file() else None
         about = {} if self.before is None else self.before.about
+        if self.before is not None and not (self.before.trusted or request.trust):
+            named = ", ".join(place.path for place in self.before.places)
+            raise ConfigError(
+                f"the collection in {path} was not indexed by you here; it names {named or 'no place'}. Say --trust to "
+                f"take that over, or remove the collection."
+            )
         self.same_model, self.store = about.get("model") == self.model, about.get("store")
         self.engine = wanted_engine(request.store, request.store_index, self.store, path, self.model)
         # Rows of the generation before by content; vectors of another model are worth nothing.
@@ -197,7 +205,13 @@ class _Indexing:
         before, engine, store = self.before, self.engine, self.store
         wanted = None if engine is None else asdict(engine)
         same = self.same_model and (None if store is None else {**store, "recall": None}) == wanted
-        if before is not None and same and (tuple(items), tuple(plan.places)) == (before.items(), before.places):
+        # One that the user takes over is written once more, with the user's own seal.
+        if (
+            before is not None
+            and before.trusted
+            and same
+            and (tuple(items), tuple(plan.places)) == (before.items(), before.places)
+        ):
             return before.generation
         old = None if before is None else (before.items(), store)
         number = publish(
