@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from vicinal.errors import ConfigError, RunError
+from vicinal.errors import ConfigError, DataError, RunError
 from vicinal.files import (
     decoding,
     read_object,
@@ -61,7 +61,10 @@ def latest_checkpoint(folder: Path) -> Path | None:
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
     """The state saved at ``path``, its tensors on the CPU."""
-    document, tensors = read_object(path / "state.json"), read_tensors(path / "state.safetensors")
+    try:
+        document, tensors = read_object(path / "state.json"), read_tensors(path / "state.safetensors")
+    except (DataError, FileNotFoundError) as error:
+        raise RunError(f"{error} {REMEDY}") from error
     if document.get("format") != FORMAT:
         raise RunError(f"{path} is not a checkpoint of format {FORMAT}. Resume with the version that wrote it.")
     with decoding(path, REMEDY):
