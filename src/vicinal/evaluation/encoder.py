@@ -11,12 +11,12 @@ from safetensors.torch import save
 from torch import Tensor
 
 from vicinal import parallel
+from vicinal.arguments import build, describe
 from vicinal.data import TRANSFORMS
 from vicinal.data.loader import load_all
 from vicinal.data.records import BOTH, GALLERY, QUERY, Batch, Records
 from vicinal.data.resident import Resident
 from vicinal.data.transforms import ImageTransform, Transform
-from vicinal.description import build, describe
 from vicinal.errors import DataError, RunError
 from vicinal.files import read_object, read_tensors, write_atomically, write_json
 from vicinal.models import MODELS, trusted

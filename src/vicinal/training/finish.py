@@ -9,8 +9,7 @@ import torch
 from PIL import Image, ImageOps
 
 from vicinal import parallel
-from vicinal.data import open_path
-from vicinal.data.own_data import own_data
+from vicinal.data import open_path, own_data
 from vicinal.data.records import SPLITS, Batch, Records, Split
 from vicinal.data.transforms import ImageTransform
 from vicinal.errors import ConfigError, unknown
