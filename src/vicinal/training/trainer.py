@@ -31,7 +31,7 @@ from vicinal.training.trackers import open_trackers
 COLLAPSED_SPREAD = 1e-3  # embeddings this near their mean, relative to their length, are one point
 COLLAPSING_SPREAD = 0.1  # ... and this near they are on the way, if the loss stands at its collapsed value too
 STEPS_PER_TRANSFER = 20  # on a GPU: reading a scalar waits for all work before it
-STEPS_WORTH_COMPILING = 4000  # a compiler takes 30 to 50 s and saves about 10 ms a step
+STEPS_WORTH_COMPILING = 5400  # a compiler takes 28 to 54 s and saves about 5.2 ms of a captured step
 TIMING_SECONDS = 2.0  # between two lines of timing.jsonl
 STEPS_PER_DIAGNOSIS = 10  # diagnostics compare all rows of a batch once more
 
