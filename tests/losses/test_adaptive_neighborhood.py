@@ -295,12 +295,12 @@ def test_refusals_carry_names_and_numbers():
         ({"outer": "logistics"}, "did you mean 'logistic'"),
         ({"radius": "counts"}, "did you mean 'count'"),
         ({"similarity": "cosinus"}, "did you mean 'cosine'"),
-        ({"alpha": math.inf}, "alpha must be a finite number, got inf"),
-        ({"beta": math.nan}, "beta must be a finite number"),
-        ({"scale": 0.0}, "scale must be a finite number above 0, got 0.0"),
+        ({"alpha": math.inf}, "alpha is a finite number, got inf"),
+        ({"beta": math.nan}, "beta is a finite number"),
+        ({"scale": 0.0}, "scale must be above 0, got 0.0"),
         ({"k1": 0}, "k1 counts the nearest"),
         ({"k2": 0}, "k2 counts the nearest"),
-        ({"without_farthest": -1}, "whole number at least 0, got -1"),
+        ({"without_farthest": -1}, "must be at least 0, got -1"),
         ({"without_farthest": 2}, "without_farthest=2 counts positives, got radius=gamma"),
     ):
         with pytest.raises(ConfigError, match=match):

@@ -69,7 +69,7 @@ def test_proxies_of_a_state_are_restored(kind, rng):
 
 def test_no_class_and_no_dimension_are_refused():
     for shape in ((0, 3), (3, 0)):
-        with pytest.raises(ConfigError, match="whole number at least 1, got 0"):
+        with pytest.raises(ConfigError, match="must be at least 1, got 0"):
             ProxyNCALoss(*shape)
 
 

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from vicinal.arguments import Finite, Index, Positive
+from vicinal.arguments import Finite, Natural, Positive
 from vicinal.distances import Cosine, Distance, Negative
 from vicinal.errors import ConfigError
 from vicinal.geometry import gamma_for, log_exp_mean, mean_of_k
@@ -86,7 +86,7 @@ class AdaptiveNeighborhoodLoss(Loss):
     radius: Radius = "gamma"
     k1: int = -2
     k2: int = 5
-    without_farthest: Index | None = None
+    without_farthest: Natural | None = None
     similarity: Similarity = "cosine"
     squared: bool = False
     normalize: bool = True

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int, Integer
 from torch import Tensor
 from torch.nn.functional import relu
 
-from vicinal.arguments import Index
+from vicinal.arguments import Natural
 from vicinal.errors import ConfigError
 from vicinal.losses.loss import Comparisons, Loss, Terms
 from vicinal.tuples import Reference, other_class
@@ -45,7 +45,7 @@ class ClusteringLoss(Loss):
 
     gamma: float = 1.0
     _: KW_ONLY
-    exchanges: Index = 5
+    exchanges: Natural = 5
     squared: bool = False
     normalize: bool = True
 

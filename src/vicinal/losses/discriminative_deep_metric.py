@@ -6,7 +6,7 @@ from typing import Annotated
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from vicinal.arguments import Positive, Range
+from vicinal.arguments import Positive, Limits
 from vicinal.losses.loss import Comparisons, Loss, Terms
 
 
@@ -28,7 +28,7 @@ class DiscriminativeDeepMetricLoss(Loss):
         reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor, the mean over its pairs.
     """
 
-    tau: Annotated[float, Range(1, open=True)] = 3.0
+    tau: Annotated[float, Limits("(1, inf)")] = 3.0
     beta: Positive = 10.0
     _: KW_ONLY
     squared: bool = True

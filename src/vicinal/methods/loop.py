@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Integer
 from torch import Tensor, nn
 
-from vicinal.arguments import Index, check_arguments
+from vicinal.arguments import Natural, check_arguments
 from vicinal.data.records import Batch
 from vicinal.distances import at_least_float32, cosine_similarity, pairwise_distances, unit_rows
 from vicinal.errors import ConfigError, DataError
@@ -190,7 +190,7 @@ class OptimalNegatives(NegativesBetweenPairs):
     steps: Tensor  # of training so far
 
     def __init__(
-        self, loss: nn.Module, *, pairing: Pairing = "all", overlap: Overlap = "samples", wait: Index = 0
+        self, loss: nn.Module, *, pairing: Pairing = "all", overlap: Overlap = "samples", wait: Natural = 0
     ) -> None:
         super().__init__(loss, pairing=pairing)
         self.overlap, self.wait = overlap, wait
@@ -244,7 +244,7 @@ class ExpandedNegatives(NegativesBetweenPairs):
         pairing: as of ``OptimalNegatives``.
     """
 
-    def __init__(self, loss: nn.Module, *, points: Index = 2, pairing: Pairing = "all") -> None:
+    def __init__(self, loss: nn.Module, *, points: Natural = 2, pairing: Pairing = "all") -> None:
         super().__init__(loss, pairing=pairing)
         self.points = points
         check_arguments(self)
@@ -351,7 +351,7 @@ class LoOp(BetweenPairs):
 
     pairing: Pairing = "all"
     overlap: Overlap = "samples"
-    wait: Index = 0
+    wait: Natural = 0
 
     title: ClassVar[str] = "LoOp"
 
@@ -369,7 +369,7 @@ class EmbeddingExpansion(BetweenPairs):
         pairing: as of ``LoOp``.
     """
 
-    points: Index = 2
+    points: Natural = 2
     pairing: Pairing = "all"
 
     title: ClassVar[str] = "Embedding Expansion"

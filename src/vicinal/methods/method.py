@@ -293,7 +293,7 @@ class Method(nn.Module):
 
     def equal_rows(self, rows: int, device: torch.device) -> Float[Tensor, "rows d"]:
         """Return embeddings that are all the same unit vector."""
-        return normalize(torch.ones(rows, self.embedder.dim or self.embedder.width, device=device), dim=1)
+        return normalize(torch.ones(rows, self.embedder.embedding_dim, device=device), dim=1)
 
     reads_records: ClassVar[bool] = False  # whether it embeds training records to plan an epoch (HTL's tree)
 

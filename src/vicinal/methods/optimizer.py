@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from torch import nn
@@ -13,13 +13,13 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from vicinal.arguments import Index, NonNegative, Positive, Share, check_arguments
+from vicinal.arguments import Limits, Natural, NonNegative, Positive, Settings
 from vicinal.errors import ConfigError
 from vicinal.models.embedder import Embedder
 
 
 @dataclass(frozen=True)
-class OptimizerConfig:
+class OptimizerConfig(Settings):
     """One learning rate for the backbone, a multiple of it for new layers, with a schedule.
 
     Attributes:
@@ -37,24 +37,18 @@ class OptimizerConfig:
         clip: largest norm of the gradient over all parameters of this optimizer; None does not clip.
     """
 
+    slot: ClassVar[str] = "optimizer"
+
     name: Literal["adamw", "adam", "sgd"] = "adamw"
     learning_rate: Positive = 1e-3
     head_factor: NonNegative = 1.0
     loss_factor: NonNegative = 1.0
     weight_decay: NonNegative = 1e-4
     schedule: Literal["constant", "cosine"] = "cosine"
-    warmup: Index = 0
-    momentum: Share = 0.9
-    layer_decay: Share = 1.0
+    warmup: Natural = 0
+    momentum: Annotated[float, Limits("[0, 1)")] = 0.9
+    layer_decay: Annotated[float, Limits("(0, 1]")] = 1.0
     clip: Positive | None = None
-
-    def __post_init__(self) -> None:
-        check_arguments(self, prefix="optimizer.")
-        if self.momentum == 1 or self.layer_decay == 0:
-            raise ConfigError(
-                f"optimizer.momentum must be below 1 and optimizer.layer_decay above 0, got {self.momentum} and "
-                f"{self.layer_decay}."
-            )
 
     def build(
         self, embedder: Embedder, *, steps: int, others: Iterable[nn.Parameter] = ()

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from torch import nn
 
-from vicinal.arguments import Count, Index, check_arguments
+from vicinal.arguments import Count, Natural, check_arguments
 from vicinal.errors import ConfigError
 from vicinal.losses import memory
 from vicinal.losses.loss import tuple_loss
@@ -39,7 +39,7 @@ class CrossBatchMemory(Plain):
     """
 
     size: Count = 1024
-    warmup: Index | None = None
+    warmup: Natural | None = None
 
     title: ClassVar[str] = "cross-batch memory"
 
@@ -61,6 +61,6 @@ class CrossBatchMemory(Plain):
         self.loss = memory.CrossBatchMemory(
             parts.loss,  # type: ignore[arg-type]  # see ``check``
             size=min(self.size, max(len(parts.train.labels), getattr(parts.sampler, "batch_size", 1))),
-            dim=parts.embedder.dim or parts.embedder.width,
+            dim=parts.embedder.embedding_dim,
             warmup=parts.steps // 10 if self.warmup is None else self.warmup,
         )

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from jaxtyping import Int
 
-from vicinal.arguments import Range, check_arguments
+from vicinal.arguments import Limits, check_arguments
 from vicinal.samplers.sampler import FEWEST, BatchSampler, BatchShape, Labels, class_sizes, shrink
 from vicinal.tuples import Triplets
 
@@ -39,8 +39,8 @@ class EpisodeSampler(BatchSampler):
     """
 
     _: KW_ONLY
-    training_classes: Annotated[int, Range(FEWEST)] = 50
-    validation_classes: Annotated[int, Range(FEWEST)] = 10
+    training_classes: Annotated[int, Limits("[2, inf)")] = 50
+    validation_classes: Annotated[int, Limits("[2, inf)")] = 10
     disjoint: bool = True
 
     layout = "episodes"

@@ -120,7 +120,7 @@ def test_random_weights_follow_from_seed_and_episode_alone(members):
 
 
 def test_weights_out_of_range_are_rejected():
-    with pytest.raises(ConfigError, match=r"must be a finite number above 0 and at most 1, got 1.5"):
+    with pytest.raises(ConfigError, match=r"must be above 0 and at most 1, got 1.5"):
         ConstantAssessor(1.5)
     with pytest.raises(ConfigError, match=r"between 0 and 0.500, got 0.6"):
         RandomAssessor(0.5, 0.6)

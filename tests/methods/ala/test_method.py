@@ -242,7 +242,7 @@ def test_a_collapsed_loss_is_the_margin_times_the_mean_weight(sampler, batch):
 
 
 def test_settings_out_of_range_are_rejected():
-    with pytest.raises(ConfigError, match="updates must be a whole number at least 0, got -1"):
+    with pytest.raises(ConfigError, match="updates must be at least 0, got -1"):
         ALA(updates=-1)
 
 

@@ -281,7 +281,7 @@ def test_shows_its_hardest_exemplars(make, records):
 def test_settings_out_of_range_are_rejected():
     with pytest.raises(ConfigError, match="did you mean 'quarters'"):
         HER(turning="quarter")
-    with pytest.raises(ConfigError, match=r"lambda2 must be a finite number at least 0, got -1"):
+    with pytest.raises(ConfigError, match=r"lambda2 must be at least 0, got -1"):
         HER(lambda2=-1)
 
 

@@ -36,5 +36,5 @@ def test_off_the_sphere_points_stay_on_the_line(unit_vectors):
 
 
 def test_a_negative_number_of_points_is_rejected():
-    with pytest.raises(ConfigError, match="points must be a whole number at least 0, got -1"):
+    with pytest.raises(ConfigError, match="points must be at least 0, got -1"):
         ExpandedNegatives(HPHNLoss(), points=-1)

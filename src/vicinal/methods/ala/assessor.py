@@ -8,11 +8,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from vicinal.arguments import Range, check_arguments
+from vicinal.arguments import Limits, check_arguments
 from vicinal.distances import unit_rows
 from vicinal.errors import ConfigError
 
-Weight = Annotated[float, Range(0, 1, open=True)]
+Weight = Annotated[float, Limits("(0, 1]")]
 
 
 class Assessment(NamedTuple):

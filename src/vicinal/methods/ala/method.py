@@ -9,7 +9,7 @@ from jaxtyping import Float, Integer
 from torch import Tensor, nn
 from torch.optim import SGD, Adam
 
-from vicinal.arguments import Index, NonNegative, check_arguments
+from vicinal.arguments import Natural, NonNegative, check_arguments
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
 from vicinal.figures import Figure
@@ -87,7 +87,7 @@ class ALA(Method):
     units: Literal["triplets", "pairs", "anchors"] = "triplets"
     rate: NonNegative = 4e-4
     optimizer: Literal["adam", "sgd"] = "adam"
-    updates: Index = 3
+    updates: Natural = 3
     recompute: bool = False
     over: Over = "mean"
     route: Route = "forward"
@@ -139,7 +139,7 @@ class ALA(Method):
 
     def setup(self, parts: Parts) -> None:
         scoring = self.scoring_of(parts.loss)
-        weigh = self.build_assessor(scoring.seen * (parts.embedder.dim or parts.embedder.width), parts.seed)
+        weigh = self.build_assessor(scoring.seen * parts.embedder.embedding_dim, parts.seed)
         super().setup(parts)
         self.setup_assessment(scoring, weigh)
 
