@@ -1,4 +1,4 @@
-"""How embeddings are compared: `Euclidean`, `DotProduct` and `Cosine`, which losses take, and functions of rows.
+"""How embeddings are compared: `Euclidean`, `DotProduct`, `Cosine` and others, which losses take, and functions.
 
 The functions are accurate where rows meet and never have a NaN gradient. Everything here is computed and returned in
 float32 at least, whatever half precision or autocast surrounds it.
@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import threshold
 
+from vicinal.errors import ConfigError
 from vicinal.geometry import arc_distances, arc_similarity
 
 BLOCK = 2**22  # entries of a block of rows: 16 MiB of float32, so that temporaries stay far below the result
@@ -185,6 +186,32 @@ class Cosine(DotProduct):
     """Cosine similarity."""
 
     normalize: bool = True
+
+
+@dataclass(frozen=True)
+class SignalToNoise(Distance):
+    """Signal-to-noise distance (Yuan et al. 2019), var(x_i - y_j) / var(x_i) over the dimensions; not symmetric.
+
+    Noise of variance 0 has distance 0, and so has everything from a row that is the same in all dimensions.
+
+    >>> SignalToNoise()(torch.tensor([[1.0, -1.0]]), torch.tensor([[1.0, -1.0], [2.0, 0.0], [-1.0, 1.0]]))
+    tensor([[0., 0., 4.]])
+    """
+
+    normalize: bool = False
+
+    def __call__(
+        self, x: Float[Tensor, "n d"], y: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
+    ) -> Float[Tensor, "n m"]:
+        if self.normalize:
+            x, y = unit_rows(x), None if y is None else unit_rows(y)
+        x, y = (None if rows is None else at_least_float32(rows) for rows in (x, y))
+        x, y = (rows if rows is None else rows - rows.mean(dim=-1, keepdim=True) for rows in (x, y))
+        signal = squared_lengths(x)[:, None]
+        return pairwise_distances(x, y, squared=True) / signal.masked_fill(signal == 0, torch.inf)
+
+    def between_arcs(self, starts: Float[Tensor, "p d"], ends: Float[Tensor, "p d"]) -> Float[Tensor, "p p"]:
+        raise ConfigError("the signal-to-noise distance has no nearest points of arcs. Use a Euclidean distance.")
 
 
 class Negative(Distance):

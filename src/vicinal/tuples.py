@@ -3,6 +3,9 @@
 Rows are anchors, columns are what they are compared with: the batch itself, or *reference* rows (a gallery, a
 memory, the other processes). An anchor is never compared with itself: in the batch that is the diagonal; among
 reference rows ``own`` says where each anchor stands, and without ``own`` no anchor is among them.
+
+A row has one label, ``[n]``, or several, as a row of a boolean matrix ``[n k]``: rows that share a label are then
+positives, all others negatives. A row without any label is no anchor and nobody's positive.
 """
 
 from typing import Any, NamedTuple
@@ -12,6 +15,9 @@ from jaxtyping import Bool, Float, Int, Integer
 from torch import Tensor
 
 from vicinal.errors import ConfigError, DataError
+
+Labels = Integer[Tensor, "n"] | Bool[Tensor, "n k"]
+ReferenceLabels = Integer[Tensor, "m"] | Bool[Tensor, "m k"]
 
 
 def being_captured(rows: Tensor) -> bool:
@@ -67,18 +73,28 @@ class Reference(NamedTuple):
     """
 
     rows: Float[Tensor, "m d"]
-    labels: Integer[Tensor, "m"]
+    labels: ReferenceLabels
     own: Integer[Tensor, "n"] | None = None
 
     @classmethod
     def checked(
-        cls, embeddings: Any, labels: Any, rows: Any = None, row_labels: Any = None, own: Any = None
+        cls,
+        embeddings: Any,
+        labels: Any,
+        rows: Any = None,
+        row_labels: Any = None,
+        own: Any = None,
+        *,
+        several: bool = False,
     ) -> "Reference | None":
-        """Check the arguments of a loss or miner; return the reference, or None where there is none."""
+        """Check the arguments of a loss or miner; return the reference, or None where there is none.
+
+        ``several`` allows several labels for each row.
+        """
         for name, value in (("embeddings", embeddings), ("labels", labels)):
             if not isinstance(value, Tensor):
                 raise DataError(f"`{name}` must be a tensor, got {type(value).__name__}. Use torch.as_tensor.")
-        if embeddings.ndim != 2 or labels.shape != embeddings.shape[:1]:
+        if embeddings.ndim != 2 or labels.shape[:1] != embeddings.shape[:1] or labels.ndim > 1 + several:
             raise DataError(
                 f"embeddings are [n d] and labels [n], got {list(embeddings.shape)} and {list(labels.shape)}. "
                 f"Give one label for each embedding."
@@ -90,19 +106,32 @@ class Reference(NamedTuple):
             if own is not None:
                 raise DataError("`own` names places among reference rows, got no `reference`. Leave `own` out.")
             return None
-        if row_labels.ndim != 1 or rows.shape != (len(row_labels), embeddings.shape[1]):
+        one_each = row_labels.ndim == labels.ndim and row_labels.shape[1:] == labels.shape[1:]
+        if not one_each or rows.shape != (len(row_labels), embeddings.shape[1]):
             raise DataError(
                 f"beside embeddings {list(embeddings.shape)} reference rows are [m {embeddings.shape[1]}] with labels "
                 f"[m], got {list(rows.shape)} and {list(row_labels.shape)}. Embed both with the same network."
             )
-        if own is not None and own.shape != labels.shape:
+        if own is not None and own.shape != labels.shape[:1]:
             raise DataError(f"`own` is one place for each of {len(labels)} anchors, got {list(own.shape)}.")
         return cls(rows, row_labels, own)
 
 
+def multi_hot(labels: Tensor) -> Tensor:
+    """Return a matrix ``[n k]`` of zeros and ones as boolean, and labels ``[n]`` as they are."""
+    if labels.ndim == 1 or labels.dtype == torch.bool:
+        return labels
+    if bool(((labels != 0) & (labels != 1)).any()):
+        raise DataError(
+            f"several labels for each row are a matrix of zeros and ones, one column for each class, got "
+            f"{list(labels.shape)} with values up to {labels.max().item()}. Use torch.nn.functional.one_hot and add up."
+        )
+    return labels.bool()
+
+
 def same_class(
-    labels: Integer[Tensor, "n"],
-    reference_labels: Integer[Tensor, "m"] | None = None,
+    labels: Labels,
+    reference_labels: ReferenceLabels | None = None,
     own: Integer[Tensor, "n"] | None = None,
 ) -> Bool[Tensor, "n m"]:
     """Return which column is of the anchor's class, the anchor itself left out.
@@ -112,26 +141,33 @@ def same_class(
     >>> same_class(torch.tensor([0, 1]), torch.tensor([1, 0, 0])).int().tolist()
     [[0, 1, 1], [1, 0, 0]]
     """
+    same = _shared(labels, labels if reference_labels is None else reference_labels)
     if reference_labels is None:
-        return (labels[:, None] == labels).fill_diagonal_(False)
-    same = labels[:, None] == reference_labels
+        return same.fill_diagonal_(False)
     return same if own is None else same.scatter_(1, own.long()[:, None], False)
 
 
-def other_class(
-    labels: Integer[Tensor, "n"], reference_labels: Integer[Tensor, "m"] | None = None
-) -> Bool[Tensor, "n m"]:
+def other_class(labels: Labels, reference_labels: ReferenceLabels | None = None) -> Bool[Tensor, "n m"]:
     """Return which column is of another class than the anchor.
 
     >>> other_class(torch.tensor([0, 0, 1])).int().tolist()
     [[0, 0, 1], [0, 0, 1], [1, 1, 0]]
+    >>> several = torch.tensor([[1, 1, 0], [0, 1, 0], [0, 0, 1], [0, 0, 0]], dtype=torch.bool)
+    >>> other_class(several).int().tolist()
+    [[0, 0, 1, 1], [0, 0, 1, 1], [1, 1, 0, 1], [0, 0, 0, 0]]
     """
-    return labels[:, None] != (labels if reference_labels is None else reference_labels)
+    other = ~_shared(labels, labels if reference_labels is None else reference_labels)
+    return other if labels.ndim == 1 else other & labels.any(dim=1, keepdim=True)
+
+
+def _shared(labels: Tensor, others: Tensor) -> Tensor:
+    """Return which rows and columns have a label in common."""
+    return labels[:, None] == others if labels.ndim == 1 else labels.float() @ others.float().T > 0
 
 
 def positives(
-    labels: Integer[Tensor, "n"],
-    reference_labels: Integer[Tensor, "m"] | None = None,
+    labels: Labels,
+    reference_labels: ReferenceLabels | None = None,
     own: Integer[Tensor, "n"] | None = None,
     *,
     largest_class: int | None = None,
@@ -144,6 +180,11 @@ def positives(
     >>> positives(torch.tensor([0, 1, 0, 0])).columns[0].tolist()
     [2, 3]
     """
+    if labels.ndim == 2:
+        same = same_class(labels, reference_labels, own)
+        order = same.int().argsort(dim=1, descending=True, stable=True)
+        order = order[:, : int(same.sum(dim=1).max()) if len(same) else 0]
+        return Positives(order, same.gather(1, order))
     if reference_labels is None:
         reference_labels, own = labels, torch.arange(len(labels), device=labels.device)
     wanted, columns = labels.long(), reference_labels.long()
@@ -162,6 +203,19 @@ def positives(
     if own is not None:
         step = step + (step >= (place[own.long()] - first)[:, None])  # step over the anchor's own place in its class
     return Positives(order[torch.where(keep, first[:, None] + step, 0)], keep)
+
+
+def block_pairs(
+    embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"]
+) -> tuple[Float[Tensor, "half d"], Integer[Tensor, "half"], Reference]:
+    """Return the anchors of a batch laid out ``[a; p]``, as ``NPairSampler`` lays it, their labels, and the others."""
+    if len(embeddings) % 2:
+        raise DataError(
+            f"a batch in blocks [a; p] has two rows for each pair, got {len(embeddings)} rows. "
+            f"Use NPairSampler, or a loss without `blocks`."
+        )
+    (anchors, others), (of_anchors, of_others) = embeddings.chunk(2), labels.chunk(2)
+    return anchors, of_anchors, Reference(others, of_others)
 
 
 def block_triplets(labels: Integer[Tensor, "n"]) -> Triplets:

@@ -30,6 +30,8 @@ from vicinal.tuples import Triplets
 # dimensions.
 ARGUMENTS = {"classes": 12, "dim": 3, "class_boundaries": 12}
 ANCHORED_ON_PROXIES = {"ProxyAnchorLoss"}  # one value for each class, not for each row
+POOLED = {"IntraPairVarianceLoss", "ThresholdConsistentMarginLoss"}  # means over all anchors stand in the formula
+OF_FOURTH_DEGREE = {"VICRegLoss"}  # squares of covariances: of rows of length 1000 a gradient leaves float16
 
 # Forward mode makes torch load its own tables, which it compiles in a way that it has itself deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
@@ -208,7 +210,7 @@ def test_gradient_matches_finite_differences_in_both_modes(loss, embeddings):
 @each_kind
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_computed_in_float32(loss, embeddings, dtype):
-    for scale in (1, 1000):  # squares of the latter overflow float16
+    for scale in (1,) if type(loss).__name__ in OF_FOURTH_DEGREE else (1, 1000):  # squares of the latter overflow float16
         coarse = (scale * embeddings).to(dtype)
         value, gradient = gradient_of(loss, coarse, LABELS)
         exact, exact_gradient = gradient_of(loss, coarse.float(), LABELS)
@@ -267,6 +269,8 @@ def test_reference_rows_count_as_if_they_stood_in_the_batch(make, embeddings):
     """A memory or the other processes: the anchors' values are those of one large batch."""
     if getattr(make(), "blocks", False) or not takes_reference(make()):
         pytest.skip("the batch is not all rows against all")
+    if type(make()).__name__ in POOLED:
+        pytest.skip("an anchor's value depends on the other anchors")
     each, own = make(reduction="none"), torch.tensor([2, 7, 9])
     expected = each(embeddings, LABELS)[own]
     torch.testing.assert_close(each(embeddings[own], LABELS[own], embeddings, LABELS, own), expected)
@@ -288,8 +292,9 @@ def test_a_gallery_has_no_own_rows(make, embeddings):
     labels, gallery_labels = torch.tensor([0, 0, 1, 1, 2, 2]), torch.tensor([0, 1, 2, 0, 1, 2])
     value, gradient = gradient_of(each, anchors, labels, gallery, gallery_labels)
     assert value.shape == (6,) and value.isfinite().all() and gradient.isfinite().all()
-    alone = each(anchors[:1], labels[:1], gallery, gallery_labels)
-    torch.testing.assert_close(alone, value[:1], msg="an anchor's value is its own")
+    if type(each).__name__ not in POOLED:
+        alone = each(anchors[:1], labels[:1], gallery, gallery_labels)
+        torch.testing.assert_close(alone, value[:1], msg="an anchor's value is its own")
     assert gradient_of(each, anchors, labels, gallery[:0], gallery_labels[:0])[1].isfinite().all()
 
 

@@ -1,6 +1,6 @@
 """Pure functions of tensors: nearest points of arcs, smooth means, and exact sums over tuples."""
 
-from vicinal.geometry.arcs import arc_distances, arc_similarity
+from vicinal.geometry.arcs import arc_distances, arc_similarity, shift_angle
 from vicinal.geometry.hinge_sums import hinge_sums
 from vicinal.geometry.means import gamma_for, log_exp_mean, log_one_plus_sum_exp, log_sum_exp, mean_of_k
 
@@ -13,4 +13,5 @@ __all__ = [
     "log_one_plus_sum_exp",
     "log_sum_exp",
     "mean_of_k",
+    "shift_angle",
 ]

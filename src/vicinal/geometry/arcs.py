@@ -15,6 +15,20 @@ POINT = 2**-26  # sine below which an arc is a point: root of float64's last dig
 HALF_CIRCLE = 1e-4  # the same for opposite ends: on the way between them the gradient grows like 1 / sine
 
 
+def shift_angle(cosine: Float[Tensor, "*shape"], angle: float) -> Float[Tensor, "*shape"]:
+    """Return cos(θ + angle) of cos θ. Where rows meet or are opposite, it has no derivative: its gradient is 0 there.
+
+        cos(θ + m) = cos θ cos m - sin θ sin m
+
+    >>> shift_angle(torch.tensor([1.0, 0.0]), math.pi / 2)
+    tensor([-4.3711e-08, -1.0000e+00])
+    """
+    squares = 1 - cosine.square()
+    flat = squares <= 0
+    sine = squares.masked_fill(flat, 1).sqrt().masked_fill(flat, 0)
+    return cosine * math.cos(angle) - sine * math.sin(angle)
+
+
 def arc_distances(
     starts: Float[Tensor, "p d"],
     ends: Float[Tensor, "p d"],

@@ -8,12 +8,26 @@ from vicinal.losses.contrastive import ContrastiveLoss
 from vicinal.losses.diagnostics import Inseparable, active_share, inseparable_shares
 from vicinal.losses.discriminative_deep_metric import DiscriminativeDeepMetricLoss
 from vicinal.losses.hard_exemplar import HardExemplarLoss, orientation_errors
+from vicinal.losses.info_nce import InfoNCELoss, SigmoidLoss, TupletMarginLoss
 from vicinal.losses.lifted import HPHNLoss, ImprovedLiftedStructureLoss, LiftedStructureLoss
 from vicinal.losses.loss import Comparisons, Loss, Reduction, Terms, reduce, tuple_loss
 from vicinal.losses.margin import MarginLoss
+from vicinal.losses.margin_softmax import (
+    ArcFaceLoss,
+    CosFaceLoss,
+    InstanceLoss,
+    P2SGradLoss,
+    SubCenterArcFaceLoss,
+)
 from vicinal.losses.memory import CrossBatchMemory
 from vicinal.losses.multi_similarity import MultiSimilarityLoss
 from vicinal.losses.n_pair import ImprovedNPairLoss, NPairLoss
+from vicinal.losses.pair_statistics import (
+    IntraPairVarianceLoss,
+    SignalToNoiseContrastiveLoss,
+    ThresholdConsistentMarginLoss,
+    VICRegLoss,
+)
 from vicinal.losses.proxies import (
     ImprovedProxyNCALoss,
     NormalizedSoftmaxLoss,
@@ -23,6 +37,7 @@ from vicinal.losses.proxies import (
     SoftTripleLoss,
 )
 from vicinal.losses.ranked_list import RankedListLoss
+from vicinal.losses.ranking import FastAPLoss, PNPLoss, RecallAtKLoss, ROADMAPLoss, SmoothAPLoss
 from vicinal.losses.supervised_contrastive import SupervisedContrastiveLoss
 from vicinal.losses.triplet import (
     BatchAllTripletLoss,
@@ -59,43 +74,77 @@ LOSSES: dict[str, type[Loss]] = {
     "proxy_nca": ProxyNCALoss,
     "improved_proxy_nca": ImprovedProxyNCALoss,
     "soft_triple": SoftTripleLoss,
+    "arcface": ArcFaceLoss,
+    "cosface": CosFaceLoss,
+    "sub_center_arcface": SubCenterArcFaceLoss,
+    "p2s_grad": P2SGradLoss,
+    "instance": InstanceLoss,
+    "info_nce": InfoNCELoss,
+    "sigmoid": SigmoidLoss,
+    "tuplet_margin": TupletMarginLoss,
+    "intra_pair_variance": IntraPairVarianceLoss,
+    "threshold_consistent_margin": ThresholdConsistentMarginLoss,
+    "signal_to_noise_contrastive": SignalToNoiseContrastiveLoss,
+    "vicreg": VICRegLoss,
+    "fast_ap": FastAPLoss,
+    "smooth_ap": SmoothAPLoss,
+    "roadmap": ROADMAPLoss,
+    "recall_at_k": RecallAtKLoss,
+    "pnp": PNPLoss,
 }
 
 __all__ = [
     "LOSSES",
     "AdaptiveNeighborhoodLoss",
     "AngularLoss",
+    "ArcFaceLoss",
     "BatchAllTripletLoss",
     "BatchHardTripletLoss",
     "CircleLoss",
     "ClusteringLoss",
     "Comparisons",
     "ContrastiveLoss",
+    "CosFaceLoss",
     "CrossBatchMemory",
     "DiscriminativeDeepMetricLoss",
+    "FastAPLoss",
     "HPHNLoss",
     "HardExemplarLoss",
     "HierarchicalTripletLoss",
     "ImprovedLiftedStructureLoss",
     "ImprovedNPairLoss",
     "ImprovedProxyNCALoss",
+    "InfoNCELoss",
     "Inseparable",
+    "InstanceLoss",
+    "IntraPairVarianceLoss",
     "LiftedStructureLoss",
     "Loss",
     "MarginLoss",
     "MultiSimilarityLoss",
     "NPairLoss",
     "NormalizedSoftmaxLoss",
+    "P2SGradLoss",
+    "PNPLoss",
     "ProxyAnchorLoss",
     "ProxyLoss",
     "ProxyNCALoss",
+    "ROADMAPLoss",
     "RankedListLoss",
+    "RecallAtKLoss",
     "Reduction",
     "SemiHardTripletLoss",
+    "SigmoidLoss",
+    "SignalToNoiseContrastiveLoss",
+    "SmoothAPLoss",
     "SoftTripleLoss",
+    "SubCenterArcFaceLoss",
     "SupervisedContrastiveLoss",
     "Terms",
+    "ThresholdConsistentMarginLoss",
     "TripletLoss",
+    "TupletMarginLoss",
+    "VICRegLoss",
     "active_share",
     "inseparable_shares",
     "orientation_errors",

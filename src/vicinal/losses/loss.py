@@ -7,14 +7,14 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Integer
+from jaxtyping import Bool, Float, Integer, Shaped
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from vicinal.arguments import check_arguments
 from vicinal.distances import Distance, Euclidean, at_least_float32
 from vicinal.errors import ConfigError
-from vicinal.tuples import Reference, Triplets, other_class, positives
+from vicinal.tuples import Labels, Reference, Triplets, multi_hot, other_class, positives
 
 Layout = Literal["pairs", "triplets"]
 PairRows = Literal["pair", "class"] | None
@@ -190,8 +190,13 @@ class Loss(nn.Module, ABC):
         """Return what the embeddings cost each anchor in themselves, where the loss ``penalizes`` them."""
         raise NotImplementedError
 
+    @property
+    def multi_label(self) -> bool:
+        """Whether rows may have several labels: it looks at nothing but which rows are positives and negatives."""
+        return self.takes_reference and not getattr(self, "blocks", False)
+
     def comparisons(
-        self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"], reference: Reference | None = None
+        self, embeddings: Float[Tensor, "n d"], labels: Labels, reference: Reference | None = None
     ) -> Comparisons:
         """Compare each anchor with every positive and negative that labels give it."""
         found, columns = self._pairs(embeddings, labels, reference, self.largest_class if reference is None else None)
@@ -216,25 +221,27 @@ class Loss(nn.Module, ABC):
     def forward(
         self,
         embeddings: Float[Tensor, "n d"],
-        labels: Integer[Tensor, "n"],
+        labels: Integer[Tensor, "n"] | Shaped[Tensor, "n k"],
         reference: Float[Tensor, "m d"] | None = None,
-        reference_labels: Integer[Tensor, "m"] | None = None,
+        reference_labels: Integer[Tensor, "m"] | Shaped[Tensor, "m k"] | None = None,
         own: Integer[Tensor, "n"] | None = None,
     ) -> Float[Tensor, ""] | Float[Tensor, "rows"]:
         """Return the loss of a batch.
 
         Args:
             embeddings: the anchors; without a reference also what they are compared with.
-            labels: class of each anchor.
+            labels: class of each anchor; or a matrix ``[n k]`` of zeros and ones where a row has several classes, and
+                rows that share one are positives.
             reference: what the anchors are compared with instead: a gallery, a memory, all processes' rows.
             reference_labels: class of each reference row.
             own: where each anchor itself stands in the reference, not to be compared with itself; None: nowhere.
         """
-        others = Reference.checked(embeddings, labels, reference, reference_labels, own)
+        others = Reference.checked(embeddings, labels, reference, reference_labels, own, several=self.multi_label)
+        labels = multi_hot(labels)
         # Here, so that a half-precision gradient is rounded once and not once for each way that it comes.
         embeddings = at_least_float32(embeddings)
         if others is not None:
-            others = others._replace(rows=at_least_float32(others.rows))
+            others = others._replace(rows=at_least_float32(others.rows), labels=multi_hot(others.labels))
         return reduce(self.core(self.comparisons(embeddings, labels, others)), self.reduction)
 
     def on_triplets(

@@ -10,7 +10,7 @@ from torch.nn.functional import relu
 from vicinal.arguments import Count
 from vicinal.errors import DataError
 from vicinal.losses.loss import Comparisons, Loss, Terms
-from vicinal.tuples import Reference, Triplets
+from vicinal.tuples import Labels, Reference, Triplets
 
 
 @dataclass(eq=False, repr=False)
@@ -49,8 +49,12 @@ class MarginLoss(Loss):
         self.boundary = nn.Parameter(torch.tensor(float(self.beta)))
         self.deviations = None if count is None else nn.Parameter(torch.zeros(count))
 
+    @property
+    def multi_label(self) -> bool:
+        return self.class_boundaries is None
+
     def comparisons(
-        self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"], reference: Reference | None = None
+        self, embeddings: Float[Tensor, "n d"], labels: Labels, reference: Reference | None = None
     ) -> Comparisons:
         found = super().comparisons(embeddings, labels, reference)
         return replace(found, boundary=self.boundaries(labels))
@@ -61,7 +65,7 @@ class MarginLoss(Loss):
         found = super().triplet_comparisons(embeddings, triplets)
         return found if labels is None else replace(found, boundary=self.boundaries(labels[triplets.anchor]))
 
-    def boundaries(self, labels: Integer[Tensor, "n"]) -> Float[Tensor, "n"]:
+    def boundaries(self, labels: Labels) -> Float[Tensor, "n"]:
         """β of each class in ``labels``."""
         if self.deviations is None or not len(labels):
             return self.boundary.expand(len(labels))

@@ -9,10 +9,9 @@ from torch.nn.functional import softplus
 
 from vicinal.arguments import NonNegative, Positive
 from vicinal.distances import Distance, DotProduct, Negative, squared_lengths
-from vicinal.errors import DataError
 from vicinal.geometry import log_sum_exp
 from vicinal.losses.loss import Comparisons, Loss, PairRows, Terms
-from vicinal.tuples import Reference
+from vicinal.tuples import Labels, Reference, block_pairs
 
 Similarity = Literal["dot", "distance"]
 
@@ -60,16 +59,12 @@ class NPairLoss(Loss):
         return DotProduct(self.normalize) if self.similarity == "dot" else Negative(super().distance)
 
     def comparisons(
-        self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"], reference: Reference | None = None
+        self, embeddings: Float[Tensor, "n d"], labels: Labels, reference: Reference | None = None
     ) -> Comparisons:
         if self.blocks and reference is None:
-            if len(embeddings) % 2:
-                raise DataError(
-                    f"a batch in blocks [a; p] has two rows for each pair, got {len(embeddings)} rows. "
-                    f"Use NPairSampler, or NPairLoss without `blocks`."
-                )
-            (embeddings, others), (labels, of_others) = embeddings.chunk(2), labels.chunk(2)
-            compared, _ = self._pairs(embeddings, labels, Reference(others, of_others), self.largest_class)
+            embeddings, labels, theirs = block_pairs(embeddings, labels)
+            compared, _ = self._pairs(embeddings, labels, theirs, self.largest_class)
+            others = theirs.rows
         else:
             compared = super().comparisons(embeddings, labels, reference)
             others = embeddings if reference is None else reference.rows

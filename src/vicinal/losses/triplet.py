@@ -13,7 +13,7 @@ from torch.nn.functional import relu, softplus
 
 from vicinal.geometry import hinge_sums
 from vicinal.losses.loss import Comparisons, Loss, Terms
-from vicinal.tuples import Reference, block_triplets
+from vicinal.tuples import Labels, Reference, block_triplets
 
 Average = Literal["nonzero", "all"]
 SemiHardRule = Literal["all", "nearest_else_farthest"]
@@ -53,7 +53,7 @@ class TripletLoss(Loss):
     blocks: bool = False
 
     def comparisons(
-        self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"], reference: Reference | None = None
+        self, embeddings: Float[Tensor, "n d"], labels: Labels, reference: Reference | None = None
     ) -> Comparisons:
         if not self.blocks or reference is not None:
             return super().comparisons(embeddings, labels, reference)
@@ -259,8 +259,12 @@ class HierarchicalTripletLoss(Loss):
         rows, columns = self.place[labels.long()], self.place[others.long()]
         return self.margins[self.levels[rows[:, None], columns].long()] - self.spreads[rows][:, None]
 
+    @property
+    def multi_label(self) -> bool:
+        return not len(self.place)
+
     def comparisons(
-        self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"], reference: Reference | None = None
+        self, embeddings: Float[Tensor, "n d"], labels: Labels, reference: Reference | None = None
     ) -> Comparisons:
         found = super().comparisons(embeddings, labels, reference)
         if not len(self.place):
