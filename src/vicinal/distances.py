@@ -203,12 +203,13 @@ class SignalToNoise(Distance):
     def __call__(
         self, x: Float[Tensor, "n d"], y: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
     ) -> Float[Tensor, "n m"]:
-        if self.normalize:
-            x, y = unit_rows(x), None if y is None else unit_rows(y)
-        x, y = (None if rows is None else at_least_float32(rows) for rows in (x, y))
-        x, y = (rows if rows is None else rows - rows.mean(dim=-1, keepdim=True) for rows in (x, y))
+        x, y = self._centered(x), None if y is None else self._centered(y)
         signal = squared_lengths(x)[:, None]
         return pairwise_distances(x, y, squared=True) / signal.masked_fill(signal == 0, torch.inf)
+
+    def _centered(self, rows: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows d"]:
+        rows = unit_rows(rows) if self.normalize else at_least_float32(rows)
+        return rows - rows.mean(dim=-1, keepdim=True)
 
     def between_arcs(self, starts: Float[Tensor, "p d"], ends: Float[Tensor, "p d"]) -> Float[Tensor, "p p"]:
         raise ConfigError("the signal-to-noise distance has no nearest points of arcs. Use a Euclidean distance.")

@@ -210,7 +210,9 @@ def test_gradient_matches_finite_differences_in_both_modes(loss, embeddings):
 @each_kind
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_computed_in_float32(loss, embeddings, dtype):
-    for scale in (1,) if type(loss).__name__ in OF_FOURTH_DEGREE else (1, 1000):  # squares of the latter overflow float16
+    for scale in (
+        (1,) if type(loss).__name__ in OF_FOURTH_DEGREE else (1, 1000)
+    ):  # squares of the latter overflow float16
         coarse = (scale * embeddings).to(dtype)
         value, gradient = gradient_of(loss, coarse, LABELS)
         exact, exact_gradient = gradient_of(loss, coarse.float(), LABELS)

@@ -28,7 +28,7 @@ def _cross_entropy(c: Comparisons, own: Float[Tensor, "n 1"], others: Float[Tens
 class CosFaceLoss(ProxyLoss):
     """CosFace (Wang et al. 2018): classify by the cosine to one proxy for each class, the right one less a margin.
 
-        l_i = -log(exp(s (cos θ_y - m)) / (exp(s (cos θ_y - m)) + Σ_{z ≠ y} exp(s cos θ_z)))    Wang et al. 2018, Eq. (4)
+        l_i = -log(exp(s (cos θ_y - m)) / (exp(s (cos θ_y - m)) + Σ_{z ≠ y} exp(s cos θ_z)))   Wang et al. 2018, Eq. (4)
 
     θ_z is the angle between the sample and the proxy of class z. The mean is over samples. The proxies are the loss's
     parameters: give them to an optimizer.

@@ -3,7 +3,7 @@
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import ClassVar, Literal
 
-from jaxtyping import Float, Integer
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import softplus
 

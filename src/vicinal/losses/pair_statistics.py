@@ -109,12 +109,17 @@ class SignalToNoiseContrastiveLoss(Loss):
 
     Args:
         margin: m.
+        normalize: whether embeddings are put on the unit sphere first; the paper does not.
         reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor, the mean over its pairs.
     """
 
     margin: float = 1.0
+    _: KW_ONLY
+    normalize: bool = False
 
-    distance = SignalToNoise()
+    @property
+    def distance(self) -> SignalToNoise:
+        return SignalToNoise(self.normalize)
 
     def core(self, comparisons: Comparisons) -> Terms:
         c = comparisons

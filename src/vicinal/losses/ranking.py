@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.nn.functional import relu
+from torch.nn.functional import pad, relu
 
 from vicinal.arguments import Count, Positive, Share
 from vicinal.distances import Cosine, Euclidean
@@ -104,13 +104,11 @@ class FastAPLoss(Loss):
     ) -> Float[Tensor, "n bins_and_one"]:
         """Share each kept distance between the bins below and above it."""
         place = (distances * (self.bins / 4)).masked_fill(~keep, 0)
-        below = place.detach().floor().clamp(0, self.bins - 1)
-        upper = place - below
+        below = place.detach().nan_to_num(0).clamp(0, self.bins - 1).long()  # a NaN makes the first bin NaN
         mass = keep.to(place.dtype) if weights is None else weights.masked_fill(~keep, 0)
-        found = place.new_zeros(len(place), self.bins + 1)
-        # Of a NaN no bin is known; it is counted in the first, where it makes the loss NaN.
-        column = below.nan_to_num(0).long()
-        return found.scatter_add(1, column, mass * (1 - upper)).scatter_add(1, column + 1, mass * upper)
+        none = place.new_zeros(len(place), self.bins)
+        above = none.scatter_add(1, below, mass * (place - below))
+        return pad(none.scatter_add(1, below, mass) - above, (0, 1)) + pad(above, (1, 0))
 
 
 @dataclass(eq=False, repr=False)
