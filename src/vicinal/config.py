@@ -298,7 +298,7 @@ def compose(*layers: Layer, preset_name: str | None = None, trust: Trust | None 
     """
     trust = trust or {}
     reasons: list[str] = []
-    given = _merged({}, *layers)
+    given = merged({}, *layers)
     named = {"name", "own", "path"} & given.get("data", {}).keys()  # else it only changes arguments of the preset's
     data = _data(given["data"]) if named else None
     name = next((layer["preset"] for layer in reversed(layers) if "preset" in layer), None)
@@ -308,7 +308,7 @@ def compose(*layers: Layer, preset_name: str | None = None, trust: Trust | None 
     if _renames(given.get("model", {}), as_mapping("model", base.get("model"))):
         # Sizes of the preset's pictures fit the preset's model.
         base["transform"] = {k: v for k, v in base.get("transform", {}).items() if k not in _OF_MODEL}
-    raw = _merged(base, *layers)
+    raw = merged(base, *layers)
     if "data" not in raw:
         raise ConfigError(f"preset {name!r} trains on data of your own. Give --data FOLDER, a table or an array file.")
     data = data or _data(raw["data"])
@@ -347,21 +347,28 @@ def compose(*layers: Layer, preset_name: str | None = None, trust: Trust | None 
 _PLAIN_SLOTS = {"training": Training, "evaluation": Evaluation}
 
 
-def _merged(base: Layer, *layers: Layer) -> dict[str, Any]:
-    merged = {slot: as_mapping(slot, value) for slot, value in base.items() if slot in SLOTS}
+def merged(base: Layer, *layers: Layer) -> dict[str, Any]:
+    """Lay slots over each other; another name for a slot drops the arguments of the one before.
+
+    A network of another name keeps what any network has, such as ``dim``.
+
+    >>> merged({"loss": {"name": "triplet", "margin": 0.2}}, {"loss": {"name": "n_pair"}})
+    {'loss': {'name': 'n_pair'}}
+    """
+    found = {slot: as_mapping(slot, value) for slot, value in base.items() if slot in SLOTS}
     for layer in layers:
         for slot, value in layer.items():
             if slot in SLOTS:
-                new, old = as_mapping(slot, value), merged.get(slot, {})
+                new, old = as_mapping(slot, value), found.get(slot, {})
                 if _renames(new, old):
                     shared = slot == "model" and not _is_own(new)  # a network of the user's own keeps its output
                     old = {k: v for k, v in old.items() if k in _OF_EVERY_MODEL} if shared else {}
                 if slot == "training" and "epochs" in new and "steps" not in new:
                     old = {key: value for key, value in old.items() if key != "steps"}  # the later length counts
-                merged[slot] = _laid_over(old, new)
+                found[slot] = _laid_over(old, new)
             elif slot not in ("preset", *ABOUT):
                 raise ConfigError(_unknown_setting(slot))
-    return merged
+    return found
 
 
 def _renames(new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:

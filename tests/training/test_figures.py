@@ -7,7 +7,7 @@ from PIL import Image
 
 from vicinal.data.records import Batch, FeatureArray, ImageArray, Records
 from vicinal.figures import Member, RecordTuple, Tuples
-from vicinal.reports.method_figures import read_method_figures
+from vicinal.reports.artefacts import read_method_figures
 from vicinal.run_directory import RunDirectory
 from vicinal.training.finish import COLUMNS, TILE, write_figures
 
