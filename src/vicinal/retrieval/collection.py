@@ -24,10 +24,10 @@ import numpy as np
 from jaxtyping import Float
 from PIL import Image
 
+from vicinal.arguments import build
 from vicinal.data.images import read_image
 from vicinal.data.location import cache_folder
 from vicinal.data.packed import file_hash
-from vicinal.description import build
 from vicinal.errors import ConfigError, DataError, RunError, unknown
 from vicinal.files import check_links, read_array, read_lines, read_object
 from vicinal.retrieval.store import Attributes, FlatStore, Ids, Item, Queries, Store, Where

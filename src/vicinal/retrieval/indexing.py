@@ -14,9 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from vicinal.data import Folder, Table
+from vicinal.data import Folder, Table, own_data, own_description
 from vicinal.data.location import expanded
-from vicinal.data.own_data import own_data, own_description
 from vicinal.errors import ConfigError, DataError, unknown
 from vicinal.evaluation.encoder import Encoder
 from vicinal.retrieval.collection import FOLDER, POINTER, CollectionDirectory, Place, Snapshot, model_fingerprint
@@ -124,7 +123,7 @@ class _Indexing:
 
     def __init__(self, run: RunDirectory, encoder: Encoder, path: Path, request: Request, audience: Audience) -> None:
         self.run, self.encoder, self.path, self.request, self.audience = run, encoder, path, request, audience
-        self.model, self.dim = model_fingerprint(run), encoder.embedder.dim or encoder.embedder.width
+        self.model, self.dim = model_fingerprint(run), encoder.embedder.embedding_dim
         self.before = CollectionDirectory(path).snapshot() if (path / POINTER).is_file() else None
         about = {} if self.before is None else self.before.about
         if self.before is not None and not (self.before.trusted or request.trust):
