@@ -30,10 +30,10 @@ _EXACT = 8192  # pairs at a time whose distance is taken in float64
 _VIEW = 8  # pixels of a view's side
 _CROP = 0.87  # of the sides; with it, crops down to about 0.8 are found
 _FLAT = 4.0  # standard deviation of gray levels below which a picture shows nothing that could be compared
-_VIEWS = [(0.0, 0.0, 1.0, 1.0)] + [
-    (x * (1 - _CROP), y * (1 - _CROP), x * (1 - _CROP) + _CROP, y * (1 - _CROP) + _CROP)
-    for x in (0.0, 0.5, 1.0)
-    for y in (0.0, 0.5, 1.0)
+_WHOLE = 64  # pixels of a side from which views are taken
+_EDGE = _WHOLE * (1 - _CROP) / 2
+_VIEWS = [(0.0, 0.0, float(_WHOLE), float(_WHOLE))] + [
+    (x * _EDGE, y * _EDGE, x * _EDGE + _WHOLE * _CROP, y * _EDGE + _WHOLE * _CROP) for x in range(3) for y in range(3)
 ]
 _PLANTED, _MIRRORED = 100, 1000  # pictures of which copies are planted, and mirror images
 _COPIED = 0.02  # share of the pictures that is thought to have a copy: one in fifty, where every planted one has
@@ -161,10 +161,9 @@ def group_pairs(count: int, pairs: Pairs) -> Duplicates:
 
 def picture_views(image: Image.Image) -> Float32[np.ndarray, "v d"] | None:
     """Small color views of a picture and of its crops, each centered and of length 1; None where it is all flat."""
-    small = image.convert("RGB").resize((64, 64), Image.Resampling.BOX)
-    views = np.stack(
-        [np.asarray(small.resize((_VIEW, _VIEW), Image.Resampling.BOX, [64 * edge for edge in box])) for box in _VIEWS]
-    ).astype(np.float32)
+    small = image.convert("RGB").resize((_WHOLE, _WHOLE), Image.Resampling.BOX)
+    shown = [small.resize((_VIEW, _VIEW), Image.Resampling.BOX, box) for box in _VIEWS]
+    views = np.stack([np.asarray(view) for view in shown]).astype(np.float32)
     views = (views - views.mean(axis=(1, 2), keepdims=True)).reshape(len(_VIEWS), -1)
     lengths = np.linalg.norm(views, axis=1, keepdims=True)
     return None if lengths.min() < _FLAT * np.sqrt(views.shape[1]) else views / lengths
@@ -313,8 +312,8 @@ def _distances(copied: Float[np.ndarray, "q v d"], views: Float[np.ndarray, "m v
     columns = []
     for some in np.array_split(views, max(1, len(views) // _BLOCK)):
         others = torch.from_numpy(some.astype(np.float32))
-        there = torch.cdist(whole, others.flatten(0, 1)).unflatten(1, others.shape[:2]).amin(dim=2)
-        back = torch.cdist(others[:, 0], seen.flatten(0, 1)).unflatten(1, seen.shape[:2]).amin(dim=2).T
+        there = torch.cdist(whole, others.flatten(0, 1)).view(len(whole), *others.shape[:2]).amin(dim=2)
+        back = torch.cdist(others[:, 0], seen.flatten(0, 1)).view(len(others), *seen.shape[:2]).amin(dim=2).T
         columns.append(torch.minimum(there, back))
     return torch.cat(columns, dim=1).numpy()
 
