@@ -42,7 +42,10 @@ from units import versions
 
 from vicinal.bench import results
 
-DOCUMENT, RESULTS = ROOT / "docs" / "anml_linear.md", ROOT / "experiments" / "results" / "linear.jsonl"
+DOCUMENT, RESULTS = (
+    ROOT / "experiments" / "anml_linear" / "README.md",
+    ROOT / "experiments" / "results" / "linear.jsonl",
+)
 SETS, CAP, FASTER = ("isolet1", "pendigits", "usps"), 600, 10
 LAST = 999  # LMNN's n_iter_ where its 1,000 steps ran out before it converged
 MEMORY = {9000: 2**30, 20000: 3 * 2**30}
@@ -244,7 +247,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, help="of each fit; all cores, or 1 where fits run together")
     parser.add_argument("--cap", type=int, default=CAP, metavar="SECONDS", help="after which a fit is stopped")
     parser.add_argument("--table", action="store_true", help="measure nothing; make the table of all that was kept")
-    parser.add_argument("--write", action="store_true", help="write the table into docs/anml_linear.md")
+    parser.add_argument("--write", action="store_true", help="write the table into experiments/anml_linear/README.md")
     parser.add_argument("--contest", nargs=3, metavar=("SET", "SPLIT", "CONTESTANT"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.threads = options.threads or (1 if options.together > 1 else os.cpu_count())

@@ -18,8 +18,9 @@ from vicinal.bench.tuning import tune_table
 from vicinal.training.console import Console
 
 FOLDER = Path(__file__).resolve().parent
-RESULTS, INDEX = FOLDER / "results", FOLDER / "README.md"
+RESULTS = FOLDER / "results"
 DOCUMENTS = FOLDER.parent / "docs"
+WRITTEN = [*sorted(FOLDER.glob("*.md")), *sorted(DOCUMENTS.rglob("*.md"))]  # what holds generated parts
 COMMAND = re.compile(
     r"^`vicinal bench (\S+?)( --protocol \S+)?( --trials \d+)?( --folds \d+)? --seeds (\d+)`(?:: |, one row)", re.M
 )
@@ -136,7 +137,7 @@ if __name__ == "__main__":
     for path in pages().values():
         path.write_text(page(path), encoding="utf-8")
     sys.stdout.write(f"{len(pages())} pages of results\n")
-    for document in (INDEX, *sorted(DOCUMENTS.rglob("*.md"))):
+    for document in WRITTEN:
         if contents := [(name, made(inside, document)) for name, inside in shown(document)]:
             write_into(document, contents)
             sys.stdout.write(f"{document.name}: {len(contents)} tables\n")

@@ -31,7 +31,7 @@ FINDINGS = {
         "for N-pair, over which HDML trends up as in the paper (+1.0, printed +1.8; its authors' setting in "
         "full: experiments/learning_curves.md). None of the other margins appears: HDML takes 11 points "
         "from triplets (printed +7.7), ALA 1 to 4 from its baselines (printed +10 to +12), because its weights, which "
-        "act as they are here, rise together and separate no tuple from another (docs/ala.md)."
+        "act as they are here, rise together and separate no tuple from another (experiments/ala.md)."
     ),
     "ala-cub": (
         "ALA equals its baselines, a constant weight, random weights and an assessor without memory, over disjoint and "
@@ -42,18 +42,18 @@ FINDINGS = {
         "At one rate for all, the improved lifted and Proxy-NCA losses are far above their originals, as in the "
         "paper; on features part of that was the originals' rate. Improved N-pair is below its original, as a "
         "temperature alone is; DANML, its parts and multi-similarity do not differ significantly, nor when both are "
-        "tuned over rate, steps, α, β and λ (63.1 and 63.2, docs/anml_deep.md)."
+        "tuned over rate, steps, α, β and λ (63.1 and 63.2, anml-cub-tuned)."
     ),
     "survey-cub": (
         "HTL's margins cost 1.7 to 1.9 points; its classes alone give 0.4, and LoOp over triplets 1.1, both after "
         "Holm's correction. LoOp raises MAP@R by 0.7 over triplets and multi-similarity and costs HPHN and lifted 1 "
         "to 2 points; Embedding Expansion costs HPHN as much. HER's weights change nothing significantly."
     ),
-    "her-cub": "HER's weights change nothing: the soft margin does their work already (docs/her.md).",
+    "her-cub": "HER's weights change nothing: the soft margin does their work already (survey.md).",
     "her-omniglot_pairs": (
         "No part helps here: weights cost 1.3 points, FCAM 3.6 on average, and orientation regression 11.4, because "
         "embeddings must then keep the angle that matching has to forget; weights make that cheaper. A classifier "
-        "fits the training characters far better and finds unseen ones as often (docs/her.md)."
+        "fits the training characters far better and finds unseen ones as often (experiments/her.md)."
     ),
     "combinations-cub": "The same rows as the table whose best is chosen on held-out classes.",
     "headline-glyphs": (
@@ -131,7 +131,7 @@ FINDINGS = {
     "survey-cub_features": (
         "LoOp raises HPHN by 0.7 after Holm's correction (by 1.5 at the other rate), and no other loss; Embedding "
         "Expansion's 0.7 is not significant after it; HTL's margins cost about a point, and more where an epoch after "
-        "the first was chosen, since they do not act in the first (docs/htl.md); its classes and HER's weights do "
+        "the first was chosen, since they do not act in the first (survey.md); its classes and HER's weights do "
         "nothing."
     ),
     "combinations-cub_features": (
@@ -170,7 +170,7 @@ FINDINGS = {
         "HTL changes nothing here; LoOp trends up over multi-similarity (+1.1; MAP@R +2.0) and costs the min form of "
         "lifted 6 points; HER's weights cost 1.4."
     ),
-    "her-cub_features": "HER's weights change nothing: the soft margin does their work already (docs/her.md).",
+    "her-cub_features": "HER's weights change nothing: the soft margin does their work already (survey.md).",
     "anml-cub_features-tuned": (
         "Twelve trials a row, α and β searched for DANML and multi-similarity as well: the improved lifted "
         "(+6.2) and Proxy-NCA losses (+2.0) stay above their originals after Holm's correction, also where the "

@@ -2,7 +2,7 @@
 
 python experiments/anml_linear                                      # what is missing of 15 sets, 30 splits
 python experiments/anml_linear --methods lanml- lmnn --splits 5 --jobs 16 --minutes 9
-python experiments/anml_linear --page --into docs/anml_linear.md    # measure nothing; the same with --quick
+python experiments/anml_linear --page --into FILE.md                 # measure nothing; the same with --quick
 """
 
 import argparse

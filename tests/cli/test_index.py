@@ -7,8 +7,8 @@ import pytest
 import torch
 from PIL import Image
 
+from vicinal.arguments import describe
 from vicinal.data import Folder, ImageTransform
-from vicinal.description import describe
 from vicinal.evaluation.encoder import Encoder
 from vicinal.models import Embedder, SmallConvNet
 from vicinal.run_directory import RunDirectory
@@ -111,7 +111,7 @@ def test_refusals_before_there_is_a_collection(words, message, made, vicinal):
         ([], "something to look for"),
         (["--id", "77"], "item 77"),
         (["--label", "e"], "unknown label 'e'"),
-        (["nowhere.png"], "no such file"),
+        (["nowhere.png"], "is missing"),
         (["--id", "0", "--k", "0"], "k = 0"),
         (["--id", "0", "--where", "label"], "KEY=VALUE"),
         (["--id", "0", "--where", "labels=a"], "did you mean 'label'"),

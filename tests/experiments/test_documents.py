@@ -10,8 +10,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "experiments"))
 documents = importlib.import_module("documents")
 sys.path.remove(str(ROOT / "experiments"))
-WRITTEN = [ROOT / "experiments" / "README.md", *sorted(documents.DOCUMENTS.rglob("*.md"))]
-SHOWN = {(path, name): inside for path in WRITTEN for name, inside in documents.shown(path)}
+SHOWN = {(path, name): inside for path in documents.WRITTEN for name, inside in documents.shown(path)}
 
 
 def rows(text: str) -> list[str]:
@@ -39,7 +38,7 @@ def test_a_table_in_a_document_is_that_of_its_results(place):
 
 def test_what_documents_take_from_the_pages_is_there():
     made = 0
-    for path in WRITTEN:
+    for path in documents.WRITTEN:
         text = path.read_text(encoding="utf-8")
         made += text.count("<!-- experiments:") // 2
         assert documents.renewed(text) == text, "run `python experiments/documents.py`"

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from vicinal.data import FeatureTransform
-from vicinal.data.own_data import own_data, own_description
+from vicinal.data import FeatureTransform, own_data, own_description
 from vicinal.data.splits import hold_out
 from vicinal.errors import ConfigError
 from vicinal.evaluation.encoder import Encoder
@@ -134,10 +133,6 @@ def test_without_a_rate_it_is_the_usual_or_the_least_that_can_be_told(run):
     assert distance_threshold(run, usual=0.5).false_match == 0.5
     with pytest.raises(ConfigError, match="1/1000"):
         distance_threshold(run, rate=1e-5)
-
-
-def test_cosine_collections_get_the_same_threshold_in_their_units(run):
-    assert distance_threshold(run, rate=0.02, metric="cosine").distance == pytest.approx(0.07**2 / 2)
 
 
 def test_two_answers_and_nonsense_are_refused(run):

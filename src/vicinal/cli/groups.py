@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from vicinal.cli.search import Trust
+
 if TYPE_CHECKING:
     from vicinal.retrieval.clusters import Method
     from vicinal.retrieval.collection import Snapshot
@@ -26,29 +28,30 @@ def cluster(
     to: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where to write. Default: RUN/clusters.")] = None,
     collection: Annotated[Path | None, typer.Option(help="Where the collection is. Default: RUN/collection.")] = None,
     seed: Annotated[int, typer.Option(help="Of k-means.")] = 0,
+    trust: Trust = False,
     device: Annotated[str, typer.Option(help="For a calibration: auto, cpu or cuda.")] = "auto",
 ) -> None:
     """Group the collection of RUN by k-means or density: groups.csv and groups.html."""
+    from vicinal.errors import ConfigError
     from vicinal.parallel import pick_device
-    from vicinal.retrieval.clusters import cluster_contents, cluster_snapshot
+    from vicinal.retrieval.calibration import DENSE_RATE, distance_threshold
+    from vicinal.retrieval.clusters import cluster as group
+    from vicinal.retrieval.clusters import cluster_contents
     from vicinal.retrieval.collection import snapshot_of
     from vicinal.run_directory import RunDirectory
     from vicinal.training.console import Console
 
-    opened = RunDirectory.open(run)
-    snapshot = snapshot_of(opened, collection)
-    found, lead = cluster_snapshot(
-        opened,
-        snapshot,
-        method=cast("Method", method),  # checked there
-        groups=groups,
-        least=least,
-        distance=distance,
-        rate=max_false_match,
-        seed=seed,
-        device=pick_device(device),
-    )
-    contents = cluster_contents(snapshot, found, lead)
+    opened, words = RunDirectory.open(run), list[str]()
+    snapshot = snapshot_of(opened, collection, trust=trust)
+    if method == "dbscan":
+        device_ = pick_device(device)
+        near = distance_threshold(opened, distance=distance, rate=max_false_match, usual=DENSE_RATE, device=device_)
+        distance, words = near.distance, [near.words]
+    elif max_false_match is not None:
+        raise ConfigError(f"--max-false-match calibrates DBSCAN's distance; got --method {method}. Leave it out.")
+    known = cast("Method", method)  # checked there
+    found = group(snapshot.vectors(), method=known, groups=groups, distance=distance, least=least, seed=seed)
+    contents = cluster_contents(snapshot, found, *words)
     _write(Console(), snapshot, contents, (opened.path / "clusters" if to is None else to) / "groups")
 
 
@@ -62,6 +65,7 @@ def dedupe(
     ] = None,
     to: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where to write. Default: RUN/duplicates.")] = None,
     collection: Annotated[Path | None, typer.Option(help="Where the collection is. Default: RUN/collection.")] = None,
+    trust: Trust = False,
     device: Annotated[str, typer.Option(help="For a calibration: auto, cpu or cuda.")] = "auto",
 ) -> None:
     """List near duplicates in the collection of RUN: duplicates.csv and duplicates.html. Nothing is deleted."""
@@ -73,21 +77,19 @@ def dedupe(
     from vicinal.training.console import Console
 
     opened, console = RunDirectory.open(run), Console()
-    snapshot = snapshot_of(opened, collection)
-    near = distance_threshold(
-        opened, metric=snapshot.metric, distance=distance, rate=max_false_match, device=pick_device(device)
-    )
+    snapshot = snapshot_of(opened, collection, trust=trust)
+    near = distance_threshold(opened, distance=distance, rate=max_false_match, device=pick_device(device))
     with console.following(len(snapshot), 0, "comparing") as follower:
-        found = near_duplicates(snapshot.vectors(), near.distance, metric=snapshot.metric, progress=follower.advance)
+        found = near_duplicates(snapshot.vectors(), near.distance, progress=follower.advance)
     contents = duplicate_contents(snapshot, found, near)
     _write(console, snapshot, contents, (opened.path / "duplicates" if to is None else to) / "duplicates")
 
 
 def _write(console: "Console", snapshot: "Snapshot", contents: "Contents", stem: Path) -> None:
-    from vicinal.retrieval.contact_sheets import pictures_on, write_groups
+    from vicinal.retrieval.contact_sheets import write_groups
 
     table, page = stem.with_suffix(".csv"), stem.with_suffix(".html")
-    with console.following(pictures_on(contents), 0, "pictures") as follower:
+    with console.following(contents.pictures, 0, "pictures") as follower:
         write_groups(snapshot, contents, table, page, follower.advance)
     for sentence in contents.lead:
         typer.echo(sentence)

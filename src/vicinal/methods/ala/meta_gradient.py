@@ -44,7 +44,7 @@ def embedding_tangents(
     The difference is (z(θ + hu) - z(θ - hu)) / 2h in full float32. Rounding costs ε/(relative change of z); the ReLUs
     that switch on the way cost a multiple of that change. So h is such that z changes by √ε / 3, 1e-4 of its length,
     as a pilot of a few rows finds it. A rule by the parameters' length fails: the direction is the network's steepest,
-    and a thousandth of their length along it turns GoogLeNet into another network (docs/ala.md).
+    and a thousandth of their length along it turns GoogLeNet into another network (experiments/ala.md).
     """
     if route == "forward":
         return metric.tangents(direction, inputs)

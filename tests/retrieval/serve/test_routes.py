@@ -1,0 +1,196 @@
+"""The four searches against a search written out by hand, and everything that they refuse."""
+
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import replace
+from pathlib import Path
+from threading import Event, Thread
+
+import numpy as np
+import pytest
+
+from vicinal.retrieval.calibration import Threshold
+from vicinal.retrieval.generations import publish
+from vicinal.retrieval.serve.guard import Limits
+from vicinal.retrieval.store import Item
+
+DIM = 16  # as in conftest
+HOSTILE = "<img src=x onerror='window.injected = true'>"
+PER_CLASS = 12  # as in conftest
+
+
+def by_hand(library, vector, k, keep=lambda item: True):
+    """Distances one at a time."""
+    snapshot = library.collection.snapshot()
+    rows = [
+        (float(np.linalg.norm(snapshot.vector(item.id) - vector)), item.id) for item in snapshot.items() if keep(item)
+    ]
+    return [id for _, id in sorted(rows)[:k]]
+
+
+def ids(answer):
+    assert answer.status_code == 200, answer.text
+    return [match["id"] for match in answer.json()["matches"]]
+
+
+def test_an_item_finds_its_neighbours_and_not_itself(client, library):
+    vector = library.collection.snapshot().vector(5)
+    answer = client.get("/api/search/item/5?k=7")
+    assert ids(answer) == by_hand(library, vector, 7, lambda item: item.id != 5)
+    body = answer.json()
+    assert body["generation"] == 1 and body["by"] == "item" and body["query"]["id"] == 5
+    distances = [match["distance"] for match in body["matches"]]
+    assert distances == sorted(distances) and distances[0] > 0
+    assert body["threshold"] is None and body["no_match"] is None and body["matches"][0]["matches"] is None
+
+
+def test_a_vector_finds_what_its_item_finds_and_the_item_first(client, library):
+    vector = library.collection.snapshot().vector(5)
+    found = ids(client.post("/api/search/vector?k=8", json={"vector": vector.tolist()}))
+    assert found == by_hand(library, vector, 8) and found[0] == 5
+
+
+def test_an_indexed_picture_finds_its_own_item_at_no_distance(client, library):
+    file = Path(library.collection.snapshot().places[0].root) / "class_1/04.jpg"
+    answer = client.post("/api/search/image?k=3", content=file.read_bytes())
+    body = answer.json()
+    assert body["matches"][0]["path"] == "class_1/04.jpg" and body["matches"][0]["distance"] < 1e-4
+    assert body["by"] == "image" and body["query"] is None and body["embedding_seconds"] > 0
+
+
+def test_a_class_is_sought_by_its_mean(client, library):
+    snapshot = library.collection.snapshot()
+    mean = np.mean([snapshot.vector(item.id) for item in snapshot.items() if item.label == "square"], axis=0)
+    found = ids(client.get("/api/search/class", params={"name": "square", "k": 5}))
+    assert found == by_hand(library, mean / np.linalg.norm(mean), 5)
+    assert client.get("/api/search/class?name=triangle").status_code == 404
+
+
+def test_searches_are_narrowed_by_class_and_metadata(client, library):
+    vector = library.collection.snapshot().vector(5)
+    answer = client.get("/api/search/item/5", params={"k": 50, "label": HOSTILE, "where": "camera=1"})
+    wanted = by_hand(library, vector, 50, lambda item: item.label == HOSTILE and item.metadata["camera"] == "1")
+    assert ids(answer) == wanted and len(wanted) == PER_CLASS / 2
+    assert ids(client.get("/api/search/item/5", params={"label": "nothing of that name"})) == []
+
+
+def test_the_threshold_parts_matches_from_the_rest(library, client_of):
+    known = Threshold(distance=0.05, false_match=0.001, true_match=0.9, pairs=1000, classes=3)
+    with client_of(replace(library, threshold=known)) as client:
+        body = client.get("/api/search/item/5?k=30").json()
+        assert body["threshold"] == {"distance": 0.05, "false_match_rate": 0.001}
+        assert [match["matches"] for match in body["matches"]] == [m["distance"] <= 0.05 for m in body["matches"]]
+        assert {match["matches"] for match in body["matches"]} == {True, False} and body["no_match"] is False
+        asked = client.get("/api/search/item/5?k=30&max_distance=0").json()
+        assert asked["threshold"] == {"distance": 0.0, "false_match_rate": None} and asked["no_match"] is True
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["k=0", "k=-1", "k=201", "k=99999999999999999999", "k=x", "k=1.5", "max_distance=nan", "max_distance=-1",
+     "max_distance=inf", "max_distance=1e99", "where=camera", "where==2", "where=camera=1&where=camera=2",
+     "where=nobody=2", "where=label=disc&label=disc"],
+)  # fmt: skip
+def test_values_that_cannot_be_are_422_with_three_sentences(client, query):
+    answer = client.get(f"/api/search/item/5?{query}")
+    assert answer.status_code == 422
+    assert all(answer.json()[part] for part in ("asked", "got", "advice"))
+
+
+@pytest.mark.parametrize("id", ["-1", "x", "1.5", "99999999999999999999", "%00"])
+def test_ids_that_cannot_be_are_422(client, id):
+    assert client.get(f"/api/search/item/{id}").status_code == 422
+
+
+def test_an_id_that_nobody_has_is_404(client):
+    answer = client.get("/api/search/item/777")
+    assert answer.status_code == 404 and "generation 1" in answer.json()["got"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["", "{", "[]", "null", "1", '"x"', '{"vector": "x"}', '{"vector": []}', '{"vector": [1, 2]}', '{"vector": [[1]]}',
+     '{"vector": [NaN]}', '{"vector": [Infinity]}', '{"vector": [1e400]}', '{"vector": [1e39]}', '{"vector": [null]}',
+     "[" * 50_000, '{"vector": [' + "9" * 5000 + "]}", "\xff", '{"vector": {"a": 1}}'],
+)  # fmt: skip
+def test_malformed_vectors_get_a_clear_4xx(client, body):
+    headers = {"content-type": "application/json"}
+    answer = client.post("/api/search/vector", content=body.encode("latin-1"), headers=headers)
+    assert answer.status_code in (400, 422)
+    assert all(answer.json()[part] for part in ("asked", "got", "advice"))
+    assert len(answer.text) < 1000
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e10, -1e10])
+def test_a_vector_of_the_right_length_must_be_finite(client, value):
+    body = f'{{"vector": [{", ".join(["0.1"] * (DIM - 1))}, {value}]}}'.replace("nan", "NaN").replace("inf", "Infinity")
+    answer = client.post("/api/search/vector", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 422 and "1 of 16" in answer.json()["got"]
+
+
+def test_a_wrong_length_names_both_lengths(client):
+    answer = client.post("/api/search/vector", json={"vector": [0.1] * 15})
+    assert answer.status_code == 422
+    assert "16" in answer.json()["asked"] and "15" in answer.json()["got"]
+
+
+def test_k_may_be_larger_than_the_collection(client):
+    assert len(ids(client.get("/api/search/item/5?k=200"))) == 3 * PER_CLASS - 1
+
+
+def test_a_picture_is_embedded_as_the_model_embeds_its_file(client, library, png, chance, as_bytes, drawn):
+    image = drawn("square", chance)
+    found = ids(client.post("/api/search/image?k=9", content=as_bytes(image)))
+    assert found == by_hand(library, library.embed(image), 9)
+
+
+def test_a_run_on_features_takes_no_picture(featured, png):
+    answer = featured.post("/api/search/image", content=png)
+    assert answer.status_code == 415 and "feature vectors" in answer.json()["got"]
+    assert featured.get("/api/about").json()["kind"] == "features"
+    assert len(ids(featured.get("/api/search/item/0?k=3"))) == 3
+
+
+def test_who_comes_when_too_many_wait_is_asked_to_come_again(library, client_of):
+    """Searches are held up; of twenty, as many are refused as do not fit."""
+    go = Event()
+
+    class Slow:
+        def snapshot(self):
+            go.wait(5)
+            return library.collection.snapshot()
+
+    slow = replace(library, collection=Slow())
+    with client_of(slow, limits=Limits(waiting=1)) as client, ThreadPoolExecutor(20) as pool:
+        futures = [pool.submit(client.get, "/api/search/item/5") for _ in range(20)]
+        done = as_completed(futures, timeout=5)
+        refused = [next(done).result() for _ in range(3)]  # 16 are worked on, 1 waits
+        go.set()
+        answers = [future.result(5) for future in futures]
+    assert [answer.status_code for answer in refused] == [503] * 3
+    assert refused[0].headers["Retry-After"] == "1" and "again" in refused[0].json()["advice"]
+    assert sorted(answer.status_code for answer in answers) == [200] * 17 + [503] * 3
+
+
+def test_indexing_and_searching_at_once_never_mixes_two_generations(tmp_path, write_run, library_of, client_of):
+    """Items of generation n are labelled n: an answer that held another label would be a mixture."""
+    run, rows = write_run(tmp_path / "run"), np.eye(DIM, dtype=np.float32)
+
+    def write(number):
+        items = [Item(id, f"{id}.png", str(number)) for id in range(number % 3, DIM)]
+        assert publish(run.path / "collection", items, rows[number % 3 :], dim=DIM) == number
+
+    write(1)
+    writer = Thread(target=lambda: [write(number) for number in range(2, 40)])
+    seen = set()
+    with client_of(library_of(run)) as client:
+        writer.start()
+        while writer.is_alive():
+            for answer in (client.get("/api/search/item/5?k=16"), client.get("/api/items?limit=16")):
+                body = answer.json()
+                found = body["matches"] if "matches" in body else body["items"]
+                assert {item["label"] for item in found} == {str(body["generation"])}
+                assert len(found) == DIM - body["generation"] % 3 - ("matches" in body)
+                seen.add(body["generation"])
+        writer.join()
+        assert client.get("/api/about").json()["generation"] == 39
+    assert len(seen) > 3

@@ -1,0 +1,94 @@
+"""What is served, the map, the hardness view and the report."""
+
+from dataclasses import replace
+from threading import Event
+
+import numpy as np
+
+from vicinal.errors import ConfigError
+from vicinal.retrieval.map import CollectionMap
+
+HOSTILE = "<img src=x onerror='window.injected = true'>"
+
+
+def ready(client):
+    for _ in range(200):
+        answer = client.get("/api/map")
+        if answer.status_code != 202:
+            return answer
+    raise AssertionError("the map was never ready")
+
+
+def test_about_tells_run_collection_and_limits(client):
+    about = client.get("/api/about").json()
+    assert about["title"] == "Shapes never seen before." and about["preset"] == "shapes"
+    assert (about["items"], about["classes"], about["dim"], about["kind"]) == (36, 3, 16, "images")
+    assert about["pictures"] is True and about["threshold"] is None and about["limits"]["k"] == 200
+
+
+def test_the_map_fills_the_unit_square_and_names_classes(client):
+    body = ready(client).json()
+    assert body["state"] == "ready" and body["ids"] == list(range(36)) and body["method"] == "t-SNE"
+    x, y = np.array(body["x"]), np.array(body["y"])
+    assert min(x.min(), y.min()) >= 0 and max(x.max(), y.max()) <= 1
+    assert max(np.ptp(x), np.ptp(y)) == 1
+    assert [body["classes"][number] for number in body["classed"]][::12] == ["disc", "square", HOSTILE]
+    assert len(set(body["colors"])) == 3
+
+
+def test_while_the_map_is_computed_everything_else_goes_on(library, client_of, spiral):
+    go = Event()
+
+    def slow(snapshot):
+        go.wait(5)
+        return spiral(snapshot)
+
+    with client_of(replace(library, layout=slow)) as client:
+        for _ in range(2):
+            answer = client.get("/api/map")
+            assert answer.status_code == 202 and answer.json()["state"] == "computing" and answer.json()["ids"] == []
+        assert client.get("/api/hardness").status_code == client.get("/report").status_code == 200
+        go.set()
+        assert ready(client).status_code == 200
+
+
+def test_a_map_that_fails_is_told_and_tried_again(library, client_of, spiral):
+    tries = []
+
+    def fails_once(snapshot):
+        tries.append(1)
+        if len(tries) == 1:
+            raise ConfigError("t-SNE would not")
+        return spiral(snapshot)
+
+    with client_of(replace(library, layout=fails_once)) as client:
+        answer = ready(client)
+        assert answer.status_code == 500 and "t-SNE would not" in answer.json()["got"]
+        assert ready(client).status_code == 200
+
+
+def test_one_point_and_no_class_make_a_map_too(library, client_of):
+    def one(snapshot):
+        return CollectionMap(np.array([3]), np.zeros((1, 2), np.float32), "umap", snapshot.generation)
+
+    with client_of(replace(library, layout=one)) as client:
+        body = ready(client).json()
+    assert (body["x"], body["y"], body["method"]) == ([0.5], [0.5], "UMAP")
+
+
+def test_hardness_comes_first_then_active_then_loss_and_validation(client):
+    body = client.get("/api/hardness").json()
+    keys = [chart["key"] for chart in body["charts"]]
+    assert keys == ["scalar-hardness", "scalar-active", "scalar-loss", "evaluation-validation"]
+    first = body["charts"][0]
+    assert first["caption"] == "lambda is how hard the negatives are." and first["mark"] == 50
+    assert first["lines"][0]["name"] == "lambda" and len(first["lines"][0]["x"]) == 60
+    assert body["worst"][0] == {"label": "disc", "records": 12, "recall": 0.5, "items": 12}
+    assert body["confused"][0]["taken_for"] == "square" and body["generation"] == 1
+
+
+def test_the_report_is_made_from_the_runs_numbers_and_never_from_its_page(client, served):
+    served.report_path.write_text("<script>window.injected = true</script>")
+    answer = client.get("/report")
+    assert "window.injected = true</script>" not in answer.text and "Shapes never seen before" in answer.text
+    assert answer.headers["Content-Security-Policy"].startswith("sandbox allow-scripts;")

@@ -1,0 +1,239 @@
+"""Milvus behind the same interface: generations beside each other, filters, restarts, one process at a time."""
+
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from vicinal.errors import ConfigError, RunError
+from vicinal.retrieval.collection import CollectionDirectory
+from vicinal.retrieval.indexing import Request, index
+from vicinal.retrieval.milvus import Milvus, _filter, wanted_engine
+from vicinal.retrieval.store import Attributes, FlatStore
+
+pytest.importorskip("milvus_lite")
+pytestmark = pytest.mark.filterwarnings("default")  # the engine's own, which are not ours to mend
+
+COUNT, DIM = 60, 8
+VECTORS = np.random.default_rng(0).standard_normal((COUNT, DIM)).astype(np.float32)
+VECTORS /= np.linalg.norm(VECTORS, axis=1, keepdims=True)
+ATTRIBUTES = [{"label": "ab"[row % 2], "path": f'a "quoted" \\ path, {row}.png'} for row in range(COUNT)]
+
+
+def rows(ids):
+    return [(id, VECTORS[id], ATTRIBUTES[id]) for id in ids]
+
+
+@pytest.fixture
+def address(tmp_path):
+    return str(tmp_path / "store.db")
+
+
+@pytest.fixture
+def opened(address):
+    """``opened(index="HNSW")``: the table; closed at the end."""
+    tables = []
+
+    def make(**settings):
+        tables.append(Milvus(settings.pop("address", address), "birds", dim=DIM, **settings))
+        return tables[-1]
+
+    yield make
+    for table in tables:
+        table.close()
+
+
+def test_answers_as_the_flat_store_does(opened):
+    table = opened()
+    table.write(1, rows(range(COUNT)), [])
+    exact = FlatStore(VECTORS, matching=Attributes(ATTRIBUTES).rows)
+    for asked in (
+        {},
+        {"where": {"label": "b"}},
+        {"exclude": [3, 4]},
+        {"where": ATTRIBUTES[7]},
+        {"where": {"label": "z"}},
+    ):
+        found, expected = table.at(1).search(VECTORS[:5], 4, **asked), exact.search(VECTORS[:5], 4, **asked)
+        assert np.array_equal(found.ids, expected.ids)
+        assert np.allclose(found.distances, expected.distances, atol=1e-3)
+
+
+def test_a_reader_of_a_generation_does_not_see_the_next(opened):
+    table = opened()
+    table.write(1, rows(range(20)), [])
+    before = table.at(1)
+    table.write(2, [(20, VECTORS[20], {}), (5, VECTORS[50], {})], [5, 6])
+    after = table.at(2)
+    assert before.search(VECTORS[[5]], 1).distances[0, 0] < 1e-3, "still the old vector"
+    assert 20 not in before.search(VECTORS[[20]], 20).ids and 6 in before.search(VECTORS[[6]], 20).ids
+    assert after.search(VECTORS[[50]], 1).ids[0, 0] == 5 and after.search(VECTORS[[20]], 1).ids[0, 0] == 20
+    assert sorted(after.search(VECTORS[[0]], 20).ids[0].tolist()) == [id for id in range(21) if id != 6]
+
+
+def test_what_an_ended_writer_left_is_taken_back(opened):
+    table = opened()
+    table.write(1, rows(range(20)), [])
+    table.write(2, rows(range(20, 30)), [0, 1])  # nobody was told of it
+    table.write(2, rows([30]), [2])
+    found = table.at(2).search(VECTORS[[0]], COUNT).ids[0]
+    assert sorted(id for id in found.tolist() if id >= 0) == [0, 1, *range(3, 20), 30]
+
+
+def test_a_reopened_store_answers(opened):
+    first = opened()
+    first.write(1, rows(range(COUNT)), [])
+    first.close()
+    assert opened().at(1).search(VECTORS[[9]], 1).ids[0, 0] == 9
+
+
+@pytest.mark.parametrize("index", ["HNSW", "IVF_FLAT"])
+def test_approximate_indexes_find_nearly_all(opened, index):
+    table = opened(index=index)
+    table.write(1, rows(range(COUNT)), [])
+    found, exact = table.at(1).search(VECTORS, 5).ids, FlatStore(VECTORS).search(VECTORS, 5).ids
+    assert np.mean([len(set(a) & set(b)) / 5 for a, b in zip(found.tolist(), exact.tolist(), strict=True)]) > 0.9
+
+
+def test_refusals(opened, address):
+    table = opened()
+    with pytest.raises(RunError, match="no table birds"):
+        table.at(1)
+    table.write(1, rows(range(3)), [])
+    with pytest.raises(ConfigError, match="k = 0"):
+        table.at(1).search(VECTORS[:1], 0)
+    with pytest.raises(ConfigError, match="16384"):
+        table.at(1).search(VECTORS[:1], 20_000)
+
+
+def test_a_value_cannot_become_a_part_of_the_filter():
+    made = _filter(3, {"camera": '" or id > 0 or "'}, [])
+    assert made == 'born <= 3 and gone > 3 and attributes["camera"] == "\\" or id > 0 or \\""'
+    assert _filter(3, {"label": '"'}, [7]).endswith('and label == "=\\"" and id not in [7]')
+
+
+@pytest.mark.slow
+def test_a_second_process_is_refused_clearly(opened, address):
+    opened().write(1, rows(range(3)), [])
+    code = f"from vicinal.retrieval.milvus import Milvus\nMilvus({address!r}, 'birds', dim={DIM})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "RunError" in done.stderr and "Only one process at a time" in done.stderr
+
+
+@pytest.mark.slow
+def test_rows_survive_a_kill(address, opened):
+    code = (
+        "import os, signal, numpy as np\nfrom vicinal.retrieval.milvus import Milvus\n"
+        f"table = Milvus({address!r}, 'birds', dim={DIM})\n"
+        f"table.write(1, [(id, np.eye({DIM})[id], {{}}) for id in range({DIM})], [])\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == -9
+    assert opened().at(1).search(np.eye(DIM, dtype=np.float32), 1).ids[:, 0].tolist() == list(range(DIM))
+
+
+@pytest.fixture
+def server(tmp_path):
+    """A server process, as a cluster would be: everything by URL."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "milvus_lite", "server", "--data-dir", str(tmp_path / "served.db")]
+    process = subprocess.Popen([*command, "--host", "127.0.0.1", "--port", str(port)])
+    for _ in range(200):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                break
+        time.sleep(0.1)
+    yield f"http://127.0.0.1:{port}"
+    process.terminate()
+    process.wait()
+
+
+@pytest.mark.slow
+def test_the_same_code_works_on_a_url(server, opened):
+    table, reader = opened(address=server), opened(address=server)
+    table.write(1, rows(range(20)), [])
+    assert reader.at(1).search(VECTORS[[9]], 1).ids[0, 0] == 9
+    table.write(2, rows([20]), [9])
+    assert reader.at(2).search(VECTORS[[9]], 1).ids[0, 0] != 9 and reader.at(1).search(VECTORS[[9]], 1).ids[0, 0] == 9
+
+
+@pytest.fixture
+def bring(image_run, photographs, listener, tmp_path):
+    held = []
+
+    def call(**settings):
+        done = index(image_run, Request([str(photographs)], **settings), listener)
+        held.append(CollectionDirectory.of(image_run.path).snapshot())
+        return done, held[-1]
+
+    yield call
+    for snapshot in held:
+        snapshot.close()
+
+
+def found(snapshot, **settings):
+    return [
+        [(match.item.path, round(match.distance, 3)) for match in matches]
+        for matches in snapshot.search(np.array(snapshot.vectors()[:3]), 5, **settings)
+    ]
+
+
+def test_both_engines_find_the_same(bring, tmp_path):
+    _, flat = bring()
+    done, milvus = bring(store=str(tmp_path / "store.db"))
+    assert milvus.generation == 2 and done.embedded == 0 and done.recall is None
+    assert milvus.about["store"]["address"] == str(tmp_path / "store.db")
+    assert found(flat) == found(milvus)
+    assert found(flat, where={"label": "b"}) == found(milvus, where={"label": "b"})
+    assert found(flat, exclude=[0, 5]) == found(milvus, exclude=[0, 5])
+
+
+def test_indexing_again_keeps_the_engine_and_brings_it_along(bring, photographs, tmp_path, draw):
+    _, before = bring(store=str(tmp_path / "store.db"))
+    assert bring()[0].generation == 1, "nothing changed, and the store is still the same"
+    old = found(before)
+    draw(photographs / "a" / "00.png", 100)
+    draw(photographs / "a" / "new.png", 101)
+    (photographs / "b" / "01.png").unlink()
+    done, after = bring()
+    assert (done.added, done.replaced, done.removed) == (1, 1, 1) and after.about["store"] is not None
+    assert found(before) == old, "a snapshot does not change"
+    ids = {match.item.id for match in after.search(np.array(after.vectors()[:1]), 50)[0]}
+    assert ids == {item.id for item in after.items()}
+    for item in after.items():
+        assert after.search(after.vector(item.id)[None], 1)[0][0].distance < 1e-3
+
+
+def test_another_index_reports_its_recall_and_the_old_table_goes(bring, photographs, tmp_path, draw):
+    from pymilvus import MilvusClient
+
+    address = str(tmp_path / "store.db")
+    bring(store=address)
+    done, snapshot = bring(store_index="hnsw")
+    assert done.recall == 1.0 and snapshot.about["store"]["index"] == "HNSW"
+    client = MilvusClient(address)
+    assert len(client.list_collections()) == 2, "readers of the generation before still need theirs"
+    draw(photographs / "a" / "new.png", 101)
+    bring()
+    assert client.list_collections() == [snapshot.about["store"]["table"]]
+    client.close()
+    assert bring(store="flat")[1].about["store"] is None
+
+
+def test_settings_that_do_not_go_together_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match="is for a store in Milvus"):
+        wanted_engine(None, "HNSW", None, tmp_path, "m")
+    with pytest.raises(ConfigError, match="did you mean 'HNSW'"):
+        wanted_engine("store.db", "HNWS", None, tmp_path, "m")
+
+
+def test_a_url_stays_a_url_and_a_folder_becomes_absolute(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert wanted_engine("http://host:19530", "ivf", None, tmp_path, "m").address == "http://host:19530"
+    made = wanted_engine("store.db", "ivf", None, tmp_path, "m")
+    assert made.address == str(tmp_path / "store.db") and made.index == "IVF_FLAT"

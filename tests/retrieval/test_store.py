@@ -1,0 +1,132 @@
+"""FlatStore against the plain double loop: order, ties, filters, whatever the rows look like; attributes."""
+
+import numpy as np
+import pytest
+import torch
+
+from vicinal.errors import ConfigError, DataError
+from vicinal.evaluation.neighbors import neighbors
+from vicinal.retrieval import store as module
+from vicinal.retrieval.store import Attributes, FlatStore
+
+
+def rows(count, dim=16, seed=0, *, unit=True):
+    made = np.random.default_rng(seed).standard_normal((count, dim)).astype(np.float32)
+    return made / np.linalg.norm(made, axis=1, keepdims=True) if unit else made + 5
+
+
+def by_hand(vectors, query, k, allowed):
+    """The nearest by float64 distances, one row at a time; ties by the lower id."""
+    pairs = []
+    for row in allowed:
+        left, right = query.astype(np.float64), vectors[row].astype(np.float64)
+        pairs.append((np.linalg.norm(left - right), row))
+    return [row for _, row in sorted(pairs)[:k]]
+
+
+@pytest.mark.parametrize("unit", [True, False])
+@pytest.mark.parametrize("count", [3, 40, 700, 5000])
+def test_finds_what_the_double_loop_finds(count, unit):
+    vectors, queries = rows(count, unit=unit), rows(3, seed=1, unit=unit)
+    found = FlatStore(vectors).search(queries, 4)
+    for query, ids in zip(queries, found.ids.tolist(), strict=True):
+        assert [id for id in ids if id >= 0] == by_hand(vectors, query, 4, range(count))
+
+
+def test_distances_are_those_of_the_exact_search():
+    vectors, queries = rows(2000, unit=False), rows(20, seed=1, unit=False)
+    found = FlatStore(vectors).search(queries, 7)
+    expected = neighbors(torch.from_numpy(queries), 7, gallery=torch.from_numpy(vectors))
+    assert np.array_equal(found.ids, expected.ids) and np.allclose(found.distances, expected.distances, atol=1e-7)
+
+
+@pytest.mark.parametrize("copies", [10, 300, 3000])
+def test_equal_rows_come_in_the_order_of_their_ids(copies):
+    """More duplicates than candidates: the proposal cannot settle it, and says so."""
+    vectors = np.concatenate([np.repeat(rows(1), copies, axis=0), rows(3000, seed=2)])
+    order = np.random.default_rng(0).permutation(len(vectors))
+    found = FlatStore(vectors[order]).search(rows(1), 8)
+    assert found.ids[0].tolist() == np.flatnonzero(order < copies)[:8].tolist()
+    assert (found.distances[0] == 0).all()
+
+
+def test_rows_nearer_to_each_other_than_the_product_can_tell_are_told_apart():
+    """Three hundred rows within 1e-6: their products in float32 are noise, so no few candidates settle it."""
+    rng = np.random.default_rng(3)
+    crowd = rows(1) + 1e-6 * rng.standard_normal((300, 16)).astype(np.float32)
+    vectors = np.concatenate([crowd, rows(3000, seed=2)])[rng.permutation(3300)]
+    query = rows(1)
+    assert FlatStore(vectors).search(query, 8).ids[0].tolist() == by_hand(vectors, query[0], 8, range(3300))
+
+
+@pytest.mark.parametrize("share", [0.002, 0.05, 0.5, 0.95])
+def test_a_filter_gives_the_nearest_of_those_that_pass(share):
+    vectors, query = rows(4000), rows(1, seed=1)
+    chosen = np.random.default_rng(0).random(4000) < share
+    store = FlatStore(vectors, matching=Attributes([{"in": "yes"} if flag else {} for flag in chosen]).rows)
+    found = store.search(query, 5, where={"in": "yes"})
+    assert found.ids[0].tolist() == by_hand(vectors, query[0], 5, np.flatnonzero(chosen))
+
+
+def test_excluded_ids_are_not_found_and_make_room_for_others():
+    vectors, query = rows(500), rows(1, seed=1)
+    store = FlatStore(vectors, np.arange(500) * 10)
+    first = store.search(query, 6).ids[0].tolist()
+    assert store.search(query, 3, exclude=first[:3]).ids[0].tolist() == first[3:]
+
+
+def test_where_more_is_asked_than_there_is_ids_end_in_minus_one():
+    store = FlatStore(rows(4), matching=Attributes([{"label": "a"}, {}, {"label": "a"}, {}]).rows)
+    found = store.search(rows(1), 3, where={"label": "a"})
+    assert found.ids[0, 2] == -1 and np.isinf(found.distances[0, 2])
+    assert store.search(rows(1), 2, where={"label": "z"}).ids.tolist() == [[-1, -1]]
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 64])
+def test_the_answer_does_not_depend_on_the_chunks(chunk, monkeypatch):
+    vectors, queries = rows(1500), rows(10, seed=1)
+    whole = FlatStore(vectors).search(queries, 5)
+    monkeypatch.setattr(module, "_CHUNK_BYTES", chunk * 4 * len(vectors))
+    parts = FlatStore(vectors).search(queries, 5)
+    assert np.array_equal(whole.ids, parts.ids) and np.array_equal(whole.distances, parts.distances)
+
+
+def test_rows_of_length_1_are_multiplied_where_they_lie(tmp_path):
+    """A memory map larger than memory must not be copied."""
+    np.save(tmp_path / "vectors.npy", rows(1000))
+    mapped = np.load(tmp_path / "vectors.npy", mmap_mode="r")
+    store = FlatStore(mapped)
+    store.search(rows(1), 3)
+    assert store.gallery.proposal.rows.data_ptr() == mapped.ctypes.data
+
+
+def test_errors_name_the_value():
+    store = FlatStore(rows(10))
+    with pytest.raises(ConfigError, match="k = 0"):
+        store.search(rows(1), 0)
+    with pytest.raises(DataError, match="rows 0"):
+        store.search(np.full((1, 16), np.nan, np.float32), 1)
+    with pytest.raises(DataError, match="ascending"):
+        FlatStore(rows(3), np.array([2, 1, 0]))
+
+
+ROWS = [{"label": "a", "sex": "f"}, {"label": "b"}, {"label": "a"}, {"label": "b", "sex": "f"}]
+
+
+def test_rows_have_all_that_is_asked_for():
+    attributes = Attributes(ROWS)
+    assert attributes.rows({"label": "a"}).tolist() == [0, 2]
+    assert attributes.rows({"label": "b", "sex": "f"}).tolist() == [3]
+
+
+def test_a_missing_attribute_equals_no_value():
+    assert Attributes(ROWS).rows({"sex": ""}).tolist() == []
+
+
+def test_values_are_counted():
+    assert Attributes(ROWS).values("label") == {"a": 2, "b": 2} and Attributes(ROWS).values("colour") == {}
+
+
+def test_no_rows_have_no_attributes():
+    nothing = Attributes([])
+    assert nothing.names == [] and np.array_equal(nothing.rows({"label": "a"}), [])
