@@ -7,11 +7,9 @@ import re
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 PACKAGES = sorted(path.stem for path in (ROOT / "docs" / "api").glob("*.md") if path.stem not in ("index", "vicinal"))
-# Public names that no docstring and no page of the documentation shows in use yet. A name leaves this list, none enters.
+# Public names that no docstring and no page shows in use yet. Names leave this list; none enters.
 _LISTED = {
     "vicinal": "Run",
     "vicinal.bench": "Row layer",
@@ -88,11 +86,10 @@ def test_every_package_with_public_names_has_a_page():
     assert exporting == set(PACKAGES)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_public_name_has_a_docstring(name):
-    summary = (NAMES[name].__doc__ or "").strip().partition("\n")[0]
-    assert summary and summary[0] not in "(", f"{name} has no docstring: {summary!r}"
-    assert not summary.startswith(f"{name.rpartition('.')[2]}("), f"{name} has only the docstring of its dataclass"
+def test_public_names_have_docstrings():
+    """A dataclass without a docstring gets its signature for one, which does not count."""
+    generated = {name for name, each in NAMES.items() if (each.__doc__ or "").startswith(f"{each.__name__}(")}
+    assert generated | {name for name, each in NAMES.items() if not (each.__doc__ or "").strip()} == set()
 
 
 def test_names_without_an_executed_example_are_listed():
