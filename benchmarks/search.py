@@ -44,7 +44,7 @@ def data(rows: int, seed: int = 0):
 
 def publish_collection(folder: Path, vectors, labels) -> None:
     from vicinal.retrieval.generations import publish
-    from vicinal.retrieval.index.store import Item
+    from vicinal.retrieval.store import Item
 
     items = [Item(row, f"{label}/{row}.jpg", str(label)) for row, label in enumerate(labels.tolist())]
     publish(folder, items, vectors, dim=DIM)
@@ -72,7 +72,7 @@ def flat_table(rounds: int) -> list[str]:
     import numpy as np
 
     from vicinal.retrieval.collection import VECTORS, CollectionDirectory
-    from vicinal.retrieval.index.flat import FlatStore
+    from vicinal.retrieval.store import FlatStore
 
     vectors, labels, queries = data(ROWS)
     with tempfile.TemporaryDirectory() as folder:
@@ -113,8 +113,8 @@ def flat_table(rounds: int) -> list[str]:
 def milvus_table(rows: int) -> list[str]:
     import numpy as np
 
-    from vicinal.retrieval.index.flat import FlatStore
-    from vicinal.retrieval.index.milvus import INDEX_KINDS, Milvus
+    from vicinal.retrieval.milvus import INDEX_KINDS, Milvus
+    from vicinal.retrieval.store import FlatStore
 
     vectors, labels, queries = data(rows)
     exact = FlatStore(vectors).search(queries, K).ids

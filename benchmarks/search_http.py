@@ -41,7 +41,7 @@ def make(folder: Path) -> None:
     from vicinal.models.efficientnet_lite import EfficientNetLite
     from vicinal.models.embedder import Embedder
     from vicinal.retrieval.generations import publish
-    from vicinal.retrieval.index.store import Item
+    from vicinal.retrieval.store import Item
     from vicinal.run_directory import RunDirectory
 
     torch.manual_seed(0)

@@ -76,8 +76,6 @@ def train(run: Run, data: Path, file: Path) -> None:
 
     from vicinal.config import compose, from_words
     from vicinal.evaluation.measure import measure
-    from vicinal.training import loop
-    from vicinal.training.console import Console
     from vicinal.training.experiment import pick_precision, prepare
 
     own = (f"data={data / run.data}", f"training.seed={run.seed}", f"training.steps={run.steps}")
@@ -85,12 +83,9 @@ def train(run: Run, data: Path, file: Path) -> None:
     config = compose({"preset": run.preset}, layer)
     experiment = prepare(config)
     method, device = experiment.method, experiment.device
-    experiment.start_head(Console(quiet=True))
-    method.embedder.accelerate(
-        pick_precision(config.training.precision, device),
-        compiled=config.training.compile == "on",
-        recorded=config.training.cuda_graph == "auto",
-    )
+    experiment.start_head()
+    precision = pick_precision(config.training.precision, device)
+    method.embedder.accelerate(precision, compiled=config.training.compile == "on")
     evaluated, seconds = {step for step in run.evaluated if step < run.steps} | {run.steps}, 0.0
 
     def evaluate(step: int) -> bool:
@@ -114,8 +109,9 @@ def train(run: Run, data: Path, file: Path) -> None:
     while step < run.steps:
         method.embedder.train()
         since = time.monotonic()
-        for done in loop.train(method, experiment.batches(experiment.plan(epoch), epoch=epoch, start=0), start=step):
-            step = done.number + 1
+        for batch in experiment.batches(experiment.plan(epoch), epoch=epoch, start=0):
+            method(batch)
+            step += 1
             if step in evaluated:
                 if device.type == "cuda":
                     torch.cuda.synchronize()

@@ -1,6 +1,8 @@
 """Files are there whole or not there."""
 
+import errno
 import gc
+import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -8,7 +10,17 @@ import numpy as np
 import pytest
 
 from vicinal.errors import DataError
-from vicinal.files import read_array, read_arrays, read_json, write_arrays, write_atomically, write_json
+from vicinal.files import (
+    read_array,
+    read_arrays,
+    read_json,
+    read_lines,
+    read_tensors,
+    remove_parts,
+    write_arrays,
+    write_atomically,
+    write_json,
+)
 
 
 def test_a_writer_that_fails_leaves_the_old_file_and_no_litter(tmp_path):
@@ -67,12 +79,60 @@ def test_damaged_archives_are_named(tmp_path):
         read_arrays(tmp_path / "missing.npz")
 
 
-@pytest.mark.parametrize("content", [b"{", b"\xff\xfe"])
-def test_damaged_json_names_the_file(tmp_path, content):
-    path = tmp_path / "x.json"
+READERS = {
+    "x.json": read_json,
+    "x.jsonl": lambda path: list(read_lines(path)),
+    "x.npy": read_array,
+    "x.npz": read_arrays,
+    "x.safetensors": read_tensors,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        *((name, content) for name in READERS for content in (b"{\n", b"\xff\xfe\n")),
+        *((name, b"[" * 10**5 + b"\n") for name in ("x.json", "x.jsonl")),
+        ("x.jsonl", b"[1]\n"),
+    ],
+)
+def test_damaged_files_are_named(tmp_path, name, content):
+    path = tmp_path / name
     path.write_bytes(content)
-    with pytest.raises(DataError, match=r"x\.json"):
-        read_json(path)
+    with pytest.raises(DataError, match=name):
+        READERS[name](path)
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_pipe_is_not_waited_for(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(DataError, match=f"{name} is not a regular file"):
+        READERS[name](tmp_path / name)
+
+
+def test_a_cut_array_is_named(tmp_path):
+    path = tmp_path / "x.npy"
+    np.save(path, np.arange(1000))
+    path.write_bytes(path.read_bytes()[:-8])
+    for mapped in (False, True):
+        with pytest.raises(DataError, match=r"x\.npy"):
+            read_array(path, mapped=mapped)
+
+
+def test_a_full_disk_names_the_file(tmp_path):
+    def full(file):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match=r"No space left on device: '.*x\.json'"):
+        write_atomically(tmp_path / "x.json", full)
+
+
+def test_what_a_kill_left_half_written_is_removed(tmp_path):
+    (tmp_path / "a" / ".step.part").mkdir(parents=True)
+    for name in (".x.json.abc.part", "a/.y.part", "a/.step.part/z", "a/kept.part", "a/kept"):
+        (tmp_path / name).write_text("")
+    remove_parts(tmp_path)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["a", "kept", "kept.part"]
 
 
 def test_threads_read_arrays_side_by_side(tmp_path):

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from vicinal.errors import RunError
+from vicinal.errors import DataError, RunError
 from vicinal.run_directory import Journal, RunDirectory
 
 
@@ -89,5 +89,18 @@ def test_a_half_written_last_line_is_left_out(tmp_path):
     run.metrics_path.write_text('{"step": 0}\n{"ste')
     assert list(run.metrics()) == [{"step": 0}]
     run.metrics_path.write_text('{"step": 0\n{"step": 1}\n')
-    with pytest.raises(RunError, match="line 1"):
+    with pytest.raises(DataError, match="line 1"):
         list(run.metrics())
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "checkpoints", ".lock", "collection/archives"])
+def test_a_run_with_a_link_out_of_it_is_not_opened(tmp_path, name):
+    run = RunDirectory.create(tmp_path / "run")
+    run.write_info({})
+    (run.path / "inner").symlink_to("run.json")  # as wandb makes them
+    RunDirectory.open(run.path)
+    (tmp_path / "outside").mkdir()
+    (run.path / name).parent.mkdir(exist_ok=True)
+    (run.path / name).symlink_to(tmp_path / "outside")
+    with pytest.raises(DataError, match=f"{name} is a link to .*outside"):
+        RunDirectory.open(run.path)

@@ -1,37 +1,48 @@
-"""Atomic writing (to a temporary file, synced, renamed) and safe reading of JSON and NumPy files."""
+"""Files that are there whole or not at all, and readers that never run code: one writer and one reader per format."""
 
 import json
 import os
+import shutil
+import stat
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
 from vicinal.errors import DataError
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 # numpy parses an array's header with ``ast``. In Python 3.11 all threads share its count of recursions: where a garbage
 # collection lets another thread parse in between, the first fails with a SystemError (CPython issue 106905). Reentrant,
 # because what a collection runs may read, too.
 _HEADERS = RLock()
+_PARTS = ".*.part"  # names of what is not yet written to the end
 
 # What numpy and zipfile raise over damaged archives, besides their own.
 _DAMAGED = (ValueError, OSError, EOFError, TypeError, AttributeError, NotImplementedError)
 
 
+# -- writing --------------------------------------------------------------------------------------
+
+
 def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Let ``write`` fill a temporary file beside ``path``, sync it, and rename it into place.
 
-    A reader, or a process started after ``kill -9``, sees the old content or the new, never a part.
+    A reader, or a process started after ``kill -9``, sees the old content or the new, never a part. A symbolic link at
+    ``path`` is replaced, not followed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with naming(path), os.fdopen(handle, "wb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
@@ -41,6 +52,17 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
         Path(temporary).unlink(missing_ok=True)
         raise
     sync_directory(path.parent)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Name ``path`` in errors that know none, such as that of a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 def sync_directory(path: Path) -> None:
@@ -68,17 +90,88 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     write_atomically(path, lambda file: np.savez_compressed(file, **dict(arrays)))  # type: ignore[arg-type]
 
 
+# -- folders that others may have filled ----------------------------------------------------------
+
+
+def check_links(folder: Path) -> None:
+    """Raise a DataError for a symbolic link in ``folder`` that leads out of it.
+
+    Whoever writes below, removes, or shows what is there would otherwise do so wherever the folder's author wished.
+    """
+    root = folder.resolve()
+    for place, folders, files in os.walk(root):
+        for name in (*folders, *files):
+            path = Path(place, name)
+            if path.is_symlink() and not path.resolve().is_relative_to(root):
+                raise DataError(
+                    f"{path} is a link to {path.resolve()}, outside of {folder}. Remove it, or put what it links to in "
+                    f"its place."
+                )
+
+
+def remove_parts(folder: Path) -> None:
+    """Remove what killed processes left half-written in ``folder`` and below; call it while no other one writes."""
+    for path in folder.rglob(_PARTS):
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+def _regular(path: Path) -> Path:
+    """Return the path of a regular file; a pipe or a device, which could be read without end, is an error."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise DataError(f"{path} is not a regular file. Remove it, or restore it from a copy.")
+    return path
+
+
+def _unreadable(path: Path, kind: str, error: BaseException) -> DataError:
+    return DataError(f"{path} is not readable as {kind}: {error}. Restore it from a copy, or remove it.")
+
+
 def read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} is not readable as JSON: {error}. Restore it from a copy, or remove it.") from error
+        return json.loads(_regular(path).read_text(encoding="utf-8"))
+    except RecursionError as error:
+        raise _unreadable(path, "JSON", RecursionError("nested too deeply")) from error
+    except ValueError as error:
+        raise error if isinstance(error, DataError) else _unreadable(path, "JSON", error) from error
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Read the object of a JSON file."""
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise DataError(f"{path} must hold a JSON object, got a {type(value).__name__}. Restore it from a copy.")
+    return value
+
+
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a file of JSON lines, if it is there; a last line cut off by a crash is left out."""
+    if not path.exists():
+        return
+    with _regular(path).open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise _unreadable(path, f"JSON in line {number}", error) from error
+            if not isinstance(value, dict):
+                raise DataError(f"{path}, line {number}: expected a JSON object, got a {type(value).__name__}.")
+            yield value
 
 
 def read_array(path: Path, *, mapped: bool = False) -> np.ndarray:
     """Read the array of an ``.npy``, never unpickling; ``mapped`` leaves it on the disk, read-only."""
-    with _HEADERS:
-        found: np.ndarray = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
+    try:
+        with _HEADERS:
+            found: np.ndarray = np.load(_regular(path), mmap_mode="r" if mapped else None, allow_pickle=False)
+    except (FileNotFoundError, DataError):
+        raise
+    except _DAMAGED as error:
+        raise _unreadable(path, "an .npy array", error) from error
     return found
 
 
@@ -86,14 +179,27 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """Read all arrays of an ``.npz``, never unpickling."""
     try:
         # Opened here: numpy would leave the handle of a cut-off archive open.
-        with path.open("rb") as file, _HEADERS, np.load(file, allow_pickle=False) as archive:
+        with _regular(path).open("rb") as file, _HEADERS, np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
-    except FileNotFoundError:
+    except (FileNotFoundError, DataError):
         raise
     except (*_DAMAGED, zipfile.BadZipFile, zlib.error) as error:
         pickled = "allow_pickle" in str(error)  # numpy's word; such arrays could run code when they are read
         advice = ". Save columns of text as text: `numpy.asarray(labels, dtype=str)`." if pickled else ""
         raise DataError(f"{path} is not readable as an .npz of plain arrays: {error}{advice}") from error
+
+
+def read_tensors(path: Path) -> "dict[str, Tensor]":
+    """Read all tensors of a ``.safetensors`` file, on the CPU."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(_regular(path))
+    except FileNotFoundError:
+        raise
+    except (SafetensorError, OSError) as error:
+        raise _unreadable(path, "safetensors", error) from error
 
 
 def _umask() -> int:

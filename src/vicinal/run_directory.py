@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from vicinal.errors import RunError
-from vicinal.files import read_arrays, read_json, write_arrays, write_json
+from vicinal.files import check_links, naming, read_arrays, read_lines, read_object, write_arrays, write_json
 
 _FORMER = {"figures": "exhibits", "captions": "readings"}  # names of version 0.1
 FORMAT = 1  # raised when a reader of the old format would misread the new one
@@ -69,6 +69,7 @@ class RunDirectory:
         if not run.info_path.is_file():
             fault = "it has no run.json" if run.path.is_dir() else "there is no such folder"
             raise RunError(f"{run.path} is not a run: {fault}. {_runs_near(run.path)}")
+        check_links(run.path)
         found = run.info.get("format")
         if found != FORMAT:
             raise RunError(
@@ -96,23 +97,20 @@ class RunDirectory:
 
     @property
     def info(self) -> dict[str, Any]:
-        return _object(self.info_path)
+        return read_object(self.info_path)
 
     @property
     def status(self) -> dict[str, Any]:
-        return _object(self.status_path) if self.status_path.is_file() else {}
+        return read_object(self.status_path) if self.status_path.is_file() else {}
 
     @property
     def results(self) -> dict[str, Any] | None:
         """The table of the finished run, or None while there is none."""
-        return _object(self.results_path) if self.results_path.is_file() else None
+        return read_object(self.results_path) if self.results_path.is_file() else None
 
     def metrics(self) -> Iterator[dict[str, Any]]:
         """Yield the lines of ``metrics.jsonl`` in order; a last line cut off by a crash is left out."""
-        return _lines(self.metrics_path)
-
-    def timing(self) -> Iterator[dict[str, Any]]:
-        return _lines(self.timing_path)
+        return read_lines(self.metrics_path)
 
     def arrays(self, name: str) -> dict[str, np.ndarray] | None:
         """The arrays of ``artefacts/NAME.npz``, or None where the run did not write them."""
@@ -123,7 +121,7 @@ class RunDirectory:
         """The content of ``artefacts/NAME.json``, or None where the run did not write it."""
         for path in (self.artefacts_path / f"{name}.json", self.artefacts_path / f"{_FORMER.get(name, name)}.json"):
             if path.is_file():
-                return _object(path)
+                return read_object(path)
         return None
 
     # -- writing ----------------------------------------------------------------------------------
@@ -150,18 +148,19 @@ class Journal:
     A checkpoint notes ``length``; a resume cuts to it, so lines of lost steps never stand twice.
     """
 
-    def __init__(self, path: Path, *, length: int | None = None) -> None:
+    def __init__(self, path: Path, length: int | None = None) -> None:
         present = path.stat().st_size if path.exists() else 0
         if length is not None and present < length:
             raise RunError(f"{path} has {present} bytes, the checkpoint expects {length}: it was cut. Start a new run.")
-        self._file = path.open("ab")
+        self._path, self._file = path, path.open("ab")
         if length is not None:
             self._file.truncate(length)
             self._file.seek(0, os.SEEK_END)
 
     def append(self, line: Mapping[str, Any]) -> None:
-        self._file.write((json.dumps(line, allow_nan=False) + "\n").encode())
-        self._file.flush()
+        with naming(self._path):
+            self._file.write((json.dumps(line, allow_nan=False) + "\n").encode())
+            self._file.flush()
 
     def sync(self) -> int:
         """Force all lines to disk; return the length to note in a checkpoint."""
@@ -171,26 +170,6 @@ class Journal:
 
     def close(self) -> None:
         self._file.close()
-
-
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    if not path.is_file():
-        return
-    with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
-            if not line.endswith("\n"):
-                return
-            try:
-                yield json.loads(line)
-            except json.JSONDecodeError as error:
-                raise RunError(f"{path}, line {number}: not JSON ({error}).") from error
-
-
-def _object(path: Path) -> dict[str, Any]:
-    value = read_json(path)
-    if not isinstance(value, dict):
-        raise RunError(f"{path} must hold a JSON object, got a {type(value).__name__}.")
-    return value
 
 
 def _runs_near(path: Path) -> str:

@@ -8,7 +8,7 @@ from PIL import Image
 
 from vicinal.retrieval.collection import Place
 from vicinal.retrieval.generations import publish
-from vicinal.retrieval.index.store import Item
+from vicinal.retrieval.store import Item
 from vicinal.run_directory import RunDirectory
 
 

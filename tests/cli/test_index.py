@@ -111,7 +111,7 @@ def test_refusals_before_there_is_a_collection(words, message, made, vicinal):
         ([], "something to look for"),
         (["--id", "77"], "item 77"),
         (["--label", "e"], "unknown label 'e'"),
-        (["nowhere.png"], "no such file"),
+        (["nowhere.png"], "is missing"),
         (["--id", "0", "--k", "0"], "k = 0"),
         (["--id", "0", "--where", "label"], "KEY=VALUE"),
         (["--id", "0", "--where", "labels=a"], "did you mean 'label'"),

@@ -8,7 +8,8 @@ import pytest
 from PIL import Image
 
 from vicinal.errors import DataError
-from vicinal.retrieval.archives import FOLDER, Limits, is_archive, unpack
+from vicinal.retrieval import archives
+from vicinal.retrieval.archives import FOLDER, is_archive, unpack
 
 
 def png():
@@ -83,26 +84,31 @@ def test_a_link_in_a_zip_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["bomb.zip", "bomb.tar.gz"])
-def test_a_bomb_is_refused_before_it_unfolds(name, tmp_path):
+def test_a_bomb_is_rejected_before_it_unfolds(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(archives, "_RATIO", 4.0)
     path = archive(tmp_path / name, {f"{number}.png": bytes(2**21) for number in range(10)})
     with pytest.raises(DataError, match="unfolds to more than"):
-        unpack(path, tmp_path / "c", Limits(ratio=4.0))
+        unpack(path, tmp_path / "c")
     assert not list((tmp_path / "c" / FOLDER).iterdir())
 
 
-def test_what_a_tar_only_passes_over_counts_too(tmp_path):
+def test_what_a_tar_only_passes_over_counts_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(archives, "_RATIO", 4.0)
     path = tarred(tmp_path / "bomb.tar.gz", {"1.png": png(), "zeros.bin": bytes(2**23)})
     with pytest.raises(DataError, match="unfolds to more than"):
-        unpack(path, tmp_path / "c", Limits(ratio=4.0))
+        unpack(path, tmp_path / "c")
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_files_and_bytes_have_limits(name, tmp_path):
+def test_files_and_bytes_have_limits(name, tmp_path, monkeypatch):
     path = archive(tmp_path / name, {f"{number}.png": png() for number in range(5)})
+    monkeypatch.setattr(archives, "_FILES", 4)
     with pytest.raises(DataError, match="more than 4 files"):
-        unpack(path, tmp_path / "c", Limits(files=4))
+        unpack(path, tmp_path / "c")
+    monkeypatch.undo()
+    monkeypatch.setattr(archives, "_BYTES", 100)
     with pytest.raises(DataError, match="more than 100"):
-        unpack(path, tmp_path / "c", Limits(bytes=100))
+        unpack(path, tmp_path / "c")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -136,10 +136,6 @@ def test_without_a_rate_it_is_the_usual_or_the_least_that_can_be_told(run):
         distance_threshold(run, rate=1e-5)
 
 
-def test_cosine_collections_get_the_same_threshold_in_their_units(run):
-    assert distance_threshold(run, rate=0.02, metric="cosine").distance == pytest.approx(0.07**2 / 2)
-
-
 def test_two_answers_and_nonsense_are_refused(run):
     with pytest.raises(ConfigError, match="Give one of them"):
         distance_threshold(run, distance=0.1, rate=0.1)

@@ -6,12 +6,11 @@ from sklearn.cluster import DBSCAN
 
 from vicinal.errors import ConfigError, DataError
 from vicinal.retrieval.calibration import Threshold
-from vicinal.retrieval.clusters import Grouping, chosen_count, cluster, cluster_contents, cluster_snapshot, dbscan
+from vicinal.retrieval.clusters import Grouping, chosen_count, cluster, cluster_contents, dbscan
 from vicinal.retrieval.collection import CollectionDirectory
 from vicinal.retrieval.duplicates import close_pairs, duplicate_contents, near_duplicates
 from vicinal.retrieval.generations import publish
-from vicinal.retrieval.index.store import Item
-from vicinal.run_directory import RunDirectory
+from vicinal.retrieval.store import Item
 
 
 @pytest.fixture
@@ -78,14 +77,6 @@ def test_a_border_row_joins_its_nearest_core_row_whatever_the_order():
         assert place[6] == place[7] == place[12] != place[0] == place[5] and -1 not in found
 
 
-def test_cosine_groups_directions():
-    rng = np.random.default_rng(0)
-    labels = np.repeat([0, 1], [12, 8])
-    rows = np.eye(2)[labels] * rng.uniform(0.1, 50, size=(20, 1)) + 1e-3
-    found = cluster(rows.astype(np.float32), groups=2, metric="cosine")
-    np.testing.assert_array_equal(found.assigned, labels)
-
-
 def test_equal_rows_make_one_group_and_no_error():
     rows = np.ones((12, 3), dtype=np.float32)
     assert sum(cluster(rows, groups=3).sizes) == sum(cluster(rows).sizes) == 12
@@ -127,7 +118,7 @@ def made(tmp_path, vectors, labels):
 def test_groups_say_what_they_mostly_are_and_loose_things_come_last(tmp_path):
     snapshot = made(tmp_path, np.zeros((6, 2)), ["a", "a", "b", "c", "c", None])
     spread = np.array([0.3, 0.1, 0.2, 0.1, 0.2, np.nan], dtype=np.float32)
-    found = cluster_contents(snapshot, Grouping(np.array([0, 0, 0, 1, 1, -1]), spread, "By hand."), ["By hand."])
+    found = cluster_contents(snapshot, Grouping(np.array([0, 0, 0, 1, 1, -1]), spread, "By hand."))
     titles = [group.title for group in found.groups]
     assert titles == ["Group 1: 3 things, mostly a (2 of 3)", "Group 2: 2 things, c", "In no group: 1 things"]
     assert [list(group.rows) for group in found.groups] == [[1, 2, 0], [3, 4], [5]]
@@ -139,7 +130,7 @@ def test_groups_say_what_they_mostly_are_and_loose_things_come_last(tmp_path):
 def test_without_labels_nothing_is_said_of_them(tmp_path):
     snapshot = made(tmp_path, np.zeros((4, 2)), [None, "a", "a", None])
     grouping = Grouping(np.array([0, 0, 1, 1]), np.zeros(4, dtype=np.float32), "")
-    assert "NMI with the labels" not in dict(cluster_contents(snapshot, grouping, []).facts)
+    assert "NMI with the labels" not in dict(cluster_contents(snapshot, grouping).facts)
 
 
 def test_duplicates_with_different_labels_are_marked_and_false_ones_counted(tmp_path):
@@ -151,12 +142,3 @@ def test_duplicates_with_different_labels_are_marked_and_false_ones_counted(tmp_
     assert "10 pairs were compared and 2 lie within the distance; at that rate up to about 1" in page.lead[1]
     assert dict(page.facts)["groups with different labels"] == "1" and "Nothing was removed." in page.lead[-1]
     assert len(duplicate_contents(snapshot, found, Threshold(1.0)).lead) == 2
-
-
-def test_dbscan_takes_the_distance_and_other_methods_no_rate(tmp_path):
-    snapshot = made(tmp_path, [[0.0], [0.1], [5.0], [5.2], [9.0]], [None] * 5)
-    run = RunDirectory(tmp_path / "run")
-    found, words = cluster_snapshot(run, snapshot, method="dbscan", distance=1.0, least=2)
-    assert found.assigned.tolist() == [0, 0, 1, 1, -1] and len(words) == 2
-    with pytest.raises(ConfigError, match="got --method hdbscan"):
-        cluster_snapshot(run, snapshot, method="hdbscan", rate=0.1)

@@ -14,9 +14,9 @@ from vicinal.data import Glyphs
 from vicinal.description import describe
 from vicinal.errors import ConfigError, DataError, RunError
 from vicinal.evaluation.encoder import Encoder
-from vicinal.retrieval.collection import CollectionDirectory, Pictures, Place, model_fingerprint, require_same_model
+from vicinal.retrieval.collection import CollectionDirectory, Place, model_fingerprint, require_same_model
 from vicinal.retrieval.generations import publish
-from vicinal.retrieval.index.store import Item
+from vicinal.retrieval.store import Item
 
 FORMER = Path(__file__).parents[1] / "former" / "collection"
 
@@ -146,10 +146,15 @@ def test_a_picture_is_read_below_its_place_only(tmp_path):
         snapshot.image(3)
 
 
+def picture_of(collection, place, path):
+    publish(collection, [Item(0, path, None)], np.zeros((1, 2)), dim=2, places=[place])
+    return CollectionDirectory.open(collection).snapshot().image(0)
+
+
 def test_a_root_below_the_collection_moves_with_it(tmp_path, draw):
-    draw(tmp_path / "moved" / "archives" / "x" / "a.png", 0)
     place = Place("/elsewhere/a.zip", "archive", "archives/x")
-    assert Pictures(tmp_path / "moved", [place]).image(0, "a.png").size == (24, 20)
+    draw(tmp_path / "moved" / "archives" / "x" / "a.png", 0)
+    assert picture_of(tmp_path / "moved", place, "a.png").size == (24, 20)
 
 
 @pytest.mark.parametrize("path", ["../secret.png", "/etc/passwd", "a/../../secret.png", "link.png"])
@@ -163,16 +168,16 @@ def test_nothing_outside_is_named(path, tmp_path, draw):
 def test_a_data_set_without_files_gives_its_pictures(tmp_path):
     data = Glyphs()
     records = data.load()
-    pictures = Pictures(tmp_path, [Place("glyphs", "data set", None, description=describe(data))])
-    assert np.array_equal(pictures.image(0, records.source.name(7)), records.source.read(7))
+    place = Place("glyphs", "data set", None, description=describe(data))
+    assert np.array_equal(picture_of(tmp_path, place, records.source.name(7)), records.source.read(7))
     with pytest.raises(DataError, match="no longer in glyphs"):
-        pictures.image(0, "nothing of the kind")
+        picture_of(tmp_path, place, "nothing of the kind")
 
 
 def test_a_description_can_name_data_sets_only(tmp_path):
-    pictures = Pictures(tmp_path, [Place("x", "data set", None, description={"class": "system", "command": "true"})])
+    place = Place("x", "data set", None, description={"class": "system", "command": "true"})
     with pytest.raises(ConfigError, match="unknown class 'system'"):
-        pictures.image(0, "a")
+        picture_of(tmp_path, place, "a")
 
 
 def test_weights_and_preprocessing_both_count(image_run):

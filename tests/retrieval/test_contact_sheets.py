@@ -19,11 +19,10 @@ from vicinal.retrieval.contact_sheets import (
     as_table,
     contact_sheet,
     item_tile,
-    pictures_on,
     write_groups,
 )
 from vicinal.retrieval.generations import publish
-from vicinal.retrieval.index.store import Item
+from vicinal.retrieval.store import Item
 
 EVIL = '<script>window.injected=1</script>"x"'
 
@@ -95,7 +94,7 @@ def test_what_has_no_room_is_counted(snapshot, monkeypatch):
     told = []
     page = as_page(snapshot, contents(FIRST, SECOND), "groups.csv", told.append)
     assert "1 further groups stand in groups.csv" in page and told == [2]
-    assert pictures_on(contents(FIRST, SECOND)) == 2
+    assert contents(FIRST, SECOND).pictures == 2
 
 
 def test_no_group_is_said(snapshot):

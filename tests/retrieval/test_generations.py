@@ -12,7 +12,7 @@ import pytest
 from vicinal.errors import DataError, RunError
 from vicinal.retrieval.collection import CollectionDirectory
 from vicinal.retrieval.generations import VectorJournal, publish, writing
-from vicinal.retrieval.index.store import Item
+from vicinal.retrieval.store import Item
 
 
 def publish_rows(path, count):

@@ -10,8 +10,8 @@ from vicinal.errors import ConfigError
 from vicinal.retrieval import map as module
 from vicinal.retrieval.collection import CollectionDirectory
 from vicinal.retrieval.generations import publish
-from vicinal.retrieval.index.store import Item
 from vicinal.retrieval.map import collection_map, principal_components, stored_map
+from vicinal.retrieval.store import Item
 
 
 @pytest.fixture

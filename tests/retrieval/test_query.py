@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from vicinal.errors import ConfigError, DataError
-from vicinal.evaluation.encoder import Encoder
 from vicinal.retrieval.collection import CollectionDirectory
 from vicinal.retrieval.indexing import Request, index
+from vicinal.retrieval.model import load
 from vicinal.retrieval.query import ask, conditions, query_of
 
 
@@ -19,12 +19,12 @@ def snapshot(image_run, photographs, listener):
 
 
 @pytest.fixture
-def encoder(image_run):
-    return Encoder.load(image_run)
+def model(image_run):
+    return load(image_run.path, device="cpu")
 
 
-def test_an_image_finds_itself(snapshot, encoder, photographs):
-    answer = ask(snapshot, query_of(snapshot, encoder, files=[photographs / "b" / "05.png"]), 3)
+def test_an_image_finds_itself(snapshot, model, photographs):
+    answer = ask(snapshot, query_of(snapshot, model, files=[photographs / "b" / "05.png"]), 3)
     assert answer.matches[0].item.path == "b/05.png" and answer.matches[0].distance < 1e-3
     assert len(answer.matches) == 3 and answer.generation == 1
 
@@ -34,13 +34,13 @@ def test_an_item_does_not_find_itself(snapshot):
     assert len(answer.matches) == 11 and 4 not in {match.item.id for match in answer.matches}
 
 
-def test_several_are_asked_for_by_their_mean_on_the_sphere(snapshot, encoder, photographs):
+def test_several_are_asked_for_by_their_mean_on_the_sphere(snapshot, model, photographs):
     one, other = snapshot.vector(0), snapshot.vector(1)
     mean = (one + other) / np.linalg.norm(one + other)
     query = query_of(snapshot, None, ids=[0, 1])
     assert np.allclose(query.vector, mean, atol=1e-6) and query.exclude == (0, 1)
     paths = [photographs / snapshot.item(id).path for id in (0, 1)]
-    assert np.allclose(query_of(snapshot, encoder, files=paths).vector, mean, atol=1e-6)
+    assert np.allclose(query_of(snapshot, model, files=paths).vector, mean, atol=1e-6)
 
 
 def test_a_label_is_the_mean_of_its_items(snapshot):
@@ -67,25 +67,25 @@ def test_the_answer_as_json(snapshot):
 
 def test_feature_runs_are_asked_with_vectors(feature_run, vectors_file, listener, tmp_path):
     index(feature_run, Request([str(vectors_file)]), listener)
-    snapshot, encoder = CollectionDirectory.of(feature_run.path).snapshot(), Encoder.load(feature_run)
+    snapshot, model = CollectionDirectory.of(feature_run.path).snapshot(), load(feature_run.path, device="cpu")
     np.save(tmp_path / "query.npy", np.load(vectors_file)["features"][7])
-    answer = ask(snapshot, query_of(snapshot, encoder, files=[tmp_path / "query.npy"]), 1)
+    answer = ask(snapshot, query_of(snapshot, model, files=[tmp_path / "query.npy"]), 1)
     assert answer.matches[0].item.id == 7
     with pytest.raises(ConfigError, match=r"an \.npy or \.npz"):
-        query_of(snapshot, encoder, files=[tmp_path / "query.png"])
+        query_of(snapshot, model, files=[tmp_path / "query.png"])
     with pytest.raises(DataError, match="not readable"):
-        query_of(snapshot, encoder, files=[tmp_path / "nothing.npy"])
+        query_of(snapshot, model, files=[tmp_path / "nothing.npy"])
 
 
-def test_refusals(snapshot, encoder, tmp_path):
+def test_refusals(snapshot, model, tmp_path):
     with pytest.raises(ConfigError, match="something to look for"):
-        query_of(snapshot, encoder)
-    with pytest.raises(DataError, match="no such file"):
-        query_of(snapshot, encoder, files=[tmp_path / "nothing.png"])
+        query_of(snapshot, model)
+    with pytest.raises(DataError, match="is missing"):
+        query_of(snapshot, model, files=[tmp_path / "nothing.png"])
     with pytest.raises(DataError, match="unknown label 'e'"):
-        query_of(snapshot, encoder, labels=["e"])
+        query_of(snapshot, model, labels=["e"])
     with pytest.raises(DataError, match="item 99"):
-        query_of(snapshot, encoder, ids=[99])
+        query_of(snapshot, model, ids=[99])
 
 
 @pytest.mark.parametrize("words", [["label"], ["=x"], ["a=1", "a=2"]])

@@ -22,7 +22,7 @@ from vicinal.training.checkpoint import latest_checkpoint, load_checkpoint
 from vicinal.training.console import Console
 from vicinal.training.experiment import check_equal_parts
 from vicinal.training.interruption import Interruption
-from vicinal.training.launcher import wanted
+from vicinal.training.processes import launch
 from vicinal.training.run import resume, start
 
 VICINAL = [sys.executable, "-m", "vicinal", "train"]
@@ -75,14 +75,14 @@ def test_more_processes_than_gpus_are_refused(monkeypatch):
 
 
 def test_processes_are_started_once_and_by_one_launcher(monkeypatch):
-    assert wanted(2) and not wanted(1)
+    assert not launch(1)
     with pytest.raises(ConfigError, match="got 0"):
-        wanted(0)
+        launch(0)
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert not wanted(2)
+    assert not launch(2)
     with pytest.raises(ConfigError, match="a launcher has already started 2"):
-        wanted(4)
+        launch(4)
 
 
 def test_an_echo_of_ctrl_c_is_not_a_second_one(monkeypatch):
@@ -130,8 +130,8 @@ def test_ctrl_c_then_kill_minus_nine_then_one_process_change_nothing(tiny, tmp_p
     launcher, ranks = begin([*VICINAL, *words], path, steps=reached + 3)
     os.kill(ranks[1], signal.SIGKILL)
     said = ended(launcher, ranks, code=1)
-    assert "process 1 of 2: ended without a word" in said
-    assert run.status["state"] == "failed" and "process 1 of 2" in run.status["message"]
+    assert "process 1 of 2 was killed" in said
+    assert run.status["state"] == "failed" and "lost contact" in run.status["message"]
     assert latest_checkpoint(run.checkpoints_path).name in run.status["message"]
 
     resume(path, trust=tiny.trust, console=console)
@@ -143,7 +143,7 @@ def test_ctrl_c_then_kill_minus_nine_then_one_process_change_nothing(tiny, tmp_p
 
 @pytest.mark.slow
 def test_a_killed_run_goes_on_bit_for_bit_in_as_many_processes(tiny, tmp_path):
-    """Killed is the first process, so another one has to say so; started by torchrun, resumed by our launcher."""
+    """Killed is the first process, so another one has to write the status; started by torchrun, resumed by ours."""
     settings = ["loss.noisy=true", "training.epochs=6", "training.checkpoint_seconds=0"]
     together = ["--processes", "2", *SILENT]
     whole, path = tmp_path / "whole", tmp_path / "run"
@@ -153,7 +153,7 @@ def test_a_killed_run_goes_on_bit_for_bit_in_as_many_processes(tiny, tmp_path):
     os.kill(ranks[0], signal.SIGKILL)
     ended(launcher, ranks, code=1)
     status = RunDirectory.open(path).status
-    assert status["state"] == "failed" and "process 0 of 2" in status["message"]
+    assert status["state"] == "failed" and "lost contact" in status["message"]
     subprocess.run([*VICINAL, "--resume", str(path), *AGAIN, *together], check=True)
     for name in ("metrics.jsonl", "model.safetensors"):
         assert (path / name).read_bytes() == (whole / name).read_bytes()

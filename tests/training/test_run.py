@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from filelock import FileLock
 from safetensors.torch import load_file
 from tests.training.conftest import embedder_state
 
@@ -194,13 +195,8 @@ def test_changed_data_is_refused_on_resume(finished, tiny, console):
 
 
 def test_two_processes_cannot_train_one_run(finished, tiny, console):
-    import fcntl
-
-    run = finished
-    with (run.path / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(RunError, match="another process"):
-            resume(run.path, trust=tiny.trust, console=console)
+    with FileLock(finished.path / ".lock"), pytest.raises(RunError, match="another process"):
+        resume(finished.path, trust=tiny.trust, console=console)
 
 
 def test_loading_a_model_executes_nothing_from_the_run(finished, tiny, console):
@@ -248,5 +244,5 @@ def test_a_run_without_artefacts_keeps_what_a_comparison_needs(finished, tiny, t
     written = bare.arrays("by_class")
     rows = {row["name"]: row["metrics"] for row in bare.results["rows"]}
     assert written["hits"].sum() / written["queries"].sum() == pytest.approx(rows["trained"]["recall@1"])
-    kept = {"by_class.npz", "diagnostics.json", "readings.json"}
+    kept = {"by_class.npz", "diagnostics.json", "captions.json"}
     assert {path.name for path in bare.artefacts_path.iterdir()} == kept

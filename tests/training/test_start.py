@@ -12,16 +12,16 @@ from vicinal.training.run import resume, start
 from vicinal.training.trainer import Trainer
 
 
-def test_a_random_head_is_left_alone(tiny, console):
+def test_a_random_head_is_left_alone(tiny):
     experiment = prepare(tiny.config())
     before = experiment.method.embedder.head.weight.detach().clone()
-    experiment.start_head(console)
+    experiment.start_head()
     assert torch.equal(before, experiment.method.embedder.head.weight)
 
 
-def test_a_principal_head_keeps_what_the_features_tell(tiny, console):
+def test_a_principal_head_keeps_what_the_features_tell(tiny):
     experiment = prepare(tiny.config("model.start=principal", "model.start_length=2"))
-    experiment.start_head(console)
+    experiment.start_head()
     embedder = experiment.method.embedder
     embedder.normalize = False
     found = experiment.embed(experiment.encoder, experiment.train).vectors
@@ -30,20 +30,20 @@ def test_a_principal_head_keeps_what_the_features_tell(tiny, console):
     assert torch.equal(variances, variances.sort(descending=True).values)
 
 
-def test_a_discriminant_head_starts_from_features_and_labels(tiny, console):
+def test_a_discriminant_head_starts_from_features_and_labels(tiny):
     heads = []
     for head in ("principal", "discriminant"):
         experiment = prepare(tiny.config(f"model.start={head}"))
-        experiment.start_head(console)
+        experiment.start_head()
         heads.append(experiment.method.embedder.head.weight.detach().clone())
     assert heads[0].shape == heads[1].shape and not torch.allclose(*heads)
 
 
-def test_glorots_start_is_drawn_by_the_seed(tiny, console):
+def test_glorots_start_is_drawn_by_the_seed(tiny):
     heads = []
     for seed in (0, 0, 1):
         experiment = prepare(tiny.config("model.start=glorot", "model.head_norm=true", f"training.seed={seed}"))
-        experiment.start_head(console)
+        experiment.start_head()
         heads.append(experiment.method.embedder.head[1].weight.detach().clone())
     assert torch.equal(heads[0], heads[1]) and not torch.equal(heads[1], heads[2])
 
@@ -63,7 +63,7 @@ def test_a_run_killed_before_its_first_checkpoint_starts_with_the_same_head(tiny
 def test_steps_are_captured_on_a_gpu_where_the_method_allows_it(tiny, tmp_path, console, device, asked, captured):
     experiment = prepare(tiny.config(f"training.cuda_graph={asked}"))
     method = SimpleNamespace(capturable=True, embedder=experiment.method.embedder)
-    trainer = Trainer(replace(experiment, method=method, device=torch.device(device)), None, console)
+    trainer = Trainer(replace(experiment, method=method, device=torch.device(device)), None)
     assert trainer._captures() == captured
     method.capturable = False
     assert not trainer._captures()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from vicinal.errors import ConfigError
-from vicinal.run_directory import Journal
+from vicinal.run_directory import Journal, RunDirectory
 from vicinal.training import trackers
 from vicinal.training.trackers import Trackers, check_trackers, open_trackers, scalars_of
 
@@ -39,7 +39,7 @@ def expected(path):
 
 def crash_and_resume(name, path):
     """Train 5 steps with a checkpoint after 3, lose the process, resume at the checkpoint and train to step 8."""
-    journal, opened = Journal(path / "metrics.jsonl"), open_trackers([name], path, "a run", CONFIG)
+    journal, opened = Journal(path / "metrics.jsonl"), open_trackers([name], RunDirectory(path), CONFIG)
     length = 0
     for line in lines(0, 5):
         journal.append(line)
@@ -52,7 +52,7 @@ def crash_and_resume(name, path):
     if name == "wandb":
         import_module("wandb").teardown()  # or its process would outlive the test
     journal = Journal(path / "metrics.jsonl", length=length)
-    resumed = open_trackers([name], path, "a run", CONFIG, step=3)
+    resumed = open_trackers([name], RunDirectory(path), CONFIG)
     for line in lines(3, 8):
         journal.append(line)
         resumed.record(line)
@@ -134,13 +134,13 @@ def test_trackers_hold_the_values_of_the_metrics_also_after_a_crash(name, read, 
 def test_mlflow_keeps_one_run_with_its_settings_and_state(tmp_path):
     pytest.importorskip("mlflow")
     for state, status in (("interrupted", "KILLED"), ("failed", "FAILED"), ("finished", "FINISHED")):
-        opened = open_trackers(["mlflow"], tmp_path, "a run", CONFIG)
+        opened = open_trackers(["mlflow"], RunDirectory(tmp_path), CONFIG)
         client, run = mlflow_run(tmp_path)
         assert client.get_run(run).info.status == "RUNNING"
         opened.finish(state)
         assert client.get_run(run).info.status == status
     found = client.get_run(run)
-    assert found.info.run_name == "a run"
+    assert found.info.run_name == tmp_path.name
     assert found.data.params["loss.margin"] == "0.1" and found.data.params["loss.name"] == "triplet"
 
 
@@ -149,25 +149,16 @@ def test_wandb_keeps_its_id_and_its_settings(tmp_path):
     pytest.importorskip("wandb")
     names = set()
     for _ in range(2):
-        open_trackers(["wandb"], tmp_path, "a run", CONFIG).finish("finished")
+        open_trackers(["wandb"], RunDirectory(tmp_path), CONFIG).finish("finished")
         (run,) = [record.run for record in wandb_records(tmp_path) if record.WhichOneof("record_type") == "run"]
         names.add(run.run_id)
         config = {item.key: json.loads(item.value_json) for item in run.config.update}
-        assert config["loss"] == {"name": "triplet", "margin": 0.1} and run.display_name == "a run"
+        assert config["loss"] == {"name": "triplet", "margin": 0.1} and run.display_name == tmp_path.name
     assert len(names) == 1
 
 
-def test_a_cut_metric_file_ends_before_the_step(tmp_path):
-    (tmp_path / "group").mkdir()
-    (tmp_path / "loss").write_text("1 0.5 0\n2 0.25 1\n3 0.125 2\n4 0.1")
-    (tmp_path / "group" / "late").write_text("9 0.5 2\n")
-    trackers._cut(tmp_path, 2)
-    assert (tmp_path / "loss").read_text() == "1 0.5 0\n2 0.25 1\n"
-    assert not (tmp_path / "group" / "late").exists()
-
-
 def test_without_trackers_nothing_is_opened(tmp_path):
-    opened = open_trackers([], tmp_path, "a run", CONFIG)
+    opened = open_trackers([], RunDirectory(tmp_path), CONFIG)
     opened.record(next(lines(0, 1)))
     opened.flush()
     opened.finish("finished")
@@ -178,8 +169,6 @@ def test_a_tracker_gets_steps_and_evaluations_but_no_events():
     logged = []
 
     class Listing:
-        start = 0
-
         def log(self, step, scalars):
             logged.append((step, dict(scalars)))
 

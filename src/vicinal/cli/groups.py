@@ -29,26 +29,26 @@ def cluster(
     device: Annotated[str, typer.Option(help="For a calibration: auto, cpu or cuda.")] = "auto",
 ) -> None:
     """Group the collection of RUN by k-means or density: groups.csv and groups.html."""
+    from vicinal.errors import ConfigError
     from vicinal.parallel import pick_device
-    from vicinal.retrieval.clusters import cluster_contents, cluster_snapshot
+    from vicinal.retrieval.calibration import DENSE_RATE, distance_threshold
+    from vicinal.retrieval.clusters import cluster as group
+    from vicinal.retrieval.clusters import cluster_contents
     from vicinal.retrieval.collection import snapshot_of
     from vicinal.run_directory import RunDirectory
     from vicinal.training.console import Console
 
-    opened = RunDirectory.open(run)
+    opened, words = RunDirectory.open(run), list[str]()
     snapshot = snapshot_of(opened, collection)
-    found, lead = cluster_snapshot(
-        opened,
-        snapshot,
-        method=cast("Method", method),  # checked there
-        groups=groups,
-        least=least,
-        distance=distance,
-        rate=max_false_match,
-        seed=seed,
-        device=pick_device(device),
-    )
-    contents = cluster_contents(snapshot, found, lead)
+    if method == "dbscan":
+        device_ = pick_device(device)
+        near = distance_threshold(opened, distance=distance, rate=max_false_match, usual=DENSE_RATE, device=device_)
+        distance, words = near.distance, [near.words]
+    elif max_false_match is not None:
+        raise ConfigError(f"--max-false-match calibrates DBSCAN's distance; got --method {method}. Leave it out.")
+    known = cast("Method", method)  # checked there
+    found = group(snapshot.vectors(), method=known, groups=groups, distance=distance, least=least, seed=seed)
+    contents = cluster_contents(snapshot, found, *words)
     _write(Console(), snapshot, contents, (opened.path / "clusters" if to is None else to) / "groups")
 
 
@@ -74,20 +74,18 @@ def dedupe(
 
     opened, console = RunDirectory.open(run), Console()
     snapshot = snapshot_of(opened, collection)
-    near = distance_threshold(
-        opened, metric=snapshot.metric, distance=distance, rate=max_false_match, device=pick_device(device)
-    )
+    near = distance_threshold(opened, distance=distance, rate=max_false_match, device=pick_device(device))
     with console.following(len(snapshot), 0, "comparing") as follower:
-        found = near_duplicates(snapshot.vectors(), near.distance, metric=snapshot.metric, progress=follower.advance)
+        found = near_duplicates(snapshot.vectors(), near.distance, progress=follower.advance)
     contents = duplicate_contents(snapshot, found, near)
     _write(console, snapshot, contents, (opened.path / "duplicates" if to is None else to) / "duplicates")
 
 
 def _write(console: "Console", snapshot: "Snapshot", contents: "Contents", stem: Path) -> None:
-    from vicinal.retrieval.contact_sheets import pictures_on, write_groups
+    from vicinal.retrieval.contact_sheets import write_groups
 
     table, page = stem.with_suffix(".csv"), stem.with_suffix(".html")
-    with console.following(pictures_on(contents), 0, "pictures") as follower:
+    with console.following(contents.pictures, 0, "pictures") as follower:
         write_groups(snapshot, contents, table, page, follower.advance)
     for sentence in contents.lead:
         typer.echo(sentence)

@@ -40,16 +40,16 @@ def search(
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
     """Find what is nearest to images, to things of the collection, or to a label."""
-    from vicinal.evaluation.encoder import Encoder
     from vicinal.parallel import pick_device
     from vicinal.retrieval.collection import snapshot_of
+    from vicinal.retrieval.model import load
     from vicinal.retrieval.query import ask, conditions, query_of
     from vicinal.run_directory import RunDirectory
 
     opened, threshold = RunDirectory.open(run), None
     snapshot = snapshot_of(opened, collection)
-    encoder = Encoder.load(opened, pick_device(device)).stream("query") if queries else None
-    query = query_of(snapshot, encoder, files=queries or (), ids=id or (), labels=label or ())
+    model = load(run, device=device, role="query") if queries else None
+    query = query_of(snapshot, model, files=queries or (), ids=id or (), labels=label or ())
     if max_false_match is not None or max_distance is not None:
         from vicinal.retrieval.calibration import distance_threshold
 
@@ -74,12 +74,9 @@ def _print(answer: "Answer") -> None:
 
     console = Console() if sys.stdout.isatty() else Console(width=10_000)  # in a file or pipe, a row stays on its line
     if not answer.matches:
-        nearest = answer.beyond
-        console.print(
-            "no match."
-            if nearest is None
-            else f"no match: the nearest, {escape(nearest.item.path)}, lies at {nearest.distance:.4f}."
-        )
+        far = answer.beyond
+        nearest = "" if far is None else f": the nearest, {escape(far.item.path)}, lies at {far.distance:.4f}"
+        console.print(f"no match{nearest}.")
         return
     console.print(escape(f"nearest to {answer.query.title}"), highlight=False)
     grid = Table(box=box.SIMPLE_HEAD)

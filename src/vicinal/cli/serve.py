@@ -33,7 +33,8 @@ def serve(
         raise ConfigError(
             f"serving needs FastAPI and uvicorn, which cannot be imported: {error}. Run `pip install 'vicinal[serve]'`."
         ) from error
-    from vicinal.retrieval.serve.library import MEBIBYTE, Limits, open_library
+    from vicinal.retrieval.serve.guard import MEBIBYTE, Limits
+    from vicinal.retrieval.serve.library import open_library
     from vicinal.retrieval.serve.server import LOOPBACK
     from vicinal.retrieval.serve.server import serve as run_server
 

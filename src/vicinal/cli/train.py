@@ -1,40 +1,19 @@
 """``vicinal train``: from slots to a finished run with its report."""
 
-import functools
-import os
 import shlex
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vicinal.errors import ConfigError, VicinalError
+from vicinal.errors import ConfigError
 
 if TYPE_CHECKING:
     from vicinal.config import Config
     from vicinal.training.console import Console
 
-P = ParamSpec("P")
 
-
-def _reported_once(command: Callable[P, None]) -> Callable[P, None]:
-    """Let only the first of several processes on a machine print an error that they all raise."""
-
-    @functools.wraps(command)
-    def call(*words: P.args, **options: P.kwargs) -> None:
-        try:
-            command(*words, **options)
-        except VicinalError:
-            if os.environ.get("LOCAL_RANK", "0") == "0":
-                raise
-            sys.exit(2)
-
-    return call
-
-
-@_reported_once
 def train(
     arguments: Annotated[
         list[str] | None,
@@ -68,11 +47,6 @@ def train(
     follows from the data and the other slots and is printed. `vicinal list losses` names what there is, `vicinal
     explain loss=triplet` says what it takes. Ctrl-C stops between two steps and says how to go on.
     """
-    from vicinal.training import launcher
-
-    if processes is not None and launcher.wanted(processes):
-        launcher.launch(processes)
-        return
     words = arguments or []
     names = [word for word in words if "=" not in word]
     settings = [word for word in words if "=" in word]
@@ -83,6 +57,11 @@ def train(
     if data is not None and any(word.startswith("data=") for word in settings):
         raise ConfigError(f"--data {data} and data=... say the same thing. Give one of them.")
 
+    from vicinal.training.processes import joined, launch
+
+    if processes is not None and launch(processes):
+        return
+
     from vicinal.api import fresh
     from vicinal.models import trusted
     from vicinal.parallel import first
@@ -91,19 +70,20 @@ def train(
     from vicinal.training.run import start
 
     console = Console(quiet=quiet or not first())
-    known = trusted(trust or [])
-    if resume is not None:
-        directory = resume_run(resume, trust=known, console=console)
-    else:
-        config = _composed(names[0] if names else None, data, settings, known)
-        if dry_run:
-            from vicinal.training.estimate import describe
+    with joined():
+        known = trusted(trust or [])
+        if resume is not None:
+            directory = resume_run(resume, trust=known, console=console)
+        else:
+            config = _composed(names[0] if names else None, data, settings, known)
+            if dry_run:
+                from vicinal.training.estimate import describe
 
-            typer.echo(describe(config))
-            return
-        _print_choices(config, console)
-        command = shlex.join(["vicinal", *sys.argv[1:]])
-        directory = start(config, run or fresh(Path("runs"), config), command=command, console=console)
+                typer.echo(describe(config))
+                return
+            _print_choices(config, console)
+            command = shlex.join(["vicinal", *sys.argv[1:]])
+            directory = start(config, run or fresh(Path("runs"), config), command=command, console=console)
     if first():
         from vicinal.cli.report import show
 

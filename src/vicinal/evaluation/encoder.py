@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import Tensor
 
 from vicinal import parallel
@@ -19,7 +18,7 @@ from vicinal.data.resident import Resident
 from vicinal.data.transforms import ImageTransform, Transform
 from vicinal.description import build, describe
 from vicinal.errors import DataError, RunError
-from vicinal.files import read_json, write_atomically, write_json
+from vicinal.files import read_object, read_tensors, write_atomically, write_json
 from vicinal.models import MODELS, trusted
 from vicinal.models.embedder import Embedder, Role
 from vicinal.run_directory import FORMAT, RunDirectory
@@ -171,16 +170,16 @@ class Encoder:
             raise RunError(
                 f"{run.path} has no selected model yet (model.safetensors). Let it train to its first evaluation."
             )
-        document = read_json(run.model_path)
-        if not isinstance(document, dict) or document.get("format") != FORMAT:
+        document = read_object(run.model_path)
+        if document.get("format") != FORMAT:
             raise RunError(f"{run.model_path} is not a model of format {FORMAT}. Use the version that wrote it.")
         embedder = build(document.get("embedder"), MODELS | trusted(trust))
         preprocessing = build(document.get("preprocessing"), TRANSFORMS)
         if not isinstance(embedder, Embedder):
             raise RunError(f"{run.model_path} describes a {type(embedder).__name__}, not an Embedder.")
         try:
-            embedder.load_state_dict(load_file(run.weights_path))
-        except (SafetensorError, OSError, RuntimeError) as error:
+            embedder.load_state_dict(read_tensors(run.weights_path))
+        except RuntimeError as error:
             raise RunError(f"{run.weights_path} does not fit {run.model_path}: {error}") from error
         device = device or torch.device("cpu")
         return cls(embedder.to(device).eval(), preprocessing, device)

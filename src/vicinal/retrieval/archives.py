@@ -8,7 +8,6 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -20,29 +19,16 @@ from vicinal.files import sync_directory
 SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 FOLDER = "archives"  # below the collection
 _BLOCK = 2**20
+# What an archive may unfold to. Images hardly shrink, so one that grows a hundred times is a bomb.
+_FILES, _BYTES, _RATIO = 1_000_000, 64 * 2**30, 100.0
 _DAMAGED = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError)
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What an archive may unfold to.
-
-    Attributes:
-        files: entries of any kind.
-        bytes: of all entries together.
-        ratio: of those bytes to the archive's own; images hardly shrink, so a large one is a bomb.
-    """
-
-    files: int = 1_000_000
-    bytes: int = 64 * 2**30
-    ratio: float = 100.0
 
 
 def is_archive(path: Path) -> bool:
     return path.name.lower().endswith(SUFFIXES) and path.is_file()
 
 
-def unpack(archive: Path, collection: Path, limits: Limits | None = None) -> str:
+def unpack(archive: Path, collection: Path) -> str:
     """Unpack an archive's images below the collection; return that folder, relative to the collection.
 
     The folder is named by the archive's content and gets its name when it is whole, so an unchanged archive is unpacked
@@ -56,23 +42,24 @@ def unpack(archive: Path, collection: Path, limits: Limits | None = None) -> str
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
     try:
-        _unpack(archive, part, limits or Limits())
-    except (DataError, *_DAMAGED) as error:
+        _unpack(archive, part)
+    except DataError:
         shutil.rmtree(part, ignore_errors=True)
-        if isinstance(error, DataError):
-            raise
+        raise
+    except _DAMAGED as error:
+        shutil.rmtree(part, ignore_errors=True)
         raise DataError(f"{archive} cannot be unpacked: {error}. Create it again, or unpack it yourself.") from error
     os.replace(part, folder)
     sync_directory(folder.parent)
     return name
 
 
-def _unpack(archive: Path, folder: Path, limits: Limits) -> None:
-    allowed = min(limits.bytes, limits.ratio * max(archive.stat().st_size, _BLOCK))  # a small file may unfold a little
+def _unpack(archive: Path, folder: Path) -> None:
+    allowed = min(_BYTES, _RATIO * max(archive.stat().st_size, _BLOCK))  # a small file may unfold a little
     total = 0
     for count, (name, size, content) in enumerate(_members(archive), 1):
-        if count > limits.files:
-            raise DataError(f"{archive} holds more than {limits.files} files. Unpack it yourself and index the folder.")
+        if count > _FILES:
+            raise DataError(f"{archive} holds more than {_FILES} files. Unpack it yourself and index the folder.")
         target = folder / _inside(archive, name)
         if content is None or target.suffix.lower() not in ENDINGS or target.name.startswith("."):
             total += size  # in a tar, what is passed over is unfolded all the same

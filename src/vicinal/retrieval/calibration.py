@@ -9,7 +9,7 @@ The counts are kept with the run in fine bins of distance, so any rate can be as
 lower edge of a bin, on the safe side by less than one bin.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -19,7 +19,6 @@ from torch import Tensor
 from vicinal.data.own_data import own_data
 from vicinal.errors import ConfigError
 from vicinal.evaluation.encoder import Encoder
-from vicinal.evaluation.neighbors import Metric
 from vicinal.retrieval.collection import model_fingerprint
 from vicinal.run_directory import RunDirectory
 
@@ -102,7 +101,6 @@ class Calibration:
 def distance_threshold(
     run: RunDirectory,
     *,
-    metric: Metric = "euclidean",
     distance: float | None = None,
     rate: float | None = None,
     usual: float = DUPLICATE_RATE,
@@ -112,7 +110,6 @@ def distance_threshold(
 
     Args:
         run: whose validation classes calibrate.
-        metric: of the collection.
         distance: takes the place of a calibration.
         rate: of false matches; None is ``usual``, or the least rate that so many validation pairs can tell.
         usual: the rate where none is named.
@@ -125,9 +122,7 @@ def distance_threshold(
             raise ConfigError(f"a distance is 0 or more; got --distance {distance}.")
         return Threshold(distance)
     counted = calibration(run, device=device)
-    found = counted.threshold(max(usual, 1 / int(counted.different.sum())) if rate is None else rate)
-    # Calibrated on Euclidean distances; of rows of length 1, |a - b|² = 2 (1 - cos).
-    return replace(found, distance=found.distance**2 / 2) if metric == "cosine" else found
+    return counted.threshold(max(usual, 1 / int(counted.different.sum())) if rate is None else rate)
 
 
 def calibration(run: RunDirectory, *, device: torch.device | None = None) -> Calibration:
@@ -149,14 +144,7 @@ def calibration(run: RunDirectory, *, device: torch.device | None = None) -> Cal
     queries = asking.embed(part, skip_corrupt=True)
     gallery = None if asking.embedder is held.embedder else held.embed(part, skip_corrupt=True).vectors
     made = count_pairs(queries.vectors, queries.labels, gallery=gallery)
-    run.write_arrays(
-        NAME,
-        width=np.array(made.width),
-        different=made.different,
-        same=made.same,
-        classes=np.array(made.classes),
-        model=np.array(model),
-    )
+    run.write_arrays(NAME, **{name: np.array(value) for name, value in vars(made).items()}, model=np.array(model))
     return made
 
 

@@ -11,13 +11,10 @@ from jaxtyping import Float, Float32, Int64
 
 from vicinal.errors import ConfigError, DataError, unknown
 from vicinal.evaluation.clustering import clustering_scores, kmeans
-from vicinal.evaluation.neighbors import Metric
-from vicinal.retrieval.calibration import DENSE_RATE, distance_threshold
 from vicinal.retrieval.collection import Snapshot
 from vicinal.retrieval.contact_sheets import Contents, Group, mostly
-from vicinal.retrieval.duplicates import Pairs, close_pairs
+from vicinal.retrieval.duplicates import Pairs, close_pairs, connected
 from vicinal.retrieval.map import principal_components
-from vicinal.run_directory import RunDirectory
 
 Method = Literal["k-means", "hdbscan", "dbscan"]
 _SHOWN = 18  # pictures of a group, the nearest its mean
@@ -44,8 +41,7 @@ class Grouping:
     @property
     def sizes(self) -> list[int]:
         """Rows of each group, falling."""
-        sizes: list[int] = np.bincount(self.assigned[self.assigned >= 0]).tolist()
-        return sizes
+        return list(np.bincount(self.assigned[self.assigned >= 0]).tolist())
 
     @property
     def loose(self) -> int:
@@ -55,8 +51,7 @@ class Grouping:
     def members(self, group: int) -> list[int]:
         """Rows of a group, those nearest its mean first."""
         rows = np.flatnonzero(self.assigned == group)
-        members: list[int] = rows[np.argsort(self.spread[rows], kind="stable")].tolist()
-        return members
+        return list(rows[np.argsort(self.spread[rows], kind="stable")].tolist())
 
 
 def cluster(
@@ -66,7 +61,6 @@ def cluster(
     groups: int | None = None,
     distance: float | None = None,
     least: int = 5,
-    metric: Metric = "euclidean",
     seed: int = 0,
 ) -> Grouping:
     """Group rows that lie near one another.
@@ -76,15 +70,12 @@ def cluster(
         method: ``"k-means"`` puts each row into one of ``groups``. ``"hdbscan"`` (Campello et al. 2013, on 50 principal
             components) and ``"dbscan"`` (Ester et al. 1996, within ``distance``) find dense groups and leave rows out.
         groups: of k-means; None chooses the number by silhouette.
-        distance: of DBSCAN, in the units of the metric.
+        distance: of DBSCAN.
         least: rows of the smallest dense group.
-        metric: with ``"cosine"`` rows are brought to length 1 first.
         seed: of k-means and of the sample on which numbers are compared.
     """
     _check(len(vectors), method, groups, distance, least)
     rows = np.array(vectors, dtype=np.float32)
-    if metric == "cosine":
-        rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
     if method == "k-means":
         reason = ""
         if groups is None:
@@ -96,7 +87,7 @@ def cluster(
         words = f"HDBSCAN on {min(50, *rows.shape)} principal components, groups of at least {least}."
     else:
         within = float(distance or 0)
-        assigned = dbscan(len(rows), close_pairs(rows, within, metric=metric), least)
+        assigned = dbscan(len(rows), close_pairs(rows, within), least)
         words = f"DBSCAN: at least {least} within a distance of {within:.4g}."
     return _ordered(rows, assigned, words)
 
@@ -153,16 +144,11 @@ def dbscan(count: int, pairs: Pairs, least: int) -> Int64[np.ndarray, "n"]:
     Differs: a border row joins the group of its nearest core row (the lower one, if several); Ester et al. give it to
     whichever group was found first, and so let the order of the rows decide.
     """
-    from scipy.sparse import coo_matrix
-    from scipy.sparse.csgraph import connected_components
-
-    around = np.bincount(np.concatenate([pairs.left, pairs.right]), minlength=count) + 1
-    core = around >= least
-    both = core[pairs.left] & core[pairs.right]
-    links = coo_matrix((np.ones(both.sum()), (pairs.left[both], pairs.right[both])), shape=(count, count))
-    _, group = connected_components(links, directed=False)
-    assigned = np.where(core, group, -1).astype(np.int64)
     row, other = np.concatenate([pairs.left, pairs.right]), np.concatenate([pairs.right, pairs.left])
+    core = np.bincount(row, minlength=count) + 1 >= least
+    both = core[pairs.left] & core[pairs.right]
+    group = connected(count, pairs.left[both], pairs.right[both])
+    assigned = np.where(core, group, -1).astype(np.int64)
     border = ~core[row] & core[other]
     row, other, far = row[border], other[border], np.tile(pairs.distances, 2)[border]
     order = np.lexsort((other, far, row))
@@ -188,10 +174,9 @@ def _ordered(rows: Float32[np.ndarray, "n d"], assigned: np.ndarray, words: str)
     numbers[order] = np.arange(len(order))
     grouped = numbers[place]
     spread = np.full(len(rows), np.nan, dtype=np.float32)
-    members = np.argsort(grouped, kind="stable")[int((grouped < 0).sum()) :]  # one group after the other
-    sizes = np.bincount(grouped[members], minlength=len(order))
-    for part in np.split(members, np.cumsum(sizes)[:-1]) if len(members) else ():
-        spread[part] = np.linalg.norm(rows[part] - rows[part].mean(axis=0), axis=1)
+    by_group = np.split(np.argsort(place, kind="stable"), np.cumsum(sizes)[:-1])
+    for members in (by_group[group] for group in order):
+        spread[members] = np.linalg.norm(rows[members] - rows[members].mean(axis=0), axis=1)
     return Grouping(grouped, spread, words)
 
 
@@ -215,40 +200,7 @@ def _check(count: int, method: str, groups: int | None, distance: float | None, 
         )
 
 
-def cluster_snapshot(
-    run: RunDirectory,
-    snapshot: Snapshot,
-    *,
-    method: Method = "k-means",
-    groups: int | None = None,
-    least: int = 5,
-    distance: float | None = None,
-    rate: float | None = None,
-    seed: int = 0,
-    device: torch.device | None = None,
-) -> tuple[Grouping, list[str]]:
-    """Group a collection, and say in words how; DBSCAN's distance, if not named, is calibrated."""
-    lead = []
-    if method == "dbscan":
-        near = distance_threshold(
-            run, metric=snapshot.metric, distance=distance, rate=rate, usual=DENSE_RATE, device=device
-        )
-        distance, lead = near.distance, [near.words]
-    elif rate is not None:
-        raise ConfigError(f"--max-false-match calibrates DBSCAN's distance; got --method {method}. Leave it out.")
-    found = cluster(
-        snapshot.vectors(),
-        method=method,
-        groups=groups,
-        distance=distance,
-        least=least,
-        metric=snapshot.metric,
-        seed=seed,
-    )
-    return found, [found.words, *lead]
-
-
-def cluster_contents(snapshot: Snapshot, found: Grouping, lead: list[str]) -> Contents:
+def cluster_contents(snapshot: Snapshot, found: Grouping, *more: str) -> Contents:
     """The page of a grouping: largest group first, each with what is nearest its mean first; loose things last."""
     labels = [item.label for item in snapshot.items()]
     facts = [("groups", f"{len(found.sizes):,}"), ("things in a group", f"{sum(found.sizes):,}")]
@@ -266,7 +218,7 @@ def cluster_contents(snapshot: Snapshot, found: Grouping, lead: list[str]) -> Co
         groups.append(Group(0, rows, found.spread[rows].tolist(), f"In no group: {found.loose:,} things"))
     caption = "The number below a picture is its distance from the mean of its group; what is nearest comes first."
     empty = "No group was found: all things are loose."
-    return Contents("Groups in the collection", facts, [*lead, caption], groups, _SHOWN, empty)
+    return Contents("Groups in the collection", facts, [found.words, *more, caption], groups, _SHOWN, empty)
 
 
 def _agreement(found: Grouping, labels: list[str | None]) -> float | None:

@@ -23,10 +23,8 @@ from vicinal.data.images import read_image
 from vicinal.data.packed import file_hash
 from vicinal.description import build
 from vicinal.errors import ConfigError, DataError, RunError, unknown
-from vicinal.evaluation.neighbors import Metric
 from vicinal.files import read_array, read_json
-from vicinal.retrieval.index.flat import FlatStore
-from vicinal.retrieval.index.store import Attributes, Ids, Item, Queries, Store, Where
+from vicinal.retrieval.store import Attributes, FlatStore, Ids, Item, Queries, Store, Where
 from vicinal.run_directory import RunDirectory
 
 FORMAT = 1  # raised when a reader of the old format would misread the new one
@@ -73,42 +71,6 @@ class Place:
         return found
 
 
-class Pictures:
-    """The pictures of a collection's items. A data set that keeps them in other forms than files is opened once."""
-
-    def __init__(self, collection: Path, places: Sequence[Place]) -> None:
-        self._collection, self._places, self._lock = collection, tuple(places), Lock()
-        self._opened: dict[int, tuple[Any, dict[str, int]]] = {}
-
-    def image(self, place: int, path: str) -> Image.Image:
-        """Decode the picture of the item at ``path`` of a place."""
-        here = self._places[place]
-        file = here.file(self._collection, path)
-        if file is not None:
-            if not file.is_file():
-                raise DataError(f"the picture {file} was indexed, but is gone. Index {here.path} again.")
-            return read_image(file)
-        if here.description is None:
-            raise DataError(
-                f"{path!r} of {here.path} is a feature vector without a picture. "
-                f"Index again with --images FOLDER if its name is the path of a picture below a folder."
-            )
-        source, positions = self._data_set(place)
-        if path not in positions:
-            raise DataError(f"{path!r} was indexed, but is no longer in {here.path}. Index it again.")
-        image: Image.Image = source.read(positions[path])
-        return image
-
-    def _data_set(self, place: int) -> tuple[Any, dict[str, int]]:
-        from vicinal.data import DATASETS  # all data sets, which most searches need none of
-
-        with self._lock:
-            if place not in self._opened:
-                source = build(self._places[place].description, DATASETS).load().source
-                self._opened[place] = source, {source.name(row): row for row in range(len(source))}
-            return self._opened[place]
-
-
 @dataclass(frozen=True)
 class Match:
     """An item that a search found, and how far from the query it lies."""
@@ -134,7 +96,7 @@ class Snapshot:
         self.about: dict[str, Any] = read_json(folder / ABOUT)
         self.generation: int = self.about["generation"]
         self.dim: int = self.about["dim"]
-        self.metric: Metric = self.about["metric"]
+        self.metric: str = self.about["metric"]  # "euclidean": there is no other yet
         self.places = tuple(Place(**place) for place in self.about["places"])
         self._items = _read_items(folder / ITEMS)
         empty = np.empty((0, self.dim), np.float32)
@@ -144,10 +106,10 @@ class Snapshot:
                 f"{folder} should hold {len(self._items)} vectors of length {self.dim}, but {VECTORS} has the shape "
                 f"{list(self._vectors.shape)}. Remove the collection and index again."
             )
-        self._pictures = Pictures(folder.parent, self.places)
         self._rows = {item.id: row for row, item in enumerate(self._items)}
         self._lock = Lock()
         self._opened: Store | None = None
+        self._data_sets: dict[int, tuple[Any, dict[str, int]]] = {}
 
     def __len__(self) -> int:
         return len(self._items)
@@ -209,7 +171,22 @@ class Snapshot:
         Never reads a file outside the item's place, whatever the path says and whatever links point to.
         """
         item = self.item(id)
-        return self._pictures.image(item.place, item.path)
+        place = self.places[item.place]
+        file = place.file(self.folder.parent, item.path)
+        if file is not None:
+            if not file.is_file():
+                raise DataError(f"the picture {file} was indexed, but is gone. Index {place.path} again.")
+            return read_image(file)
+        if place.description is None:
+            raise DataError(
+                f"{item.path!r} of {place.path} is a feature vector without a picture. "
+                f"Index again with --images FOLDER if its name is the path of a picture below a folder."
+            )
+        source, positions = self._data_set(item.place)
+        if item.path not in positions:
+            raise DataError(f"{item.path!r} was indexed, but is no longer in {place.path}. Index it again.")
+        image: Image.Image = source.read(positions[item.path])
+        return image
 
     def close(self) -> None:
         """Close the engine's connections; a later search opens them again."""
@@ -228,6 +205,16 @@ class Snapshot:
             )
         return row
 
+    def _data_set(self, place: int) -> tuple[Any, dict[str, int]]:
+        """A data set that keeps its pictures in another form than files, opened once, and where each name stands."""
+        from vicinal.data import DATASETS  # all data sets, which most searches need none of
+
+        with self._lock:
+            if place not in self._data_sets:
+                source = build(self.places[place].description, DATASETS).load().source
+                self._data_sets[place] = source, {source.name(row): row for row in range(len(source))}
+            return self._data_sets[place]
+
     def _store(self) -> Store:
         with self._lock:
             if self._opened is None:
@@ -239,10 +226,10 @@ class Snapshot:
         if store is None:
             ids = np.array([item.id for item in self._items], dtype=np.int64)
             # Not self.attributes.rows: most searches have no condition, and need no attributes.
-            return FlatStore(self._vectors, ids, metric=self.metric, matching=lambda where: self.attributes.rows(where))
-        from vicinal.retrieval.index.milvus import Milvus
+            return FlatStore(self._vectors, ids, matching=lambda where: self.attributes.rows(where))
+        from vicinal.retrieval.milvus import Milvus
 
-        table = Milvus(store["address"], store["table"], dim=self.dim, metric=self.metric, index=store["index"])
+        table = Milvus(store["address"], store["table"], dim=self.dim, index=store["index"])
         return table.at(self.generation)
 
 

@@ -36,22 +36,21 @@ def contact_sheet(tiles: Sequence[Tile], *, columns: int = 6, tile: int = TILE) 
     import matplotlib  # slow to import
 
     columns = max(1, min(columns, len(tiles)))
-    rows = -(-len(tiles) // columns)
-    step = tile + _GAP, tile + _CAPTION + _GAP
-    sheet = Image.new("RGB", (columns * step[0] + _GAP, max(1, rows) * step[1] + _GAP), _PAPER)
+    wide, high = tile + _GAP, tile + _CAPTION + _GAP
+    sheet = Image.new("RGB", (columns * wide + _GAP, max(1, -(-len(tiles) // columns)) * high + _GAP), _PAPER)
     # DejaVu comes with matplotlib and knows more scripts than Pillow's own letters.
     font = ImageFont.truetype(Path(matplotlib.get_data_path()) / "fonts/ttf/DejaVuSans.ttf", _LETTERS)
     draw = ImageDraw.Draw(sheet)
     for number, each in enumerate(tiles):
-        left, top = (
-            _GAP + place * size for place, size in zip((number % columns, number // columns), step, strict=True)
-        )
+        left, top = _GAP + number % columns * wide, _GAP + number // columns * high
         draw.rectangle((left - 1, top - 1, left + tile, top + tile), outline=_FRAME)
         if each.picture is not None:
             picture = ImageOps.contain(each.picture.convert("RGB"), (tile, tile))
             sheet.paste(picture, (left + (tile - picture.width) // 2, top + (tile - picture.height) // 2))
         for line, (text, color) in enumerate(((each.title, _INK), (each.note, _FAINT))):
-            draw.text((left, top + tile + 4 + line * (_LETTERS + 3)), _fitted(text, font, tile), color, font)
+            while len(text) > 1 and font.getlength(text) > tile:  # longer than a tile is wide
+                text = text[:-2].rstrip("…") + "…"
+            draw.text((left, top + tile + 4 + line * (_LETTERS + 3)), text, color, font)
     return sheet
 
 
@@ -59,13 +58,6 @@ def item_tile(snapshot: Snapshot, id: int, note: str = "") -> Tile:
     """An item with its picture, where it has one that can be read."""
     item = snapshot.item(id)
     return Tile(_picture(snapshot, id), item.label or item.path.rsplit("/", 1)[-1], note)
-
-
-def _fitted(text: str, font: ImageFont.FreeTypeFont, width: int) -> str:
-    """The text, its end cut off where it is longer than a tile is wide."""
-    while len(text) > 1 and font.getlength(text) > width:
-        text = text[:-2].rstrip("…") + "…"
-    return text
 
 
 @dataclass(frozen=True)
@@ -107,29 +99,28 @@ class Contents:
     shown: int
     empty: str
 
-
-@dataclass(frozen=True)
-class Card:
-    """An item on the page: its picture as a data URI, or none, and what stands beside it."""
-
-    path: str
-    label: str
-    note: str
-    picture: str | None
+    @property
+    def pictures(self) -> int:
+        """How many pictures the page will show: what ``progress`` counts to."""
+        return min(TILES, sum(min(self.shown, len(group.rows)) for group in self.groups))
 
 
 def write_groups(
-    snapshot: Snapshot, contents: Contents, table: Path, page: Path, progress: Callable[[int], None] | None = None
+    snapshot: Snapshot, contents: Contents, table: Path, page: Path, progress: Callable[[int], None] = lambda done: None
 ) -> None:
     """Write the table of all groups, then the page of those that fit on it, each whole or not at all."""
-    write_atomically(table, lambda file: file.write(_encoded(as_table(snapshot, contents.groups))))
-    write_atomically(page, lambda file: file.write(_encoded(as_page(snapshot, contents, table.name, progress))))
+    for path, text in (
+        (table, as_table(snapshot, contents.groups)),
+        (page, as_page(snapshot, contents, table.name, progress)),
+    ):
+        # A file name that is no text at all reaches us as lone surrogates, which no encoding can hold.
+        content = text.encode(errors="replace")
+        write_atomically(path, lambda file, content=content: file.write(content))  # type: ignore[misc]
 
 
 def as_table(snapshot: Snapshot, groups: Sequence[Group]) -> str:
-    """One line for each item: ``group,id,path,label,distance,place``."""
-    items = snapshot.items()
-    text = StringIO()
+    """Write one line for each item: ``group,id,path,label,distance,place``."""
+    items, text = snapshot.items(), StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["group", "id", "path", "label", "distance", "place"])
     for group in groups:
@@ -140,20 +131,21 @@ def as_table(snapshot: Snapshot, groups: Sequence[Group]) -> str:
     return text.getvalue()
 
 
-def as_page(snapshot: Snapshot, contents: Contents, table: str, progress: Callable[[int], None] | None = None) -> str:
-    """The page; whatever comes from the collection is escaped, and nothing on it can run."""
+def as_page(
+    snapshot: Snapshot, contents: Contents, table: str, progress: Callable[[int], None] = lambda done: None
+) -> str:
+    """Render the page; whatever comes from the collection is escaped, and nothing on it can run."""
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
-    cards, left = list[tuple[Group, list[Card]]](), TILES
+    cards, left = list[tuple[Group, list[dict[str, str | None]]]](), TILES
     for group in contents.groups:
         if left <= 0:
             break
         rows = list(zip(group.rows, group.distances, strict=True))[: min(contents.shown, left)]
         cards.append((group, [_card(snapshot, row, distance) for row, distance in rows]))
         left -= len(rows)
-        if progress is not None:
-            progress(TILES - left)
+        progress(TILES - left)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     return environment.from_string(_shipped("vicinal.retrieval", "groups.html.j2")).render(
         css=Markup(_shipped("vicinal.reports", "page.css")),
@@ -179,16 +171,17 @@ def mostly(labels: Sequence[str | None]) -> str:
     return name if len(counts) == 1 else f"mostly {name} ({count} of {counts.total()})"
 
 
-def pictures_on(contents: Contents) -> int:
-    """How many pictures the page will show: what ``progress`` counts to."""
-    return min(TILES, sum(min(contents.shown, len(group.rows)) for group in contents.groups))
-
-
-def _card(snapshot: Snapshot, row: int, distance: float) -> Card:
+def _card(snapshot: Snapshot, row: int, distance: float) -> dict[str, str | None]:
+    """An item on the page: its picture as a data URI, or none, and what stands beside it."""
     item = snapshot.items()[row]
-    picture = _picture(snapshot, item.id)
+    picture, uri = _picture(snapshot, item.id), None
+    if picture is not None:
+        # The whole picture in a small square, without what its file said besides (place, camera, owner).
+        small, content = ImageOps.contain(picture.convert("RGB"), (_SIDE, _SIDE)), BytesIO()
+        Image.frombytes("RGB", small.size, small.tobytes()).save(content, "JPEG", quality=80)
+        uri = f"data:image/jpeg;base64,{base64.b64encode(content.getvalue()).decode()}"
     note = "" if distance != distance else f"{distance:.3f}"
-    return Card(item.path, item.label or "", note, None if picture is None else _data_uri(picture))
+    return {"path": item.path, "label": item.label, "note": note, "picture": uri}
 
 
 def _picture(snapshot: Snapshot, id: int) -> Image.Image | None:
@@ -196,20 +189,6 @@ def _picture(snapshot: Snapshot, id: int) -> Image.Image | None:
         return snapshot.image(id)
     except DataError:  # a feature vector, or a file that is gone: its name stands there instead
         return None
-
-
-def _data_uri(image: Image.Image) -> str:
-    """The whole picture in a small square, without what its file said besides (place, camera, owner)."""
-    small = ImageOps.contain(image.convert("RGB"), (_SIDE, _SIDE))
-    clean, content = Image.new("RGB", small.size), BytesIO()
-    clean.paste(small)
-    clean.save(content, "JPEG", quality=80)
-    return f"data:image/jpeg;base64,{base64.b64encode(content.getvalue()).decode()}"
-
-
-def _encoded(text: str) -> bytes:
-    """A file name that is no text at all reaches us as lone surrogates, which no encoding can hold."""
-    return text.encode(errors="replace")
 
 
 def _shipped(package: str, name: str) -> str:

@@ -66,7 +66,7 @@ def export_run(run: RunDirectory, folder: Path | None = None, *, onnx: bool = Tr
     encoder = replace(encoder, embedder=encoder.embedder.stream(role).merged())
     document = {
         "format": FORMAT,
-        "run": _facts(run) | {"role": role},
+        "run": {**_facts(run), "role": role},
         **handover(encoder.embedder, encoder.preprocessing, metric=METRIC),
     }
     tensors = {name: value.contiguous() for name, value in encoder.embedder.state_dict().items()}
@@ -74,8 +74,7 @@ def export_run(run: RunDirectory, folder: Path | None = None, *, onnx: bool = Tr
     difference = None
     if onnx:
         metadata = {"vicinal.steps": json.dumps(document["steps"]), "vicinal.output": json.dumps(document["output"])}
-        model = to_onnx(encoder.embedder, _examples(encoder), metadata=metadata)
-        contents[ONNX], difference = model.content, model.difference
+        contents[ONNX], difference = to_onnx(encoder.embedder, _examples(encoder), metadata=metadata)
     else:
         (folder / ONNX).unlink(missing_ok=True)  # of an older export: it would belong to other weights
     for name, content in contents.items():
@@ -88,20 +87,15 @@ def export_run(run: RunDirectory, folder: Path | None = None, *, onnx: bool = Tr
 
 def _facts(run: RunDirectory) -> dict[str, Any]:
     """Which run the model came from; nothing about the machine."""
-    info, config = run.info, run.config
-    facts = {key: info.get(key) for key in ("name", "created", "vicinal")}
-    return facts | {
-        "preset": config.get("preset"),
-        "title": config.get("title"),
-        "data": (info.get("data") or {}).get("name"),
-    }
+    facts = {key: run.info.get(key) for key in ("name", "created", "vicinal")}
+    facts |= {key: run.config.get(key) for key in ("preset", "title")}
+    return facts | {"data": (run.info.get("data") or {}).get("name")}
 
 
 def _reject_foreign(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise RunError(f"an export is a folder; {folder} is a file. Name another with --to.")
-    document_path = folder / DOCUMENT
-    document = read_json(document_path) if document_path.is_file() else None
+    document = read_json(folder / DOCUMENT) if (folder / DOCUMENT).is_file() else None
     ours = isinstance(document, dict) and {"format", "steps", "files"} <= set(document)
     taken = [name for name in (ONNX, WEIGHTS, DOCUMENT) if (folder / name).exists()]
     if taken and not ours:
@@ -125,25 +119,12 @@ def _examples(encoder: Encoder) -> Tensor:
     return transform.batch(images).to(torch.float32)
 
 
-@dataclass(frozen=True)
-class OnnxModel:
-    """A checked ONNX file.
-
-    Attributes:
-        content: the file's bytes, weights included.
-        difference: the largest difference from torch that was seen, of any number of any embedding.
-    """
-
-    content: bytes
-    difference: float
-
-
-def to_onnx(embedder: Embedder, examples: Tensor, *, metadata: Mapping[str, str] | None = None) -> OnnxModel:
-    """Write the embedder as ONNX bytes; a ConfigError where onnxruntime's embeddings differ from torch's.
+def to_onnx(embedder: Embedder, examples: Tensor, *, metadata: Mapping[str, str] | None = None) -> tuple[bytes, float]:
+    """Write the embedder as ONNX bytes, weights included, and measure the largest difference from torch.
 
     The graph takes ``inputs`` of any batch size and gives ``embeddings [batch d]``, float32, normalized where the
     embedder normalizes. It is run in onnxruntime on batches of several sizes; a number may differ from torch's by 1e-5,
-    or by that share of the largest number where that is above 1.
+    or by that share of the largest number where that is above 1; more is a ConfigError.
 
     Args:
         embedder: in evaluation mode, on the CPU.
@@ -167,7 +148,7 @@ def to_onnx(embedder: Embedder, examples: Tensor, *, metadata: Mapping[str, str]
             f"the ONNX model should give torch's embeddings to {TOLERANCE:.0e}, but in onnxruntime "
             f"{onnxruntime.__version__} they differ by {seen}. Nothing was written. Try another onnxruntime."
         )
-    return OnnxModel(content, max(differences.values()))
+    return content, max(differences.values())
 
 
 def _traced(embedder: Embedder, examples: Tensor, metadata: Mapping[str, str]) -> bytes:

@@ -23,7 +23,6 @@ from filelock import FileLock, Timeout
 from jaxtyping import Float
 
 from vicinal.errors import DataError, RunError
-from vicinal.evaluation.neighbors import Metric
 from vicinal.files import read_json, sync_directory, write_atomically, write_json, write_text
 from vicinal.retrieval.archives import FOLDER as ARCHIVES
 from vicinal.retrieval.collection import (
@@ -36,7 +35,7 @@ from vicinal.retrieval.collection import (
     Place,
     generation_folder,
 )
-from vicinal.retrieval.index.store import Item
+from vicinal.retrieval.store import Item
 
 _KEPT = 2  # the newest and the one before it, which a reader may just be opening
 _LOCK, _HOLDER = ".lock", ".writer.json"
@@ -50,7 +49,6 @@ def publish(
     vectors: Iterable[Float[np.ndarray, "d"]] | Float[np.ndarray, "n d"],
     *,
     dim: int,
-    metric: Metric = "euclidean",
     places: Sequence[Place] = (),
     next_id: int | None = None,
     facts: Mapping[str, Any] | None = None,
@@ -85,7 +83,7 @@ def publish(
         "generation": number,
         "count": len(items),
         "dim": dim,
-        "metric": metric,
+        "metric": "euclidean",
         "next_id": next_id if next_id is not None else (ids[-1] + 1 if ids else 0),
         "places": [asdict(place) for place in places],
         **(facts or {}),
@@ -175,13 +173,21 @@ class VectorJournal:
     """
 
     def __init__(self, path: Path, *, dim: int, model: str) -> None:
-        self._header = _MAGIC + sha256(f"{dim} {model}".encode()).digest()
-        self._entry = np.dtype([("digest", "V32"), ("vector", "<f4", (dim,)), ("check", "<u4")])
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-        self.path, self._places, self._count = path, dict[bytes, int](), 0
-        self._file = path.open("r+b")
-        self._restore()
+        self.path, self._file = path, path.open("r+b")
+        self._places, self._vector_bytes = dict[bytes, int](), 4 * dim
+        header, size = _MAGIC + sha256(f"{dim} {model}".encode()).digest(), 32 + 4 * dim + 4
+        if self._file.read(len(header)) != header:
+            self._file.seek(0)
+            self._file.truncate()
+            self._file.write(header)
+        end = len(header)
+        while len(entry := self._file.read(size)) == size and _checksum(entry[:-4]) == entry[-4:]:
+            self._places[entry[:32]] = end
+            end += size
+        self._file.truncate(end)  # what follows the first entry that is not whole
+        self._file.flush()
 
     def __len__(self) -> int:
         return len(self._places)
@@ -190,24 +196,18 @@ class VectorJournal:
         return bytes.fromhex(digest) in self._places
 
     def vector(self, digest: str) -> Float[np.ndarray, "d"]:
-        self._file.seek(len(self._header) + self._places[bytes.fromhex(digest)] * self._entry.itemsize)
-        entry = np.frombuffer(self._file.read(self._entry.itemsize), dtype=self._entry)
-        return np.array(entry["vector"][0])
+        self._file.seek(self._places[bytes.fromhex(digest)] + 32)
+        return np.frombuffer(self._file.read(self._vector_bytes), "<f4")
 
     def append(self, digests: Sequence[str], vectors: Float[np.ndarray, "n d"]) -> None:
         """Keep these; when it returns, they survive a power cut."""
-        entries = np.zeros(len(digests), self._entry)
-        entries["vector"] = vectors
-        for row, digest in enumerate(digests):
-            entries["digest"][row] = np.void(bytes.fromhex(digest))
-            entries["check"][row] = zlib.crc32(entries[row : row + 1].tobytes()[:-4])
-        self._file.seek(0, os.SEEK_END)
-        self._file.write(entries.tobytes())
+        end = self._file.seek(0, os.SEEK_END)
+        for digest, vector in zip(digests, vectors, strict=True):
+            entry = bytes.fromhex(digest) + np.asarray(vector, "<f4").tobytes()
+            self._places[entry[:32]] = end
+            end += self._file.write(entry + _checksum(entry))
         self._file.flush()
         os.fsync(self._file.fileno())
-        for digest in digests:
-            self._places[bytes.fromhex(digest)] = self._count
-            self._count += 1
 
     def close(self) -> None:
         self._file.close()
@@ -217,18 +217,6 @@ class VectorJournal:
         self.close()
         self.path.unlink(missing_ok=True)
 
-    def _restore(self) -> None:
-        """Find the whole entries; cut off what follows the first that is not."""
-        if self._file.read(len(self._header)) != self._header:
-            self._file.seek(0)
-            self._file.truncate()
-            self._file.write(self._header)
-            self._file.flush()
-            return
-        size = self._entry.itemsize
-        while len(content := self._file.read(size)) == size:
-            if zlib.crc32(content[:-4]) != int.from_bytes(content[-4:], "little"):
-                break
-            self._places[content[:32]] = self._count
-            self._count += 1
-        self._file.truncate(len(self._header) + self._count * size)
+
+def _checksum(entry: bytes) -> bytes:
+    return zlib.crc32(entry).to_bytes(4, "little")

@@ -5,37 +5,30 @@ moment it exists, and is used again for a file that was only moved. The new gene
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from dataclasses import asdict, dataclass, field, replace
 from itertools import permutations
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
 from vicinal.data import Folder, Table
-from vicinal.data.loader import load_all
 from vicinal.data.location import expanded
 from vicinal.data.own_data import own_data, own_description
-from vicinal.data.records import Records, Taken
 from vicinal.errors import ConfigError, DataError, unknown
 from vicinal.evaluation.encoder import Encoder
 from vicinal.retrieval.collection import FOLDER, POINTER, CollectionDirectory, Place, Snapshot, model_fingerprint
+from vicinal.retrieval.embedding import Batches, embed_rows, embed_rows_on_ray
 from vicinal.retrieval.generations import VectorJournal, publish, writing
-from vicinal.retrieval.index.milvus import Engine, drop_engine, wanted_engine, write_engine
-from vicinal.retrieval.index.store import Item
 from vicinal.retrieval.listing import Listing, list_data_set, list_place, place_path
+from vicinal.retrieval.milvus import Engine, drop_engine, wanted_engine, write_engine
+from vicinal.retrieval.store import Item
 from vicinal.run_directory import RunDirectory
 
 JOURNAL = "journal.bin"
 _NAMED = 10  # unreadable things that an error names
-
-Batches = Iterator[tuple[list[int], np.ndarray, list[int]]]  # places embedded, their vectors, places left unread
-
-
-class Follower(Protocol):
-    def advance(self, done: int, facts: str = "") -> None: ...
 
 
 class Audience(Protocol):
@@ -43,7 +36,7 @@ class Audience(Protocol):
 
     def line(self, text: str, *, warning: bool = False) -> None: ...
 
-    def following(self, total: int, done: int, title: str) -> AbstractContextManager[Follower]: ...
+    def following(self, total: int, done: int, title: str) -> AbstractContextManager[Any]: ...
 
 
 @dataclass(frozen=True)
@@ -148,16 +141,31 @@ class _Indexing:
                     f"this run's model embeds {takes}, but {listing.place.path} holds {listing.source.kind}. "
                     f"Index data of the kind it was trained on."
                 )
-        journal = VectorJournal(self.path / JOURNAL, dim=self.dim, model=self.model)
-        try:
+        with closing(VectorJournal(self.path / JOURNAL, dim=self.dim, model=self.model)) as journal:
             embedded = self._embed(plan, journal)
-            self._check_unreadable(plan)
+            if plan.unreadable and not self.request.skip_corrupt:
+                named = "; ".join(plan.unreadable[:_NAMED]) + ("; ..." if len(plan.unreadable) > _NAMED else "")
+                raise DataError(
+                    f"{len(plan.unreadable)} of {sum(len(listing.entries) for listing in plan.listings)} things cannot "
+                    f"be read: {named}. Repair or remove them, or leave them out with --skip-corrupt; what was "
+                    f"embedded is kept for that."
+                )
             items = [item for item in plan.items if item.digest in journal or item.digest in self.rows]
             generation = self._publish(items, plan, journal)
-        finally:
-            journal.close()
         journal.clear()
-        return self._summary(generation, items, embedded, plan)
+        old = {} if self.before is None else {item.id: item.digest for item in self.before.items()}
+        new = {item.id: item.digest for item in items}
+        store = CollectionDirectory(self.path).snapshot().about.get("store")
+        return Indexed(
+            generation=generation,
+            items=len(items),
+            embedded=embedded,
+            added=len(new.keys() - old.keys()),
+            replaced=sum(new[id] != old[id] for id in new.keys() & old.keys()),
+            removed=len(old.keys() - new.keys()),
+            unreadable=tuple(plan.unreadable),
+            recall=None if store is None else store["recall"],
+        )
 
     def _embed(self, plan: "Plan", journal: VectorJournal) -> int:
         """Make the vectors that are missing, each batch into the journal at once; return how many."""
@@ -170,7 +178,11 @@ class _Indexing:
                 rows = np.array([wanted[digest][1] for digest in here], dtype=np.int64)
                 for kept, vectors, unread in self._batches(listing, rows):
                     journal.append([here[place] for place in kept], vectors)
-                    self._report({here[place] for place in unread}, plan)
+                    damaged = {here[place] for place in unread}  # of all things with such a content one was looked at
+                    for item in plan.items if damaged else ():
+                        if item.digest in damaged:
+                            plan.unreadable.append(item.path)
+                            self.audience.line(f"cannot be read: {item.path}", warning=True)
                     done, embedded = done + len(kept) + len(unread), embedded + len(kept)
                     follower.advance(done)
         return embedded
@@ -179,25 +191,7 @@ class _Indexing:
         size, request = self.request.batch_size, self.request
         if request.ray is None:
             return embed_rows(self.encoder, listing, rows, batch_size=size, workers=request.workers)
-        from vicinal.retrieval.ray_workers import embed_rows_on_ray
-
         return embed_rows_on_ray(self.run, listing, rows, batch_size=size, workers=request.ray)
-
-    def _report(self, digests: set[str], plan: "Plan") -> None:
-        """Name all things with a content that is no picture, of which only one was looked at."""
-        for item in plan.items if digests else ():
-            if item.digest in digests:
-                plan.unreadable.append(item.path)
-                self.audience.line(f"cannot be read: {item.path}", warning=True)
-
-    def _check_unreadable(self, plan: "Plan") -> None:
-        if plan.unreadable and not self.request.skip_corrupt:
-            named = "; ".join(plan.unreadable[:_NAMED]) + ("; ..." if len(plan.unreadable) > _NAMED else "")
-            raise DataError(
-                f"{len(plan.unreadable)} of {sum(len(listing.entries) for listing in plan.listings)} things cannot be "
-                f"read: {named}. Repair or remove them, or leave them out with --skip-corrupt; what was embedded is "
-                f"kept for that."
-            )
 
     def _publish(self, items: Sequence[Item], plan: "Plan", journal: VectorJournal) -> int:
         before, engine, store = self.before, self.engine, self.store
@@ -216,7 +210,7 @@ class _Indexing:
             facts={"model": self.model, "run": str(self.run.path.absolute()), "retired": None if same else store},
             engine=None
             if engine is None
-            else lambda number, vectors: write_engine(engine, number, items, vectors, "euclidean", old),
+            else lambda number, vectors: write_engine(engine, number, items, vectors, old),
         )
         retired = None if before is None else before.about.get("retired")
         if before is not None and retired is not None:  # its last readers are two generations behind now
@@ -227,40 +221,6 @@ class _Indexing:
         for item in items:
             row = self.rows.get(item.digest)
             yield journal.vector(item.digest) if row is None or self.before is None else self.before.vectors()[row]
-
-    def _summary(self, generation: int, items: Sequence[Item], embedded: int, plan: "Plan") -> Indexed:
-        old = {} if self.before is None else {item.id: item.digest for item in self.before.items()}
-        new = {item.id: item.digest for item in items}
-        store = CollectionDirectory(self.path).snapshot().about.get("store")
-        return Indexed(
-            generation=generation,
-            items=len(items),
-            embedded=embedded,
-            added=len(new.keys() - old.keys()),
-            replaced=sum(new[id] != old[id] for id in new.keys() & old.keys()),
-            removed=len(old.keys() - new.keys()),
-            unreadable=tuple(plan.unreadable),
-            recall=None if store is None else store["recall"],
-        )
-
-
-def embed_rows(encoder: Encoder, listing: Listing, rows: np.ndarray, *, batch_size: int, workers: int) -> Batches:
-    """Embed some entries of a listing; for each batch the places among ``rows``, their vectors, and those unread."""
-    if not len(rows):
-        return
-    records = Records(
-        name=listing.place.path,
-        source=Taken(listing.source, rows),
-        labels=np.zeros(len(rows), np.int64),
-        classes=("",),
-        splits=np.full(len(rows), "test"),
-    )
-    for batch in load_all(records, encoder.preprocessing, batch_size=batch_size, workers=workers, skip_corrupt=True):
-        vectors = np.empty((0, encoder.embedder.dim or encoder.embedder.width), np.float32)
-        if len(batch.indices):
-            with torch.inference_mode():  # entered for each batch: a generator must not leave its caller in it
-                vectors = encoder.embedder(batch.to(encoder.device).inputs).float().cpu().numpy()
-        yield batch.indices.tolist(), vectors, list(batch.skipped)
 
 
 @dataclass

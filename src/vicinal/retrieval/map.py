@@ -1,7 +1,7 @@
 """The map of a collection: where its items lie in the plane, computed once per generation and kept beside it."""
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -39,14 +39,16 @@ class CollectionMap:
 
 def stored_map(snapshot: Snapshot, *, projection: Projection = "t-sne") -> CollectionMap | None:
     """The map that was computed for this generation, or None; quick enough for a request."""
-    path = _path(snapshot, projection)
     try:
-        arrays = read_arrays(path)
-    except (FileNotFoundError, DataError):
+        arrays = read_arrays(_path(snapshot, projection))
+        ids, positions = arrays["ids"], arrays["positions"]
+    except (FileNotFoundError, DataError, KeyError):
         return None  # a damaged one is as good as none: it is computed again and replaced
-    if not _fits(arrays, snapshot):
+    known = {item.id for item in snapshot.items()}
+    shaped = ids.dtype == np.int64 and ids.ndim == 1 and positions.shape == (len(ids), 2)
+    if not shaped or positions.dtype.kind != "f" or not np.isfinite(positions).all() or not known >= set(ids.tolist()):
         return None
-    return CollectionMap(arrays["ids"], arrays["positions"], projection, snapshot.generation)
+    return CollectionMap(ids, positions, projection, snapshot.generation)
 
 
 def collection_map(
@@ -107,11 +109,3 @@ def _projection(name: str) -> Callable[[Float32[np.ndarray, "n c"], int], Float3
 
 def _path(snapshot: Snapshot, projection: str) -> Path:
     return snapshot.folder / f"map-{projection}.npz"
-
-
-def _fits(arrays: Mapping[str, np.ndarray], snapshot: Snapshot) -> bool:
-    ids, positions = arrays.get("ids"), arrays.get("positions")
-    if ids is None or positions is None or ids.ndim != 1 or len(ids) > len(snapshot):
-        return False
-    finite = positions.dtype.kind == "f" and bool(np.isfinite(positions).all())
-    return ids.dtype == np.int64 and positions.shape == (len(ids), 2) and finite

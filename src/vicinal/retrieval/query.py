@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from vicinal.data.records import FeatureArray, ImageFiles, Records, Source
 from vicinal.errors import ConfigError, DataError, unknown
-from vicinal.evaluation.encoder import Encoder
 from vicinal.files import read_array, read_arrays
 from vicinal.retrieval.collection import Match, Snapshot
-from vicinal.retrieval.index.store import Where
+from vicinal.retrieval.model import EmbeddingModel
+from vicinal.retrieval.store import Where
 
 
 @dataclass(frozen=True)
@@ -55,8 +54,8 @@ class Answer:
         """The answer as JSON."""
 
         def entry(match: Match) -> dict[str, Any]:
-            facts = {name: getattr(match.item, name) for name in ("id", "path", "label")}
-            return {**facts, "metadata": dict(match.item.metadata), "distance": round(match.distance, 6)}
+            facts = {name: getattr(match.item, name) for name in ("id", "path", "label", "metadata")}
+            return {**facts, "distance": round(match.distance, 6)}
 
         return {
             "query": self.query.title,
@@ -79,7 +78,7 @@ def ask(snapshot: Snapshot, query: Query, k: int, *, where: Where = None, thresh
 
 def query_of(
     snapshot: Snapshot,
-    encoder: Encoder | None,
+    model: EmbeddingModel | None,
     *,
     files: Sequence[Path] = (),
     ids: Sequence[int] = (),
@@ -89,7 +88,7 @@ def query_of(
 
     Args:
         snapshot: the collection, which has the vectors of ids and labels.
-        encoder: embeds files; None where there are none.
+        model: embeds files; None where there are none.
         files: images, or for a run on features ``.npy`` and ``.npz`` of one vector or several.
         ids: things of the collection; they are not found again.
         labels: each stands for the mean of the things that have it.
@@ -98,10 +97,9 @@ def query_of(
     if not titles:
         raise ConfigError("a search needs something to look for. Name images, or use --id or --label.")
     vectors = [snapshot.vector(id) for id in ids]
-    if files:
-        if encoder is None:
-            raise ConfigError(f"embedding {files[0]} needs an encoder.")
-        vectors += list(encoder.embed(_records(files, encoder.preprocessing.kind)).vectors.numpy())
+    if files and model is not None:
+        named = files if model.kind == "images" else np.concatenate([_features(file) for file in files])
+        vectors += list(model.embed(named))
     for label in labels:
         rows = snapshot.attributes.rows({"label": label})
         if not len(rows):
@@ -135,20 +133,6 @@ def conditions(words: Sequence[str], label: str | None = None) -> dict[str, str]
             raise ConfigError(f"--where takes KEY=VALUE, such as label=wren, each key once; got {word[:60]!r}.")
         found[name] = value
     return found
-
-
-def _records(files: Sequence[Path], kind: str) -> Records:
-    source: Source
-    if kind == "images":
-        for file in files:
-            if not file.is_file():
-                raise DataError(f"there is no such file as the image {file}. Check the path.")
-        source = ImageFiles(Path(), [str(file) for file in files])
-    else:
-        rows = np.concatenate([_features(file) for file in files])
-        source = FeatureArray(rows, [str(row) for row in range(len(rows))])
-    count = len(source)
-    return Records("the query", source, np.zeros(count, np.int64), ("",), np.full(count, "test"))
 
 
 def _features(file: Path) -> Float[np.ndarray, "q d"]:

@@ -1,13 +1,13 @@
 """An exponential moving average of the weights (Polyak and Juditsky 1992), as the model that is evaluated and saved."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from vicinal.errors import ConfigError, RunError
+from vicinal.errors import ConfigError
 
 
 class WeightAverage:
@@ -36,17 +36,11 @@ class WeightAverage:
         self.updates += 1
         current = _averaged(embedder)
         real = [name for name, tensor in current.items() if tensor.is_floating_point()]
-        whole = [name for name, tensor in current.items() if not tensor.is_floating_point()]
+        whole = [name for name in current if name not in real]
         if real:
             torch._foreach_lerp_([self._average[n] for n in real], [current[n] for n in real], 1 - decay)
         if whole:
             torch._foreach_copy_([self._average[n] for n in whole], [current[n] for n in whole])
-
-    @torch.no_grad()
-    def copy_to(self, embedder: nn.Module) -> None:
-        """Overwrite the weights of ``embedder`` by the average."""
-        current = _averaged(embedder)
-        torch._foreach_copy_(list(current.values()), [self._average[name] for name in current])
 
     @contextmanager
     def applied(self, embedder: nn.Module) -> Iterator[None]:
@@ -57,30 +51,27 @@ class WeightAverage:
         current = _averaged(embedder)
         own = [tensor.clone() for tensor in current.values()]
         try:
-            self.copy_to(embedder)
+            _copy(current.values(), [self._average[name] for name in current])
             yield
         finally:
-            torch._foreach_copy_(list(current.values()), own)
+            _copy(current.values(), own)
 
     def state_dict(self) -> dict[str, Any]:
-        """The average and the number of updates behind it."""
+        """Return the average and the number of updates behind it."""
         return {"updates": self.updates, "average": dict(self._average)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue where ``state`` was saved."""
-        average = state["average"]
-        if average.keys() != self._average.keys():
-            different = sorted(average.keys() ^ self._average.keys())
-            raise RunError(
-                f"the saved average of the weights is of another network: {len(different)} names differ, such as "
-                f"{different[0]}. Resume with the model that the run started with."
-            )
         self.updates = int(state["updates"])
-        for name, tensor in self._average.items():
-            tensor.copy_(average[name])
+        _copy(self._average.values(), [state["average"][name] for name in self._average])
+
+
+@torch.no_grad()
+def _copy(targets: Iterable[Tensor], sources: list[Tensor]) -> None:
+    torch._foreach_copy_(list(targets), sources)
 
 
 def _averaged(module: nn.Module) -> dict[str, Tensor]:
-    """What training changes, by name: parameters that are not frozen, and all buffers."""
+    """Return what training changes, by name: parameters that are not frozen, and all buffers."""
     parameters = {name: p.detach() for name, p in module.named_parameters() if p.requires_grad}
     return parameters | dict(module.named_buffers())

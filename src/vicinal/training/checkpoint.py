@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import Tensor
 
-from vicinal.errors import ConfigError, RunError
-from vicinal.files import read_json, sync_directory, write_atomically, write_json
+from vicinal.errors import ConfigError, DataError, RunError
+from vicinal.files import read_object, read_tensors, sync_directory, write_atomically, write_json
 
 FORMAT = 1
 _NAME = re.compile(r"step-(\d{8})")
@@ -53,19 +52,14 @@ def latest_checkpoint(folder: Path) -> Path | None:
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
     """The state saved at ``path``, its tensors on the CPU."""
-    document = read_json(path / "state.json")
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise RunError(f"{path} is not a checkpoint of format {FORMAT}. Resume with the version that wrote it.")
     try:
-        tensors = load_file(path / "state.safetensors")
-    except (SafetensorError, OSError) as error:
-        raise RunError(
-            f"{path}/state.safetensors cannot be read: {error}. Remove that folder to use an older one."
-        ) from error
-    state = _decode(document["state"], tensors)
-    if not isinstance(state, dict):
-        raise RunError(f"{path}/state.json holds no state.")
-    return state
+        document, tensors = read_object(path / "state.json"), read_tensors(path / "state.safetensors")
+        if document.get("format") != FORMAT:
+            raise RunError(f"{path} is not a checkpoint of format {FORMAT}. Resume with the version that wrote it.")
+        state: dict[str, Any] = _decode({"dict": document["state"]["dict"]}, tensors)
+        return state
+    except (DataError, FileNotFoundError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise RunError(f"the checkpoint {path} is damaged: {error}. Remove that folder to use an older one.") from error
 
 
 def _steps(folder: Path) -> list[Path]:

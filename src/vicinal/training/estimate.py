@@ -6,19 +6,17 @@ import torch
 
 from vicinal import config as configs
 from vicinal.config import Config
-from vicinal.data.splits import hold_out
 from vicinal.models import count_parameters
 from vicinal.parallel import pick_device
-from vicinal.training.experiment import build_method
+from vicinal.training.build import build_method
+from vicinal.training.experiment import load_records
 
 ROWS = 4  # embedded and differentiated once to measure; more would take seconds on a CPU
 
 
 def describe(config: Config) -> str:
     """The resolved experiment as TOML with comments on its size and cost."""
-    records = config.data.load()
-    if config.training.validation > 0:
-        records = hold_out(records, config.training.validation, config.training.seed)
+    records = load_records(config)
     train = records.part("train")
     device = pick_device(config.training.device)
     method, steps = build_method(config, train, device)

@@ -1,37 +1,29 @@
 """A config made real: data split, method built, everything that cannot work rejected before training."""
 
-import copy
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from multiprocessing.reduction import ForkingPickler
-from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from vicinal import parallel
-from vicinal.arguments import parameters
 from vicinal.config import Config
 from vicinal.data.loader import load
 from vicinal.data.records import Batch, Records, Split
-from vicinal.data.resident import Residency, Resident, resident_if_it_fits
+from vicinal.data.resident import Resident, resident_if_it_fits
 from vicinal.data.splits import hold_out, overlapping_classes
 from vicinal.data.transforms import ImageTransform, OwnTransform, Transform
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.encoder import Embedded, Encoder
-from vicinal.losses import LOSSES, Mined
-from vicinal.methods.method import Method, Parts, ReadsRecords, Sampler
-from vicinal.models import TwoStreamEmbedder
-from vicinal.models.chunking import check_chunks
-from vicinal.models.embedder import Embedder
+from vicinal.methods.method import Method, ReadsRecords
 from vicinal.models.starts import start_as_discriminants, start_as_principal_components, start_by_glorot
 from vicinal.run_directory import RunDirectory
-from vicinal.samplers import SAMPLERS
+from vicinal.training.build import build_method, norms_are_frozen
 from vicinal.training.console import Console
 from vicinal.training.trackers import check_trackers
 
@@ -67,11 +59,11 @@ class Experiment:
 
     @property
     def encoder(self) -> Encoder:
-        """The network in training, with the preprocessing it is measured with."""
+        """Return the network in training, with the preprocessing it is measured with."""
         return Encoder(self.method.embedder, self.preprocessing, self.device)
 
     def plan(self, epoch: int) -> Sequence[Sequence[int]]:
-        """What the method wants to see in ``epoch``; with several processes, what it wants in the first one."""
+        """Return the batches that the method wants in ``epoch``; with several processes, those of the first one."""
         wanted = self._planned(epoch)
         if not len(wanted):
             raise ConfigError(f"the method plans no batch for epoch {epoch + 1}. Lower the batch size or add data.")
@@ -80,21 +72,21 @@ class Experiment:
         return plan
 
     def _planned(self, epoch: int) -> Sequence[Sequence[int]]:
-        """The method's batches; where it embeds the training records for them, its cost is shown."""
-        if not isinstance(self.method, ReadsRecords):
-            return self.method.batches(epoch)
+        """Return the method's batches; where it embeds the training records for them, show what that costs."""
+        method = self.method
+        if not isinstance(method, ReadsRecords):
+            return method.batches(epoch)
         began, title = time.monotonic(), f"planning epoch {epoch + 1}"
         with self.console.following(len(parallel.part(range(len(self.train)))), 0, title) as follower:
-            self.method.read_by(self.resident, workers=self.workers, progress=follower.advance)
-            wanted = self.method.batches(epoch)
-            self.method.read_by(self.resident, workers=self.workers)  # the bar is gone when it is asked again
-        seconds = time.monotonic() - began
-        if seconds >= WORTH_SAYING:
+            method.read_by(self.resident, workers=self.workers, progress=follower.advance)
+            wanted = method.batches(epoch)
+            method.read_by(self.resident, workers=self.workers)  # the bar is gone when it is asked again
+        if (seconds := time.monotonic() - began) >= WORTH_SAYING:
             self.console.line(f"{title}: {len(self.train)} training records embedded in {seconds:.1f} s")
         return wanted
 
     def batches(self, plan: Sequence[Sequence[int]], *, epoch: int, start: int) -> Iterator[Batch]:
-        """The batches of an epoch's plan from number ``start`` on, augmented, on the device: this process's rows."""
+        """Yield this process's rows of an epoch's batches from number ``start`` on, augmented, on the device."""
         whole = plan[start:]
         rest = [parallel.part(rows) for rows in whole]
         training = self.config.training
@@ -126,7 +118,7 @@ class Experiment:
             progress=progress,
         )
 
-    def start_head(self, console: Console) -> None:
+    def start_head(self) -> None:
         """Initialize the head as ``model.start`` says; once, before the first batch is planned."""
         model, embedder = self.config.model, self.method.embedder
         if model.start == "random":
@@ -134,7 +126,7 @@ class Experiment:
         if model.start == "glorot":
             start_by_glorot(embedder, self.config.training.seed)
             return
-        with console.following(len(self.train), 0, "features of the training set") as follower:
+        with self.console.following(len(self.train), 0, "features of the training set") as follower:
             encoder = Encoder(embedder, self.preprocessing, self.device)
             found = self.embed(encoder, self.train, features=True, progress=follower.advance)
         if model.start == "principal":
@@ -145,61 +137,84 @@ class Experiment:
         embedder.head.load_state_dict(head)  # the same to the last bit in every process
 
     def selected(self, run: RunDirectory) -> Encoder:
-        """The selected model of the run, whose folder only the first process needs to see."""
+        """Load the selected model of the run, whose folder only the first process needs to see."""
         encoder = parallel.from_first(lambda: Encoder.load(run, trust=self.method.embedder))
         return Encoder(encoder.embedder.to(self.device), encoder.preprocessing, self.device)
 
     def untrained(self) -> Encoder:
-        """The network as it was before the first step: the same seed gives it again."""
+        """Build the network as it was before the first step: the same seed gives it again."""
         method, _ = build_method(self.config, self.train, self.device)
         return Encoder(method.embedder, self.preprocessing, self.device)
+
+
+def load_records(config: Config) -> Records:
+    """Load the data, with validation classes cut from the training classes where the config asks for them."""
+    records, training = config.data.load(), config.training
+    return hold_out(records, training.validation, training.seed) if training.validation > 0 else records
 
 
 def prepare(config: Config, console: Console | None = None) -> Experiment:
     """Load and split the data, build the method; reject what cannot work before anything is trained."""
     training = config.training
     device = parallel.pick_device(training.device)
-    records = config.data.load()
+    check_trackers(training.trackers)
+    records = load_records(config)
     if records.source.kind != config.transform.kind:
         raise ConfigError(
             f"the transform prepares {config.transform.kind}, got {records.name} with {records.source.kind}. "
             f"Leave `transform` out, or name another preset."
         )
-    if training.validation > 0:
-        records = hold_out(records, training.validation, training.seed)
     train = records.part("train")
-    if len(np.unique(train.labels)) < 2:
-        raise DataError(
-            f"{records.name} has {len(np.unique(train.labels))} training classes; learning needs at least 2."
-        )
-    measured: tuple[Split, ...] = ("validation", "test")
-    for split in measured:
-        _check_unmeasurable(records, split)
-    check_trackers(training.trackers)
+    if (classes := len(np.unique(train.labels))) < 2:
+        raise DataError(f"{records.name} has {classes} training classes; learning needs at least 2.")
+    _check_measurable(records, "validation")
+    _check_measurable(records, "test")
     method, steps = build_method(config, train, device)
-    shared = overlapping_classes(records)
-    seen = (f"{len(shared)} classes are in training and test: the test measures known classes.",) if shared else ()
-    unshared = _unshared_norms(method, device)
-    workers = pick_workers(config, records)
+    workers, sharing = pick_workers(config, records), parallel.local_processes() > 1
     console = console or Console(quiet=True)
     with console.following(len(records), 0, "decoding") as follower:
         resident = resident_if_it_fits(
             records,
             config.transform,
             device,
-            resident=_residency(config, device),
-            workers=training.workers if parallel.local_processes() == 1 else workers,
+            # On a CPU each process would keep a copy of its own in the memory that they share.
+            resident="off" if training.resident == "auto" and sharing and device.type == "cpu" else training.resident,
+            workers=workers if sharing else training.workers,
             skip_corrupt=training.skip_corrupt,
             channels_last=device.type == "cuda",
             progress=follower.advance,
         )
-    _check_difference(config, records, method)
-    notes = seen + unshared + method.notes
+    _check_equal_start(config, records, method)
+    notes = _notes(records, method, device)
     return Experiment(config, records, train, method, steps, device, workers, resident, notes, console)
 
 
+def _check_measurable(records: Records, split: Split) -> None:
+    """Retrieval needs something to find and something to confuse it with; say so before hours of training."""
+    _, sizes = np.unique(records.part(split).labels, return_counts=True)
+    if len(sizes) and (len(sizes) < 2 or sizes.max() < 2):
+        raise DataError(
+            f"the {split} part of {records.name} has {len(sizes)} classes of at most {sizes.max()} records; measuring "
+            f"needs 2 classes, and 2 records in at least one. Move classes into it, or leave it empty."
+        )
+
+
+def _notes(records: Records, method: Method, device: torch.device) -> tuple[str, ...]:
+    """Return what a reader of the results should know about the data and about several processes."""
+    notes, count = [], parallel.processes()
+    if shared := overlapping_classes(records):
+        notes.append(f"{len(shared)} classes are in training and test: the test measures known classes.")
+    learns = any(isinstance(module, _BatchNorm) for module in method.embedder.modules())
+    if count > 1 and device.type != "cuda" and learns and not norms_are_frozen(method.embedder):
+        notes.append(  # torch synchronizes batch norms on GPUs only
+            f"batch norm took its statistics from the rows of each of {count} processes, not from the whole batch: one "
+            f"process, or GPUs, would give other numbers."
+        )
+    return (*notes, *method.notes)
+
+
 def check_equal_parts(plan: Sequence[Sequence[int]]) -> None:
-    """Rows are gathered without saying how many come from where, so every process brings as many as the others."""
+    """Raise a ConfigError for a batch that the processes cannot share equally: its rows are gathered without counts."""
     count = parallel.processes()
     for number, rows in enumerate(plan, 1):
         if len(rows) % count:
@@ -209,7 +224,7 @@ def check_equal_parts(plan: Sequence[Sequence[int]]) -> None:
             )
 
 
-def _check_difference(config: Config, records: Records, method: Method) -> None:
+def _check_equal_start(config: Config, records: Records, method: Method) -> None:
     """Processes that train together start from the same settings, rows and weights, wherever each read its own."""
     if parallel.processes() == 1:
         return
@@ -225,184 +240,19 @@ def _check_difference(config: Config, records: Records, method: Method) -> None:
             )
 
 
-def _check_unmeasurable(records: Records, split: Split) -> None:
-    """Retrieval needs something to find and something to confuse it with; say so before hours of training."""
-    _, sizes = np.unique(records.part(split).labels, return_counts=True)
-    if len(sizes) and (len(sizes) < 2 or sizes.max() < 2):
-        raise DataError(
-            f"the {split} part of {records.name} has {len(sizes)} classes of at most {sizes.max()} records; measuring "
-            f"needs 2 classes, and 2 records in at least one. Move classes into it, or leave it empty."
-        )
-
-
-def build_method(config: Config, train: Records, device: torch.device) -> tuple[Method, int]:
-    """The method of a config for these training records, and for how many steps it was built."""
-    torch.manual_seed(config.training.seed)
-    parts = build_parts(config, train)
-    config.method.check(parts.loss, parts.sampler)
-    method = config.method.build(parts)
-    if (rows := config.training.chunk) is not None:
-        if not config.method.chunkable:
-            raise ConfigError("ALA differentiates through its own update, which training.chunk cannot. Leave it out.")
-        check_chunks(method.embedder, rows)
-        for stream in method.embedder.streams:
-            stream.chunk = rows
-    method.place(device)
-    if device.type == "cuda":
-        method.embedder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    if device.type == "cuda" and parallel.processes() > 1 and not _frozen(method):
-        parallel.share_norms(method.embedder)
-    return method, parts.steps
-
-
-def build_parts(config: Config, train: Records) -> Parts:
-    """Network, sampler and loss of a config. The network is drawn first: one seed gives every method the same."""
-    training = config.training
-    embedder = _build_embedder(config, train)
-    sampler = build_sampler(config, train)
-    loss = build_loss(config, train.labels, embedder.dim or embedder.width)
-    return Parts(
-        embedder=embedder,
-        loss=loss,
-        sampler=sampler,
-        optimizer=config.optimizer,
-        train=train,
-        preprocessing=config.transform.evaluation(),
-        steps=training.steps or training.epochs * len(sampler),
-        seed=training.seed,
-        batch_size=config.evaluation.batch_size,
-        skip_corrupt=training.skip_corrupt,
-    )
-
-
-def _build_embedder(config: Config, train: Records) -> Embedder:
-    if config.transform.kind == "features":
-        return config.model.build(width=train.source.read(0).shape[0])
-    channels = getattr(config.transform, "channels", 3)
-    size = getattr(config.transform, "size", None)
-    embedder = config.model.build(channels=channels, size=size)
-    if "role" in train.columns and config.model.streams == 2:
-        return TwoStreamEmbedder(embedder, copy.deepcopy(embedder))  # both start alike
-    return embedder
-
-
-def build_sampler(config: Config, train: Records) -> Sampler:
-    """The sampler of a config, with batches no larger than these records fill."""
-    part = config.sampler
-    if part.own is not None:
-        return OwnSampler(part.own, train.labels)
-    kind = part.kind or SAMPLERS[part.name]
-    arguments = {name: value for name, value in part.arguments.items() if value is not None}
-    if "roles" in parameters(getattr(kind, "fitted", kind)) and "role" in train.columns:
-        arguments["roles"] = train.columns["role"]
-    if not hasattr(kind, "fitted"):
-        derived = {"labels": train.labels, "seed": config.training.seed}
-        return OwnSampler(
-            kind(**{k: v for k, v in derived.items() if k in parameters(kind)}, **arguments), train.labels
-        )
-    sampler: Sampler = kind.fitted(
-        train.labels, batch_size=config.training.batch_size, seed=config.training.seed, **arguments
-    )
-    return sampler
-
-
-class OwnSampler:
-    """A sampler of the user's own: any iterable of index lists, or a function of the training labels that gives one.
-
-    A torch ``Sampler`` with ``set_epoch`` is told the epoch; one without it must give the same batches when it is asked
-    again, or a resumed run sees others than the interrupted one.
-    """
-
-    def __init__(self, given: Any, labels: np.ndarray) -> None:
-        self.sampler = given if hasattr(given, "epoch") or hasattr(given, "__iter__") else given(labels)
-        self.rows = len(labels)
-        self.note: str | None = getattr(self.sampler, "note", None)
-        self._length = len(self.epoch(0))
-
-    def epoch(self, number: int) -> Sequence[Sequence[int]]:
-        plan: Sequence[Sequence[int]]
-        if hasattr(self.sampler, "epoch"):
-            plan = self.sampler.epoch(number)
-        else:
-            if hasattr(self.sampler, "set_epoch"):
-                self.sampler.set_epoch(number)
-            plan = [[int(row) for row in batch] for batch in self.sampler]
-        bad = next((row for batch in plan for row in batch if not 0 <= row < self.rows), None)
-        if bad is not None:
-            raise ConfigError(
-                f"your sampler gives row {bad}, but there are {self.rows} training records. Give a function of the "
-                f"training labels: sampler=lambda labels: MySampler(labels)."
-            )
-        return plan
-
-    def __len__(self) -> int:
-        return self._length
-
-
-def build_loss(config: Config, labels: np.ndarray, dim: int) -> nn.Module:
-    """The loss of a config for training labels and the size of the embeddings."""
-    part = config.loss
-    if part.own is not None:
-        if not isinstance(part.own, nn.Module):
-            raise ConfigError(f"loss is a torch module over (embeddings, labels), got {type(part.own).__name__}.")
-        return copy.deepcopy(part.own)  # a second run must not begin where the first one ended
-    kind, arguments = part.kind or LOSSES[part.name], dict(part.arguments)
-    miner = arguments.pop("miner", None)
-    classes = np.unique(labels)
-    derived = {
-        "classes": len(classes),
-        "dim": dim,
-        "known": tuple(classes.tolist()),
-        "seed": config.training.seed,
-        "blocks": config.sampler.name == getattr(kind, "layout", None),
-    }
-    known = parameters(kind)
-    loss: nn.Module = kind(**{k: v for k, v in derived.items() if k in known and k not in arguments}, **arguments)
-    return loss if miner is None else Mined(loss, miner, seed=config.training.seed)
-
-
-def _frozen(method: Method) -> bool:
-    frozen = bool(getattr(method.embedder.backbone, "freeze_norm", False))
-    return frozen and not method.embedder.head_norm  # which learns whatever the backbone's do
-
-
-def _unshared_norms(method: Method, device: torch.device) -> tuple[str, ...]:
-    """Torch synchronises batch norms on GPUs only; elsewhere say what several processes do instead."""
-    moving = not _frozen(method) and any(isinstance(module, _BatchNorm) for module in method.embedder.modules())
-    if parallel.processes() == 1 or device.type == "cuda" or not moving:
-        return ()
-    return (
-        f"batch norm took its statistics from the rows of each of {parallel.processes()} processes, not from the whole "
-        f"batch: one process, or GPUs, would give other numbers.",
-    )
-
-
-def _residency(config: Config, device: torch.device) -> Residency:
-    """Each process would keep a copy of its own: on GPUs in its own memory, on a CPU in the one they share."""
-    sharing = device.type == "cpu" and parallel.local_processes() > 1
-    wanted = config.training.resident
-    return "off" if wanted == "auto" and sharing else wanted
-
-
 def pick_precision(wanted: str, device: torch.device) -> torch.dtype | None:
-    """What the backbone trains in; None is what its parameters are in."""
+    """Return what the backbone trains in; None is what its parameters are in."""
     has = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     return torch.bfloat16 if wanted == "bfloat16" or (wanted == "auto" and has) else None
 
 
 def pick_workers(config: Config, records: Records) -> int:
-    """Reading files is worth a process per core; arrays in memory are faster without."""
+    """Return a process per core where files are read; arrays in memory are faster without."""
     if config.training.workers is not None:
         return config.training.workers
-    if isinstance(config.transform, OwnTransform) and not _travels(config.transform):
-        return 0
+    if isinstance(config.transform, OwnTransform):
+        try:
+            ForkingPickler.dumps(config.transform)
+        except Exception:  # whatever an object of the user's own raises; a lambda, for example, cannot travel
+            return 0
     return 0 if records.source.in_memory else min(8, max(1, (os.cpu_count() or 1) // parallel.local_processes()))
-
-
-def _travels(transform: OwnTransform) -> bool:
-    """Whether other processes can be given the transform; a lambda, for example, cannot travel."""
-    try:
-        ForkingPickler.dumps(transform)
-    except Exception:  # whatever an object of the user's own raises
-        return False
-    return True

@@ -1,6 +1,7 @@
 """The end of a run: measure the selected model once on the test classes and write what the report shows."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -31,18 +32,14 @@ TRAIN_SAMPLE = 10_000  # training records behind the train-against-test diagnosi
 
 
 def write_results(
-    experiment: Experiment,
-    run: RunDirectory,
-    position: Mapping[str, Any],
-    console: Console,
-    last_batch: Batch | None = None,
+    experiment: Experiment, run: RunDirectory, position: Mapping[str, Any], last_batch: Batch | None = None
 ) -> None:
     """Measure raw inputs, the untrained and the selected network on the test classes; write results and artefacts.
 
     A run without artefacts is one of many, all of which have the same raw inputs and the same untrained network: it
     measures the selected one alone.
     """
-    config, records = experiment.config, experiment.records
+    config, records, console = experiment.config, experiment.records, experiment.console
     seed, evaluation = config.training.seed, config.evaluation
     if parallel.first():
         write_figures(run, experiment.method, experiment.train, last_batch)
@@ -60,36 +57,25 @@ def write_results(
     if not parallel.first():  # all have embedded their parts; one measures
         return
 
-    def scores(embedded: Embedded, *, clustering: bool) -> dict[str, float]:
+    def scores(embedded: Embedded, *, clustering: bool = True) -> dict[str, float]:
         return measure(
             embedded, recalls=evaluation.recalls, clustering=clustering, seed=seed, restarts=evaluation.restarts
         )
 
-    rows = {} if raw is None else {"raw pixels": scores(_unit(raw), clustering=False)}
-    rows |= {} if untrained is None else {"untrained": scores(untrained, clustering=True)}
-    rows |= {"trained": scores(trained, clustering=True)}
-    diagnoses = [
-        diagnosis("train", known, scores(known, clustering=True)),
-        diagnosis(split, trained, rows["trained"]),
-    ]
+    rows = {} if raw is None else {"raw pixels": scores(raw, clustering=False)}
+    rows |= {} if untrained is None else {"untrained": scores(untrained)}
+    rows |= {"trained": scores(trained)}
+    diagnoses = [diagnosis("train", known, scores(known)), diagnosis(split, trained, rows["trained"])]
     if untrained is not None:
         diagnoses.append(diagnosis(f"untrained {split}", untrained, rows["untrained"]))
     run.write_document("diagnostics", {"rows": diagnoses})
     write_artefacts(run, trained, untrained, seed=seed)
-    skipped = sorted({*position["skipped"], *trained.skipped})
-    run.write_results(
-        {
-            "format": FORMAT,
-            "split": split,
-            "protocol": "validation" if position["best"] is not None else "final",
-            "records": len(trained.vectors),
-            "classes": len(np.unique(trained.records.labels)),
-            "skipped": len(skipped),
-            "selected": _selected(position),
-            "rows": [{"name": name, "metrics": metrics} for name, metrics in rows.items()],
-            "notes": [*_notes(experiment), *_lone(trained), *(f"could not be read: {name}" for name in skipped)],
-        }
-    )
+    selected = {"step": position["best_step"], "epoch": position["best_epoch"]}
+    chosen = position["best"] is not None
+    how = {"by": "validation recall@1" if chosen else "last step", "value": position["best"]}
+    notes = [*dict.fromkeys((*experiment.notes, *experiment.method.notes)), *_lone(trained)]
+    facts = {"protocol": "validation" if chosen else "final", "selected": selected | how}
+    run.write_results(_results(split, trained, rows, {*position["skipped"], *trained.skipped}, notes) | facts)
 
 
 def measure_run(
@@ -124,20 +110,22 @@ def measure_run(
     metrics = measure(
         embedded, recalls=recalls, clustering=clustering, seed=settings["seed"], restarts=settings["restarts"]
     )
+    return _results(split, embedded, {"trained": metrics}, set(embedded.skipped), [])
+
+
+def _results(
+    split: str, embedded: Embedded, rows: Mapping[str, Mapping[str, float]], skipped: set[str], notes: list[str]
+) -> dict[str, Any]:
+    """Return the document that ``results.json`` holds."""
     return {
         "format": FORMAT,
         "split": split,
         "records": len(embedded.vectors),
         "classes": len(np.unique(embedded.records.labels)),
-        "skipped": len(embedded.skipped),
-        "rows": [{"name": "trained", "metrics": metrics}],
-        "notes": [f"could not be read: {name}" for name in embedded.skipped],
+        "skipped": len(skipped),
+        "rows": [{"name": name, "metrics": metrics} for name, metrics in rows.items()],
+        "notes": [*notes, *(f"could not be read: {name}" for name in sorted(skipped))],
     }
-
-
-def _notes(experiment: Experiment) -> tuple[str, ...]:
-    """What was known before training, and what the method has to say after it."""
-    return tuple(dict.fromkeys((*experiment.notes, *experiment.method.notes)))
 
 
 def _lone(embedded: Embedded) -> list[str]:
@@ -148,23 +136,13 @@ def _lone(embedded: Embedded) -> list[str]:
     return [f"{lone} records have no other of their class and are not asked for."] if lone else []
 
 
-def _selected(position: Mapping[str, Any]) -> dict[str, Any]:
-    chosen = {"step": position["best_step"], "epoch": position["best_epoch"]}
-    if position["best"] is None:
-        return chosen | {"by": "last step", "value": None}
-    return chosen | {"by": "validation recall@1", "value": position["best"]}
-
-
 def _raw(experiment: Experiment, part: Records) -> Embedded | None:
-    """The inputs themselves as vectors, where they are small pictures: what no network at all would give."""
+    """Return the inputs themselves as vectors, where they are small pictures: what no network at all would give."""
     transform = experiment.preprocessing
-    if not isinstance(transform, ImageTransform):
-        return None
-    width = transform.channels * transform.size**2
-    if width > RAW_PIXELS:
+    if not isinstance(transform, ImageTransform) or (width := transform.channels * transform.size**2) > RAW_PIXELS:
         return None
     flat = Embedder(Flat(width), None, normalize=False)
-    return experiment.embed(Encoder(flat, experiment.preprocessing, experiment.device), part)
+    return _unit(experiment.embed(Encoder(flat, transform, experiment.device), part))
 
 
 class Flat(Identity):
@@ -175,12 +153,12 @@ class Flat(Identity):
 
 
 def _unit(embedded: Embedded) -> Embedded:
-    """On the sphere, where Euclidean order is that of the cosine."""
-    return Embedded(torch.nn.functional.normalize(embedded.vectors, dim=1), embedded.records, embedded.skipped)
+    """Move vectors to the sphere, where Euclidean order is that of the cosine."""
+    return replace(embedded, vectors=torch.nn.functional.normalize(embedded.vectors, dim=1))
 
 
 def _sample(train: Records, seed: int) -> Records:
-    """Whole training classes, up to a bound, for a diagnosis at a cost that does not grow with the data."""
+    """Take whole training classes, up to a bound, for a diagnosis at a cost that does not grow with the data."""
     if len(train) <= TRAIN_SAMPLE:
         return train
     classes, sizes = np.unique(train.labels, return_counts=True)

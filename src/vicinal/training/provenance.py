@@ -17,7 +17,7 @@ from vicinal.training.experiment import Experiment
 
 
 def info(experiment: Experiment, run_name: str, command: str) -> dict[str, Any]:
-    """The content of ``run.json``."""
+    """Return the content of ``run.json``."""
     config, records = experiment.config, experiment.records
     counts = {
         split: {
@@ -65,7 +65,7 @@ def hardware(device: torch.device) -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """The commit of this source tree, marked when it had changes; None outside a checkout of vicinal."""
+    """Return the commit of this source tree, marked when it had changes; None outside a checkout of vicinal."""
     here = Path(__file__).resolve().parent
     try:
         head = _git(here, "rev-parse", "--short=12", "HEAD")

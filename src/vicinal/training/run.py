@@ -1,14 +1,16 @@
 """Starting and resuming runs, from a config or from a checkpoint, in one process or in several together."""
 
-import fcntl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from vicinal import parallel
 from vicinal.config import DEFAULT_PRESET, Config, compose, presets
 from vicinal.errors import RunError
+from vicinal.files import remove_parts
 from vicinal.run_directory import RunDirectory
 from vicinal.training import provenance
 from vicinal.training.checkpoint import latest_checkpoint, load_checkpoint
@@ -24,20 +26,18 @@ ARTEFACT_BYTES = 32 * 2**20
 
 def start(config: Config, path: Path, *, command: str, console: Console) -> RunDirectory:
     """Train ``config`` from the beginning into a new run directory, with the processes started with this one."""
-    with joined() as company:
+    with joined():
         experiment = prepare(config, console)
-        experiment.start_head(console)
+        experiment.start_head()
         plan = experiment.plan(0)  # raises its errors before there is a folder
         weights = sum(p.numel() * p.element_size() for p in experiment.method.embedder.parameters())
         need = CHECKPOINT_COPIES * weights + ARTEFACT_BYTES
         run = parallel.from_first(lambda: RunDirectory.create(path, need_bytes=need))
-        with _alone(run):
+        with _locked(run):
             if parallel.first():
                 run.write_info(provenance.info(experiment, run.path.name, command))
                 experiment.encoder.save_description(run)
-            trainer = Trainer(experiment, run, console, plan)
-            company.report = trainer.report_end
-            trainer.go()
+            Trainer(experiment, run, plan).train()
     return run
 
 
@@ -51,25 +51,26 @@ def resume(
         trust: classes of the user's own that the run may name: code is run because the user names it, never because a
             run does.
     """
-    with joined() as company:
+    with joined():
         run, info = parallel.from_first(lambda: _opened(path, own or {}, trust or {}))
-        with _alone(run):
-            config = _composed(info["config"], own or {}, trust)
+        with _locked(run):
+            saved = info["config"]
+            base = saved["preset"] if saved["preset"] in presets() else DEFAULT_PRESET  # a file is not needed again
+            config = compose({"preset": base}, saved["slots"], own or {}, preset_name=saved["preset"], trust=trust)
             experiment = prepare(config, console)
             before, now = info["data"]["fingerprint"], experiment.records.fingerprint()
             if before != now:
                 raise RunError(
                     f"the data of {run.path} changed since it started (rows {before}, now {now}). Start a new run."
                 )
-            trainer = Trainer(experiment, run, console)
-            state = parallel.from_first(lambda: _latest(run))
-            if state is None:
-                experiment.start_head(console)
+            trainer = Trainer(experiment, run)
+            checkpoint = parallel.from_first(lambda: latest_checkpoint(run.checkpoints_path))
+            if checkpoint is None:
+                experiment.start_head()
             else:
-                trainer.restore(state)
-            company.report = trainer.report_end
+                trainer.restore(parallel.from_first(lambda: load_checkpoint(checkpoint)))
             console.line(f"resuming {run.path} at step {trainer.position.step}")
-            trainer.go()
+            trainer.train()
     return run
 
 
@@ -96,26 +97,16 @@ def _opened(path: Path, own: Mapping[str, Any], trust: Mapping[str, Any]) -> tup
     return run, run.info
 
 
-def _composed(saved: Mapping[str, Any], own: Mapping[str, Any], trust: Mapping[str, Any] | None) -> Config:
-    """The config that a run wrote down; its own file, where it had one, is not needed again."""
-    base = saved["preset"] if saved["preset"] in presets() else DEFAULT_PRESET
-    return compose({"preset": base}, saved["slots"], own, preset_name=saved["preset"], trust=trust)
-
-
-def _latest(run: RunDirectory) -> dict[str, Any] | None:
-    checkpoint = latest_checkpoint(run.checkpoints_path)
-    return None if checkpoint is None else load_checkpoint(checkpoint)
-
-
 @contextmanager
-def _alone(run: RunDirectory) -> Iterator[None]:
+def _locked(run: RunDirectory) -> Iterator[None]:
     """Hold the run for this process and those it works with; the lock goes with the first, however that ends."""
     if not parallel.first():
         yield
         return
-    with (run.path / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise RunError(f"another process is training {run.path}. Wait for it or stop it first.") from None
+    try:
+        lock = FileLock(run.path / ".lock").acquire(blocking=False)
+    except Timeout:
+        raise RunError(f"another process is training {run.path}. Wait for it or stop it first.") from None
+    with lock:
+        remove_parts(run.path)
         yield

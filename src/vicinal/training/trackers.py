@@ -6,7 +6,8 @@ Each writes below the run directory and sends nothing anywhere:
 - ``mlruns/``, MLflow's file store: `MLFLOW_ALLOW_FILE_STORE=true mlflow ui --backend-store-uri RUN/mlruns`
 - ``wandb/``, an offline run: `wandb sync RUN/wandb/offline-run-*` uploads it
 
-A resumed run continues them. Steps that were lost with a crash are removed first, so no step is there twice.
+A resumed run continues them: what they held is discarded and logged again from ``metrics.jsonl``, so no step is there
+twice and none is missing.
 """
 
 import json
@@ -18,10 +19,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from vicinal.errors import ConfigError, unknown
+from vicinal.files import write_text
 from vicinal.run_directory import RunDirectory
 
 State = Literal["finished", "failed", "interrupted"]
@@ -29,39 +30,29 @@ METRICS_PER_CALL = 900  # MLflow takes up to 1000, and reads its description of 
 
 
 class Tracker(Protocol):
-    """A place to log scalars besides ``metrics.jsonl``.
-
-    Attributes:
-        start: the first step that it has to be given again after it was opened.
-    """
-
-    start: int
+    """A place to log scalars besides ``metrics.jsonl``; opened again, it is empty."""
 
     def log(self, step: int, scalars: Mapping[str, float]) -> None: ...
 
-    def flush(self) -> None:
-        """Write what was logged so far, so that a crash cannot lose it."""
-        ...
+    def flush(self) -> None: ...
 
     def finish(self, state: State) -> None: ...
 
 
 class TensorBoard:
-    """Event files. Each begins with a step from which on TensorBoard discards what earlier ones hold."""
+    """Event files. Each tells TensorBoard to discard what earlier ones hold."""
 
-    def __init__(self, run_path: Path, run_name: str, config: Mapping[str, Any], step: int) -> None:
-        self.start, folder = step, run_path / "tensorboard"
+    def __init__(self, run: RunDirectory, config: Mapping[str, Any]) -> None:
+        folder = run.path / "tensorboard"
         continued = folder.is_dir()
-        self._writer = import_module("torch.utils.tensorboard").SummaryWriter(str(folder), purge_step=step)
+        self._writer = import_module("torch.utils.tensorboard").SummaryWriter(str(folder), purge_step=0)
+        self.flush = self._writer.flush
         if not continued:
             self._writer.add_text("config", f"```json\n{json.dumps(config, indent=2, default=str)}\n```")
 
     def log(self, step: int, scalars: Mapping[str, float]) -> None:
         for name, value in scalars.items():  # scalars are float32 otherwise
             self._writer.add_scalar(name, value, step, new_style=True, double_precision=True)
-
-    def flush(self) -> None:
-        self._writer.flush()
 
     def finish(self, state: State) -> None:
         self._writer.close()
@@ -73,26 +64,28 @@ class MLflow:
     Names of metrics are MLflow's: ``recall@1`` becomes ``recall_at_1``.
     """
 
-    def __init__(self, run_path: Path, run_name: str, config: Mapping[str, Any], step: int) -> None:
+    def __init__(self, run: RunDirectory, config: Mapping[str, Any]) -> None:
         os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # MLflow 3 asks for this consent
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         self._entities = import_module("mlflow.entities")
-        self.start, store = step, run_path.absolute() / "mlruns"
+        store = run.path.absolute() / "mlruns"
         self._client = import_module("mlflow").MlflowClient(store.as_uri())
         self._pending: list[Any] = []
         kept = store / "run_id"
         if kept.is_file():
             self._run = kept.read_text(encoding="utf-8").strip()
             experiment = self._client.get_run(self._run).info.experiment_id
-            _cut(store / experiment / self._run / "metrics", step)
+            metrics = store / experiment / self._run / "metrics"
+            shutil.rmtree(metrics)
+            metrics.mkdir()  # or MLflow would not find the run
             self._client.update_run(self._run, status="RUNNING")
             return
         found = self._client.get_experiment_by_name("vicinal")
         experiment = self._client.create_experiment("vicinal") if found is None else found.experiment_id
-        self._run = self._client.create_run(experiment, run_name=run_name).info.run_id
+        self._run = self._client.create_run(experiment, run_name=run.path.name).info.run_id
         for name, value in _flat(config):
             self._client.log_param(self._run, name, value)
-        kept.write_text(self._run, encoding="utf-8")
+        write_text(kept, self._run)
 
     def log(self, step: int, scalars: Mapping[str, float]) -> None:
         now = int(time.time() * 1000)
@@ -114,19 +107,15 @@ class MLflow:
 
 
 class WeightsAndBiases:
-    """An offline run; its id is kept in ``wandb/run_id``.
+    """An offline run; its id is kept in ``wandb/run_id``."""
 
-    Its file cannot be cut, so a resumed run writes it anew from ``metrics.jsonl``, under the same id.
-    """
-
-    def __init__(self, run_path: Path, run_name: str, config: Mapping[str, Any], step: int) -> None:
+    def __init__(self, run: RunDirectory, config: Mapping[str, Any]) -> None:
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         wandb = import_module("wandb")
-        self.start, folder = 0, run_path.absolute() / "wandb"
-        folder.mkdir(exist_ok=True)
+        folder = run.path.absolute() / "wandb"
         kept = folder / "run_id"
         if not kept.is_file():
-            kept.write_text(secrets.token_hex(4), encoding="utf-8")
+            write_text(kept, secrets.token_hex(4))
         for old in folder.glob("offline-run-*"):
             shutil.rmtree(old)
         settings = wandb.Settings(
@@ -134,9 +123,9 @@ class WeightsAndBiases:
         )
         self._run = wandb.init(
             project="vicinal",
-            name=run_name,
+            name=run.path.name,
             id=kept.read_text(encoding="utf-8").strip(),
-            dir=str(run_path.absolute()),
+            dir=str(run.path.absolute()),
             config=json.loads(json.dumps(config, default=str)),
             mode="offline",
             reinit="create_new",
@@ -152,10 +141,10 @@ class WeightsAndBiases:
         self._run.finish(exit_code=0 if state == "finished" else 1)
 
 
-_KNOWN: dict[str, tuple[Callable[[Path, str, Mapping[str, Any], int], Tracker], str]] = {
-    "tensorboard": (TensorBoard, "tensorboard"),
-    "mlflow": (MLflow, "mlflow"),
-    "wandb": (WeightsAndBiases, "wandb"),
+_KNOWN: dict[str, Callable[[RunDirectory, Mapping[str, Any]], Tracker]] = {
+    "tensorboard": TensorBoard,
+    "mlflow": MLflow,
+    "wandb": WeightsAndBiases,
 }
 
 
@@ -172,7 +161,7 @@ class Trackers:
                 tracker.log(line["step"], scalars)
 
     def flush(self) -> None:
-        """Write all that was recorded; before each checkpoint, so that no step before it is missing after a crash."""
+        """Write all that was recorded, so that a crash cannot lose it."""
         for tracker in self.trackers:
             tracker.flush()
 
@@ -187,30 +176,24 @@ def check_trackers(names: Sequence[str]) -> None:
     for name in names:
         if name not in _KNOWN:
             raise ConfigError(unknown("tracker", name, _KNOWN))
-        found = find_spec(_KNOWN[name][1])
+        found = find_spec(name)
         if found is None or found.origin is None:  # a folder of that name is not the package
             raise ConfigError(
                 f"training.trackers={name} needs a package that is not installed. Run `pip install 'vicinal[{name}]'`."
             )
 
 
-def open_trackers(
-    names: Sequence[str], run_path: Path, run_name: str, config: Mapping[str, Any], *, step: int = 0
-) -> Trackers:
-    """Open the trackers of a run, or continue them at ``step``.
-
-    ``metrics.jsonl`` must already be cut to the lines that belong to the steps done: those of them that a tracker has
-    removed are recorded again.
-    """
+def open_trackers(names: Sequence[str], run: RunDirectory, config: Mapping[str, Any]) -> Trackers:
+    """Open the trackers of a run, or continue them; ``metrics.jsonl`` holds what is recorded so far."""
     check_trackers(names)
-    trackers = [_KNOWN[name][0](run_path, run_name, config, step) for name in names]
-    for line in RunDirectory(run_path).metrics() if trackers else ():
-        Trackers([tracker for tracker in trackers if line["step"] >= tracker.start]).record(line)
-    return Trackers(trackers)
+    trackers = Trackers([_KNOWN[name](run, config) for name in names])
+    for line in run.metrics() if names else ():
+        trackers.record(line)
+    return trackers
 
 
 def scalars_of(line: Mapping[str, Any]) -> dict[str, float]:
-    """The scalars of a line of ``metrics.jsonl`` by their names in a tracker; none of an event.
+    """Return the scalars of a line of ``metrics.jsonl`` by their names in a tracker; none of an event.
 
     >>> scalars_of({"kind": "step", "step": 3, "epoch": 0, "loss": 0.5, "hardness/w": 1.0})
     {'loss': 0.5, 'hardness/w': 1.0}
@@ -230,14 +213,3 @@ def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, st
             yield from _flat(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", str(value)[:6000]  # MLflow's limit
-
-
-def _cut(metrics: Path, step: int) -> None:
-    """Remove the lines `time value step` of all steps from ``step`` on, and a last line that is incomplete."""
-    for path in [path for path in metrics.rglob("*") if path.is_file()]:
-        lines = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
-        kept = [line for line in lines if int(line.split()[2]) < step]
-        if kept:
-            path.write_text("".join(kept), encoding="utf-8")
-        else:
-            path.unlink()  # MLflow rejects an empty one

@@ -1,4 +1,4 @@
-"""The caller of the loop: logs, evaluates, selects, saves, and says what a person must know."""
+"""The training loop: takes steps, logs, evaluates, selects, saves, and reports what a user must know."""
 
 import itertools
 import math
@@ -8,26 +8,24 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from vicinal import parallel
-from vicinal.data.records import Batch, Records
+from vicinal.data.records import Batch
 from vicinal.errors import DivergenceError
 from vicinal.evaluation.measure import measure
 from vicinal.methods.method import Method
-from vicinal.parallel import ContactError
 from vicinal.run_directory import Journal, RunDirectory
 from vicinal.training.averaging import WeightAverage
 from vicinal.training.checkpoint import latest_checkpoint, random_state, save_checkpoint, set_random_state
-from vicinal.training.console import Console, Follower
+from vicinal.training.console import Follower
 from vicinal.training.cuda_graph import CUDAGraphStep
 from vicinal.training.experiment import Experiment, check_equal_parts, pick_precision
 from vicinal.training.finish import write_results
-from vicinal.training.interruption import Interrupted, Interruption
-from vicinal.training.loop import Step, train
+from vicinal.training.interruption import Interrupted, Interruption, await_turn
 from vicinal.training.trackers import open_trackers
 
 COLLAPSED_SPREAD = 1e-3  # embeddings this near their mean, relative to their length, are one point
@@ -36,6 +34,14 @@ STEPS_PER_TRANSFER = 20  # on a GPU: reading a scalar waits for all work before 
 STEPS_WORTH_COMPILING = 4000  # a compiler takes 30 to 50 s and saves about 10 ms a step
 TIMING_SECONDS = 2.0  # between two lines of timing.jsonl
 STEPS_PER_DIAGNOSIS = 10  # diagnostics compare all rows of a batch once more
+
+
+class Step(NamedTuple):
+    """One update: its number since the start of training, its batch and its scalars, still on the device."""
+
+    number: int
+    batch: Batch
+    scalars: dict[str, Tensor]
 
 
 @dataclass
@@ -66,28 +72,21 @@ class Position:
 class Trainer:
     """Trains one experiment into one run directory."""
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        run: RunDirectory,
-        console: Console,
-        plan: Sequence[Sequence[int]] | None = None,
-    ) -> None:
-        self.experiment, self.run, self.console = experiment, run, console
+    def __init__(self, experiment: Experiment, run: RunDirectory, plan: Sequence[Sequence[int]] | None = None) -> None:
+        self.experiment, self.run, self.console = experiment, run, experiment.console
         self.settings, self.method = experiment.config.training, experiment.method
         self.position = Position()
         self._plan = plan
         self._pending: list[Step] = []  # steps whose scalars are still on the device
         self._rows = 0
-        self._accelerated = False
-        self._take: Method | CUDAGraphStep = self.method
+        self._take: Method | CUDAGraphStep | None = None
         self._last_batch: Batch | None = None  # for the method's figures
         ema = self.settings.ema
         self.average = None if ema is None else WeightAverage(self.method.embedder, ema)
         self._began = self._saved_at = self._timed_at = time.monotonic()
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Stand where a checkpoint stood."""
+        """Continue where a checkpoint was saved."""
         self.position = Position(**state["position"])
         self._plan = None if state["plan"] is None else _unpack(state["plan"])
         check_equal_parts(self._plan or ())
@@ -96,14 +95,16 @@ class Trainer:
             self.average.load_state_dict(state["average"])
         set_random_state(state["random"])
 
-    def go(self) -> None:
+    def train(self) -> None:
         """Train to the end or to an interruption; whatever happens, leave a run that resumes."""
-        self._say("running")
-        self.metrics = self._journal(self.run.metrics_path, length=self.position.metrics_length)
-        self.timing = self._journal(self.run.timing_path)
-        names = self.settings.trackers if parallel.first() else ()
-        slots = self.experiment.config.slots()
-        self.trackers = open_trackers(names, self.run.path, self.run.path.name, slots, step=self.position.step)
+        first = parallel.first()
+        if first:
+            self._write_status("running")
+        nowhere = Path(os.devnull)
+        self.metrics = Journal(self.run.metrics_path, self.position.metrics_length) if first else Journal(nowhere)
+        self.timing = Journal(self.run.timing_path if first else nowhere)
+        names, slots = self.settings.trackers if first else (), self.experiment.config.slots()
+        self.trackers = open_trackers(names, self.run, slots)
         self._began, self._seconds_before = time.monotonic(), self.position.seconds
         try:
             with Interruption() as interruption:
@@ -114,30 +115,23 @@ class Trainer:
                 with self._averaged():
                     self._keep_model()
             self._checkpoint()
-            write_results(self.experiment, self.run, asdict(self.position), self.console, self._last_batch)
+            write_results(self.experiment, self.run, asdict(self.position), self._last_batch)
         except KeyboardInterrupt:
             self.trackers.finish("interrupted")
-            self._say("interrupted", "stopped on request")
+            if first:
+                self._write_status("interrupted", "stopped on request")
             self.console.line(f"stopped. Go on with: {self.run.resume_command()}")
             raise
-        except ContactError:
-            raise  # what ended the other process is not known here
         except BaseException as error:
             self.trackers.finish("failed")
-            self._say("failed", str(error))
+            self._fail(error)
             raise
         finally:
             self.metrics.close()
             self.timing.close()
         self.trackers.finish("finished")
-        self._say("finished")
-
-    def report_end(self, state: str, message: str) -> None:
-        """Say how the run ended where another process has ended it; any process may have to."""
-        if self.run.path.is_dir():  # not every machine need see it
-            checkpoint = latest_checkpoint(self.run.checkpoints_path)
-            place = "the start" if checkpoint is None else f"its last checkpoint, {checkpoint.name}"
-            self.run.write_status(state, **self._where(), message=f"{message.rstrip('.')}. It goes on from {place}.")
+        if first:
+            self._write_status("finished")
 
     # -- one epoch --------------------------------------------------------------------------------
 
@@ -147,33 +141,32 @@ class Trainer:
         if self._plan is None:  # asked once per epoch, also across a resume
             self._plan = experiment.plan(epoch)
         self._plan = self._plan[: self.position.batch + left]
-        if not self._accelerated:
+        if self._take is None:
             precision = pick_precision(settings.precision, experiment.device)
             self.method.embedder.accelerate(precision, compiled=self._compiles(left))
             self._take = CUDAGraphStep(self.method) if self._captures() else self.method
-            self._accelerated = True
         set_random_state(parallel.from_first(random_state))  # what is drawn for gathered rows is the same everywhere
         batches = experiment.batches(self._plan, epoch=epoch, start=self.position.batch)
         self.method.embedder.train()
-        steps = train(self._take, batches, start=self.position.step)
         at_once = STEPS_PER_TRANSFER if experiment.device.type == "cuda" else 1
-        with self.console.following(
-            len(self._plan), self.position.batch, f"epoch {epoch + 1}/{self._epochs()}"
-        ) as follower:
-            for step in steps:
+        title = f"epoch {epoch + 1}/{self._epochs()}"
+        with self.console.following(len(self._plan), self.position.batch, title) as follower:
+            for number, batch in enumerate(batches, self.position.step):
+                result = self._take(batch)
+                step = Step(number, batch, dict(result.scalars))
                 if self.average is not None:
                     self.average.update(self.method.embedder)
                 self._pending.append(step)
-                self.position.step, self.position.batch = step.number + 1, self.position.batch + 1
+                self.position.step, self.position.batch = number + 1, self.position.batch + 1
                 last = self.position.batch == len(self._plan)
-                if last or step.number % STEPS_PER_DIAGNOSIS == 0:
-                    step.scalars.update(self.method.diagnostics(step.result, step.batch.largest_class))
+                if last or number % STEPS_PER_DIAGNOSIS == 0:
+                    step.scalars.update(self.method.diagnostics(result, batch.largest_class))
                 stop = interruption.requested()
                 due = time.monotonic() - self._saved_at >= settings.checkpoint_seconds
                 if last or due or stop or len(self._pending) >= at_once:
                     scalars = self._write_steps(follower)
                     if last:
-                        self._watch_collapse(step.batch, scalars)
+                        self._watch_collapse(batch, scalars)
                 if last or stop:  # what other processes could not read
                     for name in itertools.chain.from_iterable(parallel.from_all(self.position.skipped)):
                         self._note_skipped(name)
@@ -217,54 +210,45 @@ class Trainer:
                 self._note_skipped(self.experiment.train.source.name(index))
         self._last_batch = self._pending[-1].batch
         self._pending.clear()
-        rate = self._rows / (time.monotonic() - self._began)
-        if time.monotonic() - self._timed_at >= TIMING_SECONDS:
-            self._timed_at = time.monotonic()
+        now = time.monotonic()
+        rate = self._rows / (now - self._began)
+        if now - self._timed_at >= TIMING_SECONDS:
+            self._timed_at = now
             self.timing.append({"step": self.position.step, "seconds": self._seconds(), "samples_per_second": rate})
         follower.advance(self.position.batch, f"loss {scalars['loss']:.4f}  {rate:.0f} samples/s")
         return scalars
 
     def _select(self) -> None:
         """Measure the validation classes; keep the model if it is the best so far."""
-        validation = self.experiment.records.part("validation")
+        validation, position = self.experiment.records.part("validation"), self.position
         if not len(validation):
             return
         with self._averaged():
-            self._select_on(validation)
-
-    def _select_on(self, validation: Records) -> None:
-        epoch = self.position.epoch
-        parallel.buffers_from_first(self.method.embedder)
-        embedded = self.experiment.embed(self.experiment.encoder, validation)
-        scores = parallel.from_first(lambda: measure(embedded, recalls=(1,), clustering=False, seed=self.settings.seed))
-        self._record(
-            {"kind": "evaluation", "step": self.position.step, "epoch": epoch, "split": "validation", "metrics": scores}
-        )
-        score = scores["recall@1"]
-        best = self.position.best is None or score > self.position.best
-        if best:
-            self._keep_model()
-            self.position.best, self.position.best_step, self.position.best_epoch = score, self.position.step, epoch
-        self.position.stale = 0 if best else self.position.stale + 1
+            parallel.buffers_from_first(self.method.embedder)
+            embedded = self.experiment.embed(self.experiment.encoder, validation)
+            scores = parallel.from_first(
+                lambda: measure(embedded, recalls=(1,), clustering=False, seed=self.settings.seed)
+            )
+            where = {"step": position.step, "epoch": position.epoch, "split": "validation"}
+            self._record({"kind": "evaluation", **where, "metrics": scores})
+            score = scores["recall@1"]
+            best = position.best is None or score > position.best
+            if best:
+                self._keep_model()
+                position.best, position.best_step, position.best_epoch = score, position.step, position.epoch
+        position.stale = 0 if best else position.stale + 1
         mark = "  (best so far)" if best else ""
-        self.console.line(f"epoch {epoch + 1}/{self._epochs()}  validation R@1 {100 * score:.1f}{mark}")
+        self.console.line(f"epoch {position.epoch + 1}/{self._epochs()}  validation R@1 {100 * score:.1f}{mark}")
 
     def _averaged(self) -> AbstractContextManager[None]:
         """The moving average of the weights in place of the last ones, where there is one."""
         return nullcontext() if self.average is None else self.average.applied(self.method.embedder)
 
+    # -- saving -----------------------------------------------------------------------------------
+
     def _record(self, line: dict[str, Any]) -> None:
         self.metrics.append(line)
         self.trackers.record(line)
-
-    # -- saving -----------------------------------------------------------------------------------
-
-    def _journal(self, path: Path, *, length: int | None = None) -> Journal:
-        return Journal(path, length=length) if parallel.first() else Journal(Path(os.devnull))
-
-    def _say(self, state: str, message: str | None = None) -> None:
-        if parallel.first():
-            self.run.write_status(state, **self._where(), **({} if message is None else {"message": message}))
 
     def _keep_model(self) -> None:
         if parallel.first():
@@ -272,30 +256,42 @@ class Trainer:
 
     def _checkpoint(self) -> None:
         """Save where the run stands: all processes stand there, so the first one does."""
-        self._saved_at = time.monotonic()
-        if not parallel.first():
-            return
-        self.position.metrics_length = self.metrics.sync()
-        self.position.seconds = self._seconds()
-        state = {
-            "position": asdict(self.position),
-            "plan": None if self._plan is None else _pack(self._plan),
-            "method": self.method.training_state(),
-            "average": None if self.average is None else self.average.state_dict(),
-            "random": random_state(),
-        }
-        self.trackers.flush()
-        save_checkpoint(self.run.checkpoints_path, self.position.step, state)
+        if parallel.first():
+            self.position.metrics_length = self.metrics.sync()
+            self.position.seconds = self._seconds()
+            state = {
+                "position": asdict(self.position),
+                "plan": None if self._plan is None else _pack(self._plan),
+                "method": self.method.training_state(),
+                "average": None if self.average is None else self.average.state_dict(),
+                "random": random_state(),
+            }
+            self.trackers.flush()
+            save_checkpoint(self.run.checkpoints_path, self.position.step, state)
         self._saved_at = time.monotonic()
 
     def _seconds(self) -> float:
         return round(self._seconds_before + time.monotonic() - self._began, 3)
 
-    def _where(self) -> dict[str, Any]:
+    def _write_status(self, state: str, message: str | None = None) -> None:
         where = {"epoch": self.position.epoch, "step": self.position.step, "seconds": self.position.seconds}
-        return where | {"processes": parallel.processes()}
+        facts = where | {"processes": parallel.processes()} | ({} if message is None else {"message": message})
+        self.run.write_status(state, **facts)
 
-    # -- what a person must know ------------------------------------------------------------------
+    def _fail(self, error: BaseException) -> None:
+        """Write why the run ended, whichever process met it; the first word stands, the others only lost contact."""
+        message = str(error) or type(error).__name__
+        if parallel.processes() > 1:
+            await_turn(error)
+            if not self.run.path.is_dir() or self.run.status.get("state") != "running":
+                return  # said already, or by a machine that does not see the run
+            checkpoint = latest_checkpoint(self.run.checkpoints_path)
+            place = "the start" if checkpoint is None else f"its last checkpoint, {checkpoint.name}"
+            who = f"process {parallel.rank()} of {parallel.processes()}"
+            message = f"{who}: {message.rstrip('.')}. It goes on from {place}."
+        self._write_status("failed", message)
+
+    # -- what a user must know --------------------------------------------------------------------
 
     def _check_divergence(self, step: Step, scalars: dict[str, float]) -> None:
         bad = ", ".join(f"{name} = {value}" for name, value in scalars.items() if not math.isfinite(value))

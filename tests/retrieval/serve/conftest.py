@@ -18,11 +18,11 @@ from vicinal.models.small import SmallConvNet
 from vicinal.retrieval.calibration import Threshold
 from vicinal.retrieval.collection import CollectionDirectory, Place, Snapshot
 from vicinal.retrieval.generations import publish
-from vicinal.retrieval.index.store import Item
 from vicinal.retrieval.map import CollectionMap
 from vicinal.retrieval.model import load
 from vicinal.retrieval.serve.library import Library
 from vicinal.retrieval.serve.server import create_application
+from vicinal.retrieval.store import Item
 from vicinal.run_directory import Journal, RunDirectory
 
 with warnings.catch_warnings():

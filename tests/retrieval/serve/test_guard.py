@@ -4,8 +4,7 @@ import asyncio
 
 import pytest
 
-from vicinal.retrieval.serve.guard import Guard, name_of
-from vicinal.retrieval.serve.library import Limits
+from vicinal.retrieval.serve.guard import Guard, Limits, name_of
 
 
 @pytest.mark.parametrize("host", ["localhost", "localhost:8000", "127.0.0.1:8000", "[::1]:8000", "LOCALHOST"])
@@ -64,7 +63,7 @@ def test_reading_stops_at_the_limit():
     async def send(_):
         pass
 
-    guard = Guard(application, hosts=["localhost"], body=1000)
+    guard = Guard(application, hosts=["localhost"], limits=Limits(json_bytes=1000))
     scope = {"type": "http", "path": "/", "headers": [(b"host", b"localhost")]}
     asyncio.run(guard(scope, receive, send))
     assert len(pulled) == 11

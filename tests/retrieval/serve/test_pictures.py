@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vicinal.retrieval.serve.errors import RequestError
-from vicinal.retrieval.serve.library import Limits
-from vicinal.retrieval.serve.pictures import Shelf, decoded, encoded
+from vicinal.retrieval.serve.guard import Limits, RequestError, decoded
+from vicinal.retrieval.serve.routes import encoded
 
 
 def header_only(width: int, height: int) -> bytes:
@@ -23,7 +22,7 @@ def header_only(width: int, height: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + body + chunk(b"IEND", b"")
 
 
-def refused(data: bytes, **limits: int) -> RequestError:
+def rejected(data: bytes, **limits: int) -> RequestError:
     with pytest.raises(RequestError) as caught:
         decoded(data, Limits(**limits))
     return caught.value
@@ -38,34 +37,34 @@ def test_known_types_are_told_by_content(kind, chance, as_bytes, drawn):
     "data", [b"hello", b"<svg xmlns='http://www.w3.org/2000/svg'/>", b"%PDF-1.4", b"\0" * 99, b"MZ"]
 )
 def test_what_is_no_picture_is_415(data):
-    assert refused(data).status == 415
+    assert rejected(data).status_code == 415
 
 
 def test_a_type_that_pillow_reads_but_nobody_offered_is_415(chance, as_bytes, drawn):
-    assert refused(as_bytes(drawn("disc", chance), "tiff")).status == 415
+    assert rejected(as_bytes(drawn("disc", chance), "tiff")).status_code == 415
 
 
 def test_pixels_are_counted_before_decoding():
-    refusal = refused(header_only(7000, 7000))
-    assert refusal.status == 413 and "7,000 x 7,000" in refusal.problem.got
-    assert refused(header_only(60_000, 60_000)).status == 413  # beyond Pillow's own alarm
-    assert refused(header_only(100, 101), upload_pixels=10_000).status == 413
+    error = rejected(header_only(7000, 7000))
+    assert error.status_code == 413 and "7,000 x 7,000" in error.problem.got
+    assert rejected(header_only(60_000, 60_000)).status_code == 413  # beyond Pillow's own alarm
+    assert rejected(header_only(100, 101), upload_pixels=10_000).status_code == 413
 
 
-def test_a_thread_of_pixels_is_refused_because_a_model_would_widen_it(as_bytes):
-    assert refused(as_bytes(Image.new("L", (1, 33)))).status == 413
+def test_a_thread_of_pixels_is_rejected_because_a_model_would_widen_it(as_bytes):
+    assert rejected(as_bytes(Image.new("L", (1, 33)))).status_code == 413
     assert decoded(as_bytes(Image.new("L", (1, 32))), Limits()).size == (1, 32)
 
 
 @pytest.mark.parametrize("kind", ["jpeg", "png", "webp", "gif", "bmp"])
-def test_a_picture_cut_off_anywhere_is_refused_or_whole(kind, chance, as_bytes, drawn):
+def test_a_picture_cut_off_anywhere_is_rejected_or_whole(kind, chance, as_bytes, drawn):
     data = as_bytes(drawn("disc", chance), kind)
     for length in range(0, len(data) - 12, max(1, len(data) // 23)):  # a PNG's last 12 bytes only say that it ends
-        assert refused(data[:length]).status in (415, 422)
+        assert rejected(data[:length]).status_code in (415, 422)
 
 
 def test_an_empty_body_is_422():
-    assert refused(b"").status == 422
+    assert rejected(b"").status_code == 422
 
 
 def test_sixteen_bits_become_eight_by_scaling(as_bytes):
@@ -96,20 +95,6 @@ def test_small_pictures_are_sent_without_loss(chance, drawn):
     small = drawn("disc", chance).resize((40, 30))
     content, kind = encoded(small, 128)
     assert kind == "image/png" and np.array_equal(np.asarray(Image.open(BytesIO(content))), np.asarray(small))
-
-
-def test_the_shelf_keeps_what_was_used_last_within_its_bytes():
-    shelf, made = Shelf(250), []
-
-    def make(name):
-        made.append(name)
-        return b"x" * 100, name
-
-    for name in "ababcab":
-        assert shelf.get(name, lambda name=name: make(name))[1] == name
-    assert made == ["a", "b", "c", "a", "b"] and shelf.held <= 250
-    shelf.get("huge", lambda: (b"x" * 251, ""))
-    assert shelf.held <= 250
 
 
 def test_no_upload_changes_anything(client, served, png):

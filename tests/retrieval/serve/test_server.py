@@ -18,10 +18,10 @@ from vicinal.errors import ConfigError, RunError
 from vicinal.retrieval.calibration import count_pairs
 from vicinal.retrieval.collection import model_fingerprint
 from vicinal.retrieval.generations import publish
-from vicinal.retrieval.index.store import Item
 from vicinal.retrieval.serve.guard import HEADERS
 from vicinal.retrieval.serve.library import open_library
 from vicinal.retrieval.serve.server import SHIPPED, allowed_hosts, bind
+from vicinal.retrieval.store import Item
 
 
 def test_a_library_embeds_as_the_collection_was_embedded(served):

@@ -1,22 +1,34 @@
-"""The guard before the application: whom it is addressed to, how much may come, and what a browser may do with it."""
+"""The guard before the application: who may ask, how much may arrive, and errors that a person can act on."""
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any
 
+import numpy as np
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from PIL import Image, UnidentifiedImageError
+from pydantic import BaseModel, Field
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from vicinal.retrieval.serve.errors import RequestError, TooMuch
+from vicinal.data.images import upright
+from vicinal.errors import ConfigError, RunError, VicinalError
 
 _LOG = logging.getLogger("vicinal.retrieval.serve")
+MEBIBYTE = 2**20
+UPLOAD = "/api/search/image"
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")  # of uploads, by content; what else Pillow reads is not offered
 
-# Scripts and styles from files of ours alone. Style attributes are free because the report's charts set colours so.
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; style-src-attr 'unsafe-inline'; img-src 'self' blob: "
-    "data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
+# Scripts and styles from files of ours alone. Style attributes are free because the report's charts set colors so.
 HEADERS = {
-    "Content-Security-Policy": POLICY,
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; style-src-attr "
+    "'unsafe-inline'; img-src 'self' blob: data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
@@ -24,6 +36,72 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of a request, all inclusive; the page and the API's description read the same numbers.
+
+    Attributes:
+        k: neighbors in one answer.
+        listed: items in one page of a listing.
+        upload_bytes: of a picture, counted while it arrives.
+        upload_pixels: of a picture, read from its header before anything is decoded. 40 million cover a phone's
+            camera and decode to 120 MB.
+        upload_aspect: longer to shorter side of a picture.
+        json_bytes: of any other body; a vector of 8,192 numbers in 20 digits fits six times.
+        picture_side: longer side of a picture that is shown large.
+        waiting: requests of one kind that may wait for a worker; the next one is answered 503.
+    """
+
+    k: int = 200
+    listed: int = 200
+    upload_bytes: int = 16 * MEBIBYTE
+    upload_pixels: int = 40_000_000
+    upload_aspect: int = 32
+    json_bytes: int = 1 * MEBIBYTE
+    picture_side: int = 1280
+    waiting: int = 64
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if value < 1:
+                raise ConfigError(f"the server's limit `{name}` is at least 1; got {value}.")
+
+
+class Problem(BaseModel):
+    """Why a request was rejected. Nothing has changed."""
+
+    asked: str = Field(description="What the request wanted, or what the server expects there.")
+    got: str = Field(description="What was received instead, with its numbers.")
+    advice: str = Field(description="What to do.")
+
+
+class RequestError(HTTPException):
+    """An answer of 4xx or 5xx with a ``Problem``. Frameworks that read bodies pass an ``HTTPException`` unchanged."""
+
+    def __init__(
+        self, status: int, asked: str, got: str, advice: str, headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(status, got, headers)
+        self.problem = Problem(asked=asked, got=got, advice=advice)
+
+    def response(self) -> JSONResponse:
+        return JSONResponse(self.problem.model_dump(), self.status_code, self.headers)
+
+
+def _described(**answers: str) -> dict[int | str, dict[str, Any]]:
+    return {int(status[1:]): {"model": Problem, "description": words} for status, words in answers.items()}
+
+
+#: The errors of operations, for the API's description; those of all operations first.
+SHARED = _described(
+    _421="The Host header names another machine.",
+    _422="A value that cannot be.",
+    _503="Too many requests wait already; Retry-After says when to ask again.",
+)
+NOT_FOUND = _described(_404="There is no such item.")
+BODY = _described(_400="A body that cannot be read.", _413="A body, or a picture in it, larger than the limits.")
 
 
 class Guard:
@@ -36,15 +114,11 @@ class Guard:
     Args:
         application: what is guarded.
         hosts: names by which this server may be called, without ports.
-        body: the most bytes of a body.
-        bodies: likewise for single paths.
+        limits: of bodies.
     """
 
-    def __init__(
-        self, application: ASGIApp, *, hosts: Collection[str], body: int, bodies: Mapping[str, int] | None = None
-    ) -> None:
-        self.application, self.hosts = application, frozenset(host.lower() for host in hosts)
-        self.body, self.bodies = body, dict(bodies or {})
+    def __init__(self, application: ASGIApp, *, hosts: Collection[str], limits: Limits) -> None:
+        self.application, self.hosts, self.limits = application, frozenset(host.lower() for host in hosts), limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -84,18 +158,17 @@ class Guard:
             raise RequestError(403, asked, "a page of another site sent it.", "Open this server's page itself.")
 
     def _counted(self, scope: Scope, receive: Receive) -> Receive:
-        limit, seen = self.bodies.get(scope["path"], self.body), 0
-        announced = Headers(scope=scope).get("content-length", "")
+        limit = self.limits.upload_bytes if scope["path"] == UPLOAD else self.limits.json_bytes
+        announced, seen = Headers(scope=scope).get("content-length", ""), 0
         too_much_announced = announced.isdigit() and int(announced[:20]) > limit
 
         async def counted() -> Message:
             nonlocal seen
-            if too_much_announced:
-                raise TooMuch(limit)
-            message = await receive()
+            message: Message = {} if too_much_announced else await receive()
             seen += len(message.get("body", b""))
-            if seen > limit:
-                raise TooMuch(limit)
+            if too_much_announced or seen > limit:
+                asked = f"a body of at most {limit:,} bytes."
+                raise RequestError(413, asked, "more bytes than that.", "Send a smaller one.")
             return message
 
         return counted
@@ -109,3 +182,93 @@ def name_of(host: str) -> str:
     """
     name, _, port = host.lower().rpartition(":")
     return name if name and port.isdigit() else host.lower()
+
+
+def answer_errors(application: FastAPI) -> None:
+    """Answer every error with a ``Problem``: never a traceback, never an echo."""
+
+    async def answered(_: Request, error: Any) -> JSONResponse:
+        if isinstance(error, RequestError):
+            found = error
+        elif isinstance(error, RequestValidationError):
+            found = RequestError(422, *_sentences(error.errors()))
+        elif isinstance(error, VicinalError):
+            status, advice = (500, "Check the run's files.") if isinstance(error, RunError) else (422, "Ask otherwise.")
+            found = RequestError(status, "what this run and its collection can answer.", text(str(error)), advice)
+        else:
+            asked = "a path, a method and, where there is one, a JSON body that the server knows."
+            found = RequestError(error.status_code, asked, f"{error.detail}.", "See /docs.", error.headers)
+        return found.response()
+
+    for kind in (RequestValidationError, VicinalError, HTTPException):
+        application.add_exception_handler(kind, answered)
+
+
+def _sentences(errors: Sequence[Any]) -> tuple[str, str, str]:
+    """What pydantic found, as three sentences. The value is named, but a long one is cut and no body echoed."""
+    first = errors[0]
+    if first["type"] == "json_invalid":
+        fault = f"text that is none: {first['ctx']['error']} at character {first['loc'][-1]}."
+        return "a JSON body.", fault, "Check that it is valid JSON."
+    place, got = " ".join(str(part) for part in first["loc"]) or "the request", _shown(first.get("input"))
+    more = f" ({len(errors) - 1} more like it)" if len(errors) > 1 else ""
+    asked = str(first["msg"]).removeprefix("Value error, ").rstrip(".")
+    return text(f"{place}: {asked[:1].lower()}{asked[1:]}."), text(f"{got}{more}."), "See /docs for what it may be."
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "nothing"
+    if isinstance(value, (str, int, float, bool)):
+        shown = repr(value[:60] if isinstance(value, str) else value)
+        return shown if len(shown) <= 80 else shown[:77] + "..."
+    return f"a {type(value).__name__}"
+
+
+def text(value: str) -> str:
+    """Text that UTF-8 can hold: a file name that is no text reaches us as lone surrogates."""
+    return value.encode(errors="replace").decode()
+
+
+def decoded(data: bytes, limits: Limits) -> Image.Image:
+    """Decode the uploaded picture, upright. Its type is told by its content, its size by its header."""
+    if not data:
+        raise RequestError(422, "a picture as the body.", "an empty body.", "Send the bytes of an image file.")
+    try:
+        image = Image.open(BytesIO(data), formats=FORMATS)
+    except UnidentifiedImageError as error:
+        asked, got = f"a picture: {', '.join(FORMATS)}.", f"{len(data):,} bytes that are none of these."
+        raise RequestError(415, asked, got, "Send an image file, or convert it to one of these.") from error
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise _too_many_pixels(limits, "far more") from error
+    except Exception as error:  # decoders raise whatever their parsing of a damaged header runs into
+        raise _damaged(error) from error
+    with image:
+        if image.width * image.height > limits.upload_pixels:
+            raise _too_many_pixels(limits, f"{image.width:,} x {image.height:,}")
+        if max(image.size) > limits.upload_aspect * min(image.size):
+            # A model that brings the shorter side to 256 would make of 1 x 1,000,000 pixels 256 times as many.
+            asked = f"a picture at most {limits.upload_aspect} times as long as wide."
+            raise RequestError(413, asked, f"{image.width:,} x {image.height:,} pixels.", "Crop it.")
+        try:
+            image.load()
+        except Exception as error:  # likewise
+            raise _damaged(error) from error
+        return _eight_bit(upright(image))
+
+
+def _eight_bit(image: Image.Image) -> Image.Image:
+    """16-bit gray as files of a collection are read; all other modes are the model's to convert."""
+    if image.mode == "I" or image.mode.startswith("I;16"):  # Pillow would clip 16 bits to 255, to white
+        return Image.fromarray((np.clip(np.asarray(image), 0, 65535) // 256).astype(np.uint8))
+    return image.copy()
+
+
+def _too_many_pixels(limits: Limits, got: str) -> RequestError:
+    asked = f"a picture of at most {limits.upload_pixels:,} pixels."
+    return RequestError(413, asked, f"{got} pixels.", "Send a smaller version.")
+
+
+def _damaged(error: Exception) -> RequestError:
+    got = f"one that cannot be decoded ({type(error).__name__}: {text(str(error)).rstrip('.'):.120})."
+    return RequestError(422, "a whole picture.", got, "It may be cut off or damaged; send it again.")

@@ -1,53 +1,30 @@
-"""What is served, and within which limits: a run, its collection, its model as a function of one picture, its map."""
+"""What is served: a run, its collection, its model as a function of one picture, its map; and the threads for it.
 
-from collections.abc import Callable
-from dataclasses import dataclass
+Searches that wait at the same time share one pass over the vectors. An exact search reads every vector once, and that
+reading is most of its time: eight queries in one pass cost little more than one. So a search that finds another one
+going on waits for its end, with whoever else has come meanwhile.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from threading import Lock
+from typing import Literal, TypeVar
 
 import numpy as np
 from PIL import Image
 
 from vicinal.errors import ConfigError
 from vicinal.retrieval.calibration import NAME, QUERY_RATE, Threshold, distance_threshold
-from vicinal.retrieval.collection import CollectionDirectory, Snapshot
+from vicinal.retrieval.collection import CollectionDirectory, Match, Snapshot
 from vicinal.retrieval.map import CollectionMap, collection_map
 from vicinal.retrieval.model import load
+from vicinal.retrieval.serve.guard import RequestError
 from vicinal.run_directory import RunDirectory
 
-MEBIBYTE = 2**20
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")  # of uploads, by content; what else Pillow reads is not offered
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Bounds of a request, all inclusive; the page and the API's description read the same numbers.
-
-    Attributes:
-        k: neighbors in one answer.
-        listed: items in one page of a listing.
-        upload_bytes: of a picture, counted while it arrives.
-        upload_pixels: of a picture, read from its header before anything is decoded. 40 million cover a phone's
-            camera and decode to 120 MB.
-        upload_aspect: longer to shorter side of a picture.
-        json_bytes: of any other body; a vector of 8,192 numbers in 20 digits fits six times.
-        picture_side: longer side of a picture that is shown large.
-        waiting: requests of one kind that may wait for a worker; the next one is answered 503.
-    """
-
-    k: int = 200
-    listed: int = 200
-    upload_bytes: int = 16 * MEBIBYTE
-    upload_pixels: int = 40_000_000
-    upload_aspect: int = 32
-    json_bytes: int = 1 * MEBIBYTE
-    picture_side: int = 1280
-    waiting: int = 64
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if value < 1:
-                raise ConfigError(f"the server's limit `{name}` is at least 1; got {value}.")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -96,3 +73,87 @@ def open_library(
     if max_false_match is not None or directory.arrays(NAME) is not None:
         threshold = distance_threshold(directory, rate=max_false_match, usual=QUERY_RATE, device=model.device)
     return Library(directory, found, model.kind, embed if model.kind == "images" else None, collection_map, threshold)
+
+
+class Workers:
+    """Threads for one kind of work, off the event loop, with a bounded queue before them.
+
+    Args:
+        threads: how many work at a time.
+        waiting: how many more may wait.
+    """
+
+    def __init__(self, *, threads: int, waiting: int) -> None:
+        self.threads, self.waiting = threads, waiting
+        self._pool = ThreadPoolExecutor(threads)
+        self._taken, self._lock = 0, Lock()
+
+    async def run(self, work: Callable[[], Result]) -> Result:
+        """Return the result of ``work``; a 503 at once where the queue is full."""
+        return await asyncio.wrap_future(self.submit(work))
+
+    def submit(self, work: Callable[[], Result]) -> "Future[Result]":
+        with self._lock:
+            if self._taken >= self.threads + self.waiting:
+                asked, got = "the server works on a few requests at a time.", f"{self.waiting} of this kind wait."
+                raise RequestError(503, asked, got, "Ask again in a second.", {"Retry-After": "1"})
+            self._taken += 1
+        future = self._pool.submit(work)
+        # Not in a `finally` of whoever awaits: a client that leaves ends the waiting, but not the work.
+        future.add_done_callback(self._done)
+        return future
+
+    def _done(self, _: object) -> None:
+        with self._lock:
+            self._taken -= 1
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    vector: np.ndarray
+    k: int
+    without: int | None
+    found: Future[list[Match]] = field(default_factory=Future)
+
+
+class Together:
+    """One pass at a time, each for all searches alike that have come before it began."""
+
+    def __init__(self) -> None:
+        self._turn, self._door = Lock(), Lock()
+        # By what must be equal to share a pass: generation and conditions.
+        self._waiting: dict[tuple[int, tuple[tuple[str, str], ...]], list[_Waiting]] = {}
+
+    def search(
+        self, snapshot: Snapshot, vector: np.ndarray, k: int, *, where: Mapping[str, str], without: int | None = None
+    ) -> list[Match]:
+        """Find the ``k`` nearest of one vector, as ``snapshot.search`` does; called from as many threads as may wait.
+
+        Args:
+            without: id of the item that the vector belongs to, which is not to be found.
+        """
+        mine, alike = _Waiting(vector, k, without), (snapshot.generation, tuple(sorted(where.items())))
+        with self._door:
+            self._waiting.setdefault(alike, []).append(mine)
+        with self._turn:
+            if not mine.found.done():
+                with self._door:
+                    all_alike = self._waiting.pop(alike)
+                _pass(snapshot, all_alike, where)
+        return mine.found.result()
+
+
+def _pass(snapshot: Snapshot, waiting: list[_Waiting], where: Mapping[str, str]) -> None:
+    most = max(one.k + (one.without is not None) for one in waiting)  # one more, for the item itself
+    try:
+        vectors = np.stack([one.vector for one in waiting]).astype(np.float32)
+        rows = snapshot.search(vectors, most, where=where or None)
+    except Exception as error:  # theirs alike: they share the conditions, and each length was checked before
+        for one in waiting:
+            one.found.set_exception(error)
+        return
+    for one, row in zip(waiting, rows, strict=True):
+        one.found.set_result([match for match in row if match.item.id != one.without][: one.k])

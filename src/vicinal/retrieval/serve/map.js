@@ -107,7 +107,7 @@ export class CollectionMap {
   get scale() { return 0.92 * Math.min(this.canvas.clientWidth, this.canvas.clientHeight) * this.view.zoom; }
   across(i) { return (this.data.x[i] - this.view.x) * this.scale + this.canvas.clientWidth / 2; }
   down(i) { return (this.data.y[i] - this.view.y) * this.scale + this.canvas.clientHeight / 2; }
-  colour(i) { return this.data.classed[i] < 0 ? "#8a929c" : this.data.colours[this.data.classed[i]]; }
+  colour(i) { return this.data.classed[i] < 0 ? "#8a929c" : this.data.colors[this.data.classed[i]]; }
 
   ask() { if (!this.asked) { this.asked = true; requestAnimationFrame(() => this.draw()); } }
 

@@ -9,15 +9,13 @@ from pathlib import PurePath
 
 from fastapi import FastAPI
 from starlette.responses import Response
+from starlette.routing import Route
 
 from vicinal.errors import ConfigError
-from vicinal.retrieval.serve.errors import answer_errors
-from vicinal.retrieval.serve.guard import Guard
-from vicinal.retrieval.serve.item_routes import item_routes
-from vicinal.retrieval.serve.library import Library, Limits
-from vicinal.retrieval.serve.search_routes import search_routes
-from vicinal.retrieval.serve.view_routes import view_routes
-from vicinal.retrieval.serve.workers import Workers
+from vicinal.retrieval.serve.guard import Guard, Limits, answer_errors
+from vicinal.retrieval.serve.library import Library, Workers
+from vicinal.retrieval.serve.routes import item_routes, search_routes
+from vicinal.retrieval.serve.views import view_routes
 
 _TOGETHER = 16  # searches that may share one pass over the vectors; all but one of these threads only wait
 _ANYWHERE = ("0.0.0.0", "::", "")  # every address of the machine; nobody calls it by these
@@ -43,12 +41,12 @@ def create_application(library: Library, *, hosts: Collection[str] = LOCAL, limi
         hosts: names by which it may be called (``--allow-host`` adds to them).
         limits: of requests.
     """
-    searching = Workers("search", threads=_TOGETHER, waiting=limits.waiting)
-    embedding = Workers("embed", threads=1, waiting=min(8, limits.waiting))  # each that waits holds an upload
-    listing = Workers("list", threads=2, waiting=limits.waiting)
-    drawing = Workers("draw", threads=2, waiting=limits.waiting)
-    reading = Workers("read", threads=1, waiting=min(8, limits.waiting))
-    mapping = Workers("map", threads=1, waiting=2)  # a minute or two of work, once for each generation
+    waiting, few = limits.waiting, min(8, limits.waiting)
+    searching = Workers(threads=_TOGETHER, waiting=waiting)
+    embedding = Workers(threads=1, waiting=few)  # each that waits holds an upload
+    listing, drawing = Workers(threads=2, waiting=waiting), Workers(threads=2, waiting=waiting)
+    reading = Workers(threads=1, waiting=few)
+    mapping = Workers(threads=1, waiting=2)  # a minute or two of work, once for each generation
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -70,43 +68,26 @@ def create_application(library: Library, *, hosts: Collection[str] = LOCAL, limi
     application.include_router(search_routes(library, limits, searching, embedding))
     application.include_router(item_routes(library, limits, listing, drawing))
     application.include_router(view_routes(library, limits, listing, reading, mapping))
-    for address in SHIPPED:
-        _serve_shipped(application, address)
-    application.add_middleware(
-        Guard, hosts=hosts, body=limits.json_bytes, bodies={"/api/search/image": limits.upload_bytes}
-    )
+    for address, (package, name) in SHIPPED.items():
+        content, kind = resources.files(package).joinpath(name).read_bytes(), _KINDS[PurePath(name).suffix]
+        shipped = Response(content, media_type=kind, headers={"Cache-Control": "no-cache"})
+        application.router.routes.append(Route(address, shipped, methods=["GET"]))  # a response is an application
+    application.add_middleware(Guard, hosts=hosts, limits=limits)
     return application
-
-
-def _serve_shipped(application: FastAPI, address: str) -> None:
-    package, name = SHIPPED[address]
-    kind = _KINDS[PurePath(name).suffix]
-    content = resources.files(package).joinpath(name).read_bytes()
-
-    async def shipped() -> Response:
-        return Response(content, media_type=kind, headers={"Cache-Control": "no-cache"})
-
-    application.get(address, include_in_schema=False)(shipped)
 
 
 def bind(host: str, port: int) -> socket.socket:
     """Open a listening socket, or say what is in the way. Port 0 takes any that is free."""
     try:
         family = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
-        bound = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            bound.bind((host, port))
-            bound.listen(_AT_ONCE)  # so that whoever is told the address can connect at once
-        except BaseException:
-            bound.close()
-            raise
+        both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+        # It listens at once, so that whoever is told the address can connect.
+        return socket.create_server((host, port), family=family, backlog=_AT_ONCE, dualstack_ipv6=both)
     except (OSError, OverflowError) as error:
         raise ConfigError(
             f"the server cannot listen at {host}:{port}: {error}. Name another with --port or --host; --port 0 takes "
             f"any that is free."
         ) from error
-    return bound
 
 
 def allowed_hosts(host: str, more: Collection[str]) -> list[str]:

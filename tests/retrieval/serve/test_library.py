@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 
 from vicinal.errors import DataError
-from vicinal.retrieval.serve.errors import RequestError
-from vicinal.retrieval.serve.workers import Together, Workers
+from vicinal.retrieval.serve.guard import RequestError
+from vicinal.retrieval.serve.library import Together, Workers
 
 
 def test_who_does_not_fit_is_refused_and_room_comes_back():
     async def scene():
-        workers, go = Workers("test", threads=1, waiting=1), Event()
+        workers, go = Workers(threads=1, waiting=1), Event()
         held = [asyncio.create_task(workers.run(lambda: go.wait(5))) for _ in range(2)]
         await asyncio.sleep(0)
         with pytest.raises(RequestError) as caught:
             await workers.run(lambda: None)
-        assert caught.value.status == 503 and caught.value.headers["Retry-After"] == "1"
+        assert caught.value.status_code == 503 and caught.value.headers["Retry-After"] == "1"
         go.set()
         await asyncio.gather(*held)
         assert await workers.run(lambda: 7) == 7
@@ -30,7 +30,7 @@ def test_who_does_not_fit_is_refused_and_room_comes_back():
 
 def test_a_client_that_leaves_frees_its_place_only_when_its_work_is_done():
     async def scene():
-        workers, go = Workers("test", threads=1, waiting=0), Event()
+        workers, go = Workers(threads=1, waiting=0), Event()
         left = asyncio.create_task(workers.run(lambda: go.wait(5)))
         await asyncio.sleep(0.05)
         left.cancel()
@@ -54,7 +54,7 @@ def test_a_client_that_leaves_frees_its_place_only_when_its_work_is_done():
 
 def test_a_failure_reaches_who_asked_and_frees_its_place():
     async def scene():
-        workers = Workers("test", threads=1, waiting=0)
+        workers = Workers(threads=1, waiting=0)
         for _ in range(3):
             with pytest.raises(ZeroDivisionError):
                 await workers.run(lambda: 1 / 0)

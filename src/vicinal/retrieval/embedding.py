@@ -1,7 +1,8 @@
-"""Embedding on many machines: Ray Data hands batches to workers that each hold the model.
+"""Embedding what is indexed: in this process, or on many machines by Ray Data.
 
-The workers read the images themselves, so what is indexed has to lie where all of them can reach it. Vectors come back
-to the one process that writes the collection, and are those of the plain path up to the rounding of float32.
+Ray's workers each hold the model and read the images themselves, so what is indexed has to lie where all of them can
+reach it. Vectors come back to the one process that writes the collection, and are those of the plain path up to the
+rounding of float32.
 """
 
 import logging
@@ -13,11 +14,29 @@ from typing import Any
 import numpy as np
 import torch
 
+from vicinal.data.loader import load_all
+from vicinal.data.records import Records, Taken
 from vicinal.errors import ConfigError
 from vicinal.evaluation.encoder import Encoder
-from vicinal.retrieval.indexing import Batches, embed_rows
 from vicinal.retrieval.listing import Listing
 from vicinal.run_directory import RunDirectory
+
+Batches = Iterator[tuple[list[int], np.ndarray, list[int]]]  # places embedded, their vectors, places left unread
+
+
+def embed_rows(encoder: Encoder, listing: Listing, rows: np.ndarray, *, batch_size: int, workers: int) -> Batches:
+    """Embed some entries of a listing; for each batch the places among ``rows``, their vectors, and those unread."""
+    count = len(rows)
+    if not count:
+        return
+    source, labels = Taken(listing.source, rows), np.zeros(count, np.int64)
+    records = Records(listing.place.path, source, labels, ("",), np.full(count, "test"))
+    for batch in load_all(records, encoder.preprocessing, batch_size=batch_size, workers=workers, skip_corrupt=True):
+        vectors = np.empty((0, encoder.embedder.dim or encoder.embedder.width), np.float32)
+        if len(batch.indices):
+            with torch.inference_mode():  # entered for each batch: a generator must not leave its caller in it
+                vectors = encoder.embedder(batch.to(encoder.device).inputs).float().cpu().numpy()
+        yield batch.indices.tolist(), vectors, list(batch.skipped)
 
 
 def embed_rows_on_ray(
@@ -32,8 +51,7 @@ def embed_rows_on_ray(
         # A block for each batch, or one worker would get all; made here, for tasks that make them would wait for a
         # processor while the workers hold every one.
         batches = [np.arange(first, min(first + batch_size, len(rows))) for first in range(0, len(rows), batch_size)]
-        places = data.from_numpy(batches)
-        embedded = places.map_batches(
+        embedded = data.from_numpy(batches).map_batches(
             _Worker,
             fn_constructor_args=(str(run.path.absolute()), listing, rows, batch_size),
             batch_size=batch_size,
@@ -55,12 +73,10 @@ class _Worker:
         self._listing, self._rows, self._batch_size = listing, rows, batch_size
 
     def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        asked = batch["data"]
+        asked, size = batch["data"], self._batch_size
         dim = self._encoder.embedder.dim or self._encoder.embedder.width
         vectors, read = np.zeros((len(asked), dim), np.float32), np.zeros(len(asked), np.uint8)
-        for kept, found, _ in embed_rows(
-            self._encoder, self._listing, self._rows[asked], batch_size=self._batch_size, workers=0
-        ):
+        for kept, found, _ in embed_rows(self._encoder, self._listing, self._rows[asked], batch_size=size, workers=0):
             vectors[kept], read[kept] = found, 1
         return {"place": asked, "vector": vectors, "read": read}
 

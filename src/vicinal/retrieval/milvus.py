@@ -20,10 +20,8 @@ import numpy as np
 from jaxtyping import Float
 
 from vicinal.errors import ConfigError, RunError, unknown
-from vicinal.evaluation.neighbors import Metric
 from vicinal.files import read_array
-from vicinal.retrieval.index.flat import FlatStore
-from vicinal.retrieval.index.store import Found, Ids, Item, Queries, Where
+from vicinal.retrieval.store import FlatStore, Found, Ids, Item, Queries, Where
 
 IndexKind = Literal["FLAT", "HNSW", "IVF_FLAT"]
 INDEX_KINDS: tuple[IndexKind, ...] = get_args(IndexKind)
@@ -37,13 +35,8 @@ _ID_BITS = 40
 _BATCH = 500  # rows per request: 512 numbers each are 1 MiB, of the 4 MiB and more that servers take
 _LONGEST = 65_535  # bytes of a text, as many as Milvus allows
 _MOST = 16_384  # neighbors that Milvus gives at most
-_BUILD: dict[IndexKind, dict[str, int]] = {
-    "FLAT": {},
-    "HNSW": {"M": 16, "efConstruction": 200},
-    "IVF_FLAT": {"nlist": 128},
-}
+_BUILD = {"FLAT": {}, "HNSW": {"M": 16, "efConstruction": 200}, "IVF_FLAT": {"nlist": 128}}
 _SEARCH: dict[IndexKind, dict[str, int]] = {"FLAT": {}, "HNSW": {"ef": 128}, "IVF_FLAT": {"nprobe": 32}}
-_METRIC: dict[Metric, str] = {"euclidean": "L2", "cosine": "COSINE"}
 
 
 def is_url(address: str) -> bool:
@@ -58,14 +51,11 @@ class Milvus:
         address: a folder of the embedded engine, or a URL. A server's token comes from ``VICINAL_MILVUS_TOKEN``.
         table: its name there.
         dim: length of the vectors.
-        metric: what distances are.
         index: ``"FLAT"`` looks at everything; the others are quicker on many rows and find nearly everything.
     """
 
-    def __init__(
-        self, address: str, table: str, *, dim: int, metric: Metric = "euclidean", index: IndexKind = "FLAT"
-    ) -> None:
-        self.address, self.table, self.dim, self.metric, self.index = address, table, dim, metric, index
+    def __init__(self, address: str, table: str, *, dim: int, index: IndexKind = "FLAT") -> None:
+        self.address, self.table, self.dim, self.index = address, table, dim, index
         self.client = _connected(address)
         try:
             if self.client.has_collection(table):
@@ -98,21 +88,7 @@ class Milvus:
             rows = self.client.query(self.table, filter=f"id in {list(ids)} and gone == {_FOREVER}")
             self.client.upsert(self.table, [{**row, "gone": generation} for row in rows])
         for some in _batches(added):
-            self.client.insert(
-                self.table,
-                [
-                    {
-                        "key": (generation << _ID_BITS) | id,  # a replaced thing has two rows for a while
-                        "id": id,
-                        "born": generation,
-                        "gone": _FOREVER,
-                        "label": _kept(attributes.get("label")),
-                        "attributes": dict(attributes),
-                        "vector": np.asarray(vector, np.float32).tolist(),
-                    }
-                    for id, vector, attributes in some
-                ],
-            )
+            self.client.insert(self.table, [_row(generation, *row) for row in some])
         self.client.delete(self.table, filter=f"gone < {generation}")  # nobody reads generations before the last
         self.client.flush(self.table)  # unflushed rows are searched one by one
         self.client.load_collection(self.table)
@@ -138,9 +114,7 @@ class Milvus:
         schema.add_field("attributes", DataType.JSON)
         schema.add_field("vector", DataType.FLOAT_VECTOR, dim=self.dim)
         indexes = self.client.prepare_index_params()
-        indexes.add_index(
-            field_name="vector", index_type=self.index, metric_type=_METRIC[self.metric], params=_BUILD[self.index]
-        )
+        indexes.add_index(field_name="vector", index_type=self.index, metric_type="L2", params=_BUILD[self.index])
         # Strong: on a cluster, a search sees every row written before it.
         self.client.create_collection(self.table, schema=schema, index_params=indexes, consistency_level="Strong")
 
@@ -169,18 +143,25 @@ class MilvusStore:
             limit=k,
             filter=_filter(self._generation, where or {}, exclude),
             output_fields=["id"],
-            search_params={"metric_type": _METRIC[table.metric], "params": _SEARCH[table.index] | effort},
+            search_params={"metric_type": "L2", "params": _SEARCH[table.index] | effort},
         )
         for row, near in enumerate(hits):
-            pairs = sorted((_distance(table.metric, hit["distance"]), int(hit["entity"]["id"])) for hit in near)
-            for rank, (distance, id) in enumerate(pairs):  # equal distances by the lower id
-                found.ids[row, rank], found.distances[row, rank] = id, distance
+            pairs = sorted((max(0.0, hit["distance"]) ** 0.5, int(hit["entity"]["id"])) for hit in near)  # squared
+            found.distances[row, : len(pairs)] = [distance for distance, _ in pairs]
+            found.ids[row, : len(pairs)] = [id for _, id in pairs]  # equal distances by the lower id
         return found
 
 
-def _distance(metric: Metric, value: float) -> float:
-    """Milvus gives squared distances for L2 and similarities for COSINE."""
-    return max(0.0, value) ** 0.5 if metric == "euclidean" else 1 - value
+def _row(generation: int, id: int, vector: Float[np.ndarray, "d"], attributes: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "key": (generation << _ID_BITS) | id,  # a replaced thing has two rows for a while
+        "id": id,
+        "born": generation,
+        "gone": _FOREVER,
+        "label": _kept(attributes.get("label")),
+        "attributes": dict(attributes),
+        "vector": np.asarray(vector, np.float32).tolist(),
+    }
 
 
 def _filter(generation: int, where: Mapping[str, str], exclude: Ids) -> str:
@@ -212,15 +193,14 @@ def _connected(address: str) -> Any:
         from pymilvus.exceptions import MilvusException
     except ImportError as error:
         raise ConfigError("a store in Milvus needs pymilvus: `pip install 'vicinal[milvus]'`.") from error
-    if is_url(address):
-        try:
-            return MilvusClient(address, token=os.environ.get(TOKEN, ""))
-        except MilvusException as error:
-            raise RunError(f"no Milvus answers at {address}: {error}. Start it, or check the address.") from error
-    Path(address).parent.mkdir(parents=True, exist_ok=True)
     try:
+        if is_url(address):
+            return MilvusClient(address, token=os.environ.get(TOKEN, ""))
+        Path(address).parent.mkdir(parents=True, exist_ok=True)
         return MilvusClient(address)
     except (MilvusException, OSError) as error:
+        if is_url(address):
+            raise RunError(f"no Milvus answers at {address}: {error}. Start it, or check the address.") from error
         raise RunError(
             f"the embedded Milvus store {address} cannot be opened: {error}. Only one process at a time can "
             f"have it open; stop the other, or start a server on it (`milvus-lite server`) and name its URL instead."
@@ -275,7 +255,6 @@ def write_engine(
     generation: int,
     items: Sequence[Item],
     vectors: Path,
-    metric: Metric,
     before: tuple[Sequence[Item], Mapping[str, Any] | None] | None,
 ) -> dict[str, Any]:
     """Bring the engine to a generation that is about to be published; return what ``about.json`` keeps of it.
@@ -285,19 +264,18 @@ def write_engine(
         generation: number of the coming one.
         items: its items.
         vectors: the file that already holds its vectors.
-        metric: what distances are.
         before: items and ``store`` of the generation before, from which the engine goes on where it has it.
     """
     rows = read_array(vectors, mapped=True) if items else np.empty((0, 1), np.float32)
     old, store = before or ((), None)
-    with closing(Milvus(engine.address, engine.table, dim=rows.shape[1], metric=metric, index=engine.index)) as table:
+    with closing(Milvus(engine.address, engine.table, dim=rows.shape[1], index=engine.index)) as table:
         if store is None or (store["address"], store["table"]) != (engine.address, engine.table):
             table.drop()  # what a collection that is no more may have left under this name
             added, removed = list(range(len(items))), list[int]()
         else:
             added, removed = _difference(old, items)
         table.write(generation, ((items[row].id, rows[row], items[row].attributes) for row in added), removed)
-        recall = _recall(table, generation, items, rows, metric) if engine.index != "FLAT" and items else None
+        recall = _recall(table, generation, items, rows) if engine.index != "FLAT" and items else None
     return asdict(replace(engine, recall=recall))
 
 
@@ -314,13 +292,11 @@ def _difference(before: Sequence[Item], after: Sequence[Item]) -> tuple[list[int
     return changed, [id for id in old if new.get(id) != old[id]]
 
 
-def _recall(
-    table: Milvus, generation: int, items: Sequence[Item], vectors: Float[np.ndarray, "n d"], metric: Metric
-) -> float:
+def _recall(table: Milvus, generation: int, items: Sequence[Item], vectors: Float[np.ndarray, "n d"]) -> float:
     """Share of the exact nearest that the engine finds, over vectors of the collection drawn as queries."""
     drawn = np.sort(np.random.default_rng(0).choice(len(items), min(_RECALL_QUERIES, len(items)), replace=False))
     queries, k = np.array(vectors[drawn]), min(_RECALL_K, len(items))
     ids = np.array([item.id for item in items], dtype=np.int64)
-    exact = FlatStore(vectors, ids, metric=metric).search(queries, k).ids
+    exact = FlatStore(vectors, ids).search(queries, k).ids
     found = table.at(generation).search(queries, k).ids
     return float(np.mean([np.isin(true, some).mean() for true, some in zip(exact, found, strict=True)]))

@@ -10,8 +10,8 @@ import pytest
 
 from vicinal.retrieval.calibration import Threshold
 from vicinal.retrieval.generations import publish
-from vicinal.retrieval.index.store import Item
-from vicinal.retrieval.serve.library import Limits
+from vicinal.retrieval.serve.guard import Limits
+from vicinal.retrieval.store import Item
 
 DIM = 16  # as in conftest
 HOSTILE = "<img src=x onerror='window.injected = true'>"

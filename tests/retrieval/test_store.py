@@ -1,4 +1,4 @@
-"""FlatStore against the plain double loop: order, ties, filters, whatever the rows look like."""
+"""FlatStore against the plain double loop: order, ties, filters, whatever the rows look like; attributes."""
 
 import numpy as np
 import pytest
@@ -6,9 +6,8 @@ import torch
 
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.neighbors import neighbors
-from vicinal.retrieval.index import flat
-from vicinal.retrieval.index.flat import FlatStore
-from vicinal.retrieval.index.store import Attributes
+from vicinal.retrieval import store as module
+from vicinal.retrieval.store import Attributes, FlatStore
 
 
 def rows(count, dim=16, seed=0, *, unit=True):
@@ -16,34 +15,28 @@ def rows(count, dim=16, seed=0, *, unit=True):
     return made / np.linalg.norm(made, axis=1, keepdims=True) if unit else made + 5
 
 
-def by_hand(vectors, query, k, allowed, metric="euclidean"):
+def by_hand(vectors, query, k, allowed):
     """The nearest by float64 distances, one row at a time; ties by the lower id."""
     pairs = []
     for row in allowed:
         left, right = query.astype(np.float64), vectors[row].astype(np.float64)
-        if metric == "cosine":
-            distance = 1 - left @ right / np.linalg.norm(left) / np.linalg.norm(right)
-        else:
-            distance = np.linalg.norm(left - right)
-        pairs.append((distance, row))
+        pairs.append((np.linalg.norm(left - right), row))
     return [row for _, row in sorted(pairs)[:k]]
 
 
 @pytest.mark.parametrize("unit", [True, False])
-@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
 @pytest.mark.parametrize("count", [3, 40, 700, 5000])
-def test_finds_what_the_double_loop_finds(count, metric, unit):
+def test_finds_what_the_double_loop_finds(count, unit):
     vectors, queries = rows(count, unit=unit), rows(3, seed=1, unit=unit)
-    found = FlatStore(vectors, metric=metric).search(queries, 4)
+    found = FlatStore(vectors).search(queries, 4)
     for query, ids in zip(queries, found.ids.tolist(), strict=True):
-        assert [id for id in ids if id >= 0] == by_hand(vectors, query, 4, range(count), metric)
+        assert [id for id in ids if id >= 0] == by_hand(vectors, query, 4, range(count))
 
 
-@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
-def test_distances_are_those_of_the_exact_search(metric):
+def test_distances_are_those_of_the_exact_search():
     vectors, queries = rows(2000, unit=False), rows(20, seed=1, unit=False)
-    found = FlatStore(vectors, metric=metric).search(queries, 7)
-    expected = neighbors(torch.from_numpy(queries), 7, gallery=torch.from_numpy(vectors), metric=metric)
+    found = FlatStore(vectors).search(queries, 7)
+    expected = neighbors(torch.from_numpy(queries), 7, gallery=torch.from_numpy(vectors))
     assert np.array_equal(found.ids, expected.ids) and np.allclose(found.distances, expected.distances, atol=1e-7)
 
 
@@ -93,7 +86,7 @@ def test_where_more_is_asked_than_there_is_ids_end_in_minus_one():
 def test_the_answer_does_not_depend_on_the_chunks(chunk, monkeypatch):
     vectors, queries = rows(1500), rows(10, seed=1)
     whole = FlatStore(vectors).search(queries, 5)
-    monkeypatch.setattr(flat, "_CHUNK_BYTES", chunk * 4 * len(vectors))
+    monkeypatch.setattr(module, "_CHUNK_BYTES", chunk * 4 * len(vectors))
     parts = FlatStore(vectors).search(queries, 5)
     assert np.array_equal(whole.ids, parts.ids) and np.array_equal(whole.distances, parts.distances)
 
@@ -115,3 +108,25 @@ def test_errors_name_the_value():
         store.search(np.full((1, 16), np.nan, np.float32), 1)
     with pytest.raises(DataError, match="ascending"):
         FlatStore(rows(3), np.array([2, 1, 0]))
+
+
+ROWS = [{"label": "a", "sex": "f"}, {"label": "b"}, {"label": "a"}, {"label": "b", "sex": "f"}]
+
+
+def test_rows_have_all_that_is_asked_for():
+    attributes = Attributes(ROWS)
+    assert attributes.rows({"label": "a"}).tolist() == [0, 2]
+    assert attributes.rows({"label": "b", "sex": "f"}).tolist() == [3]
+
+
+def test_a_missing_attribute_equals_no_value():
+    assert Attributes(ROWS).rows({"sex": ""}).tolist() == []
+
+
+def test_values_are_counted():
+    assert Attributes(ROWS).values("label") == {"a": 2, "b": 2} and Attributes(ROWS).values("colour") == {}
+
+
+def test_no_rows_have_no_attributes():
+    nothing = Attributes([])
+    assert nothing.names == [] and np.array_equal(nothing.rows({"label": "a"}), [])

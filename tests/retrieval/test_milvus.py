@@ -10,10 +10,9 @@ import pytest
 
 from vicinal.errors import ConfigError, RunError
 from vicinal.retrieval.collection import CollectionDirectory
-from vicinal.retrieval.index.flat import FlatStore
-from vicinal.retrieval.index.milvus import Milvus, _filter, wanted_engine
-from vicinal.retrieval.index.store import Attributes
 from vicinal.retrieval.indexing import Request, index
+from vicinal.retrieval.milvus import Milvus, _filter, wanted_engine
+from vicinal.retrieval.store import Attributes, FlatStore
 
 pytest.importorskip("milvus_lite")
 pytestmark = pytest.mark.filterwarnings("default")  # the engine's own, which are not ours to mend
@@ -47,11 +46,10 @@ def opened(address):
         table.close()
 
 
-@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
-def test_answers_as_the_flat_store_does(opened, metric):
-    table = opened(metric=metric)
+def test_answers_as_the_flat_store_does(opened):
+    table = opened()
     table.write(1, rows(range(COUNT)), [])
-    exact = FlatStore(VECTORS, metric=metric, matching=Attributes(ATTRIBUTES).rows)
+    exact = FlatStore(VECTORS, matching=Attributes(ATTRIBUTES).rows)
     for asked in (
         {},
         {"where": {"label": "b"}},
@@ -120,7 +118,7 @@ def test_a_value_cannot_become_a_part_of_the_filter():
 @pytest.mark.slow
 def test_a_second_process_is_refused_clearly(opened, address):
     opened().write(1, rows(range(3)), [])
-    code = f"from vicinal.retrieval.index.milvus import Milvus\nMilvus({address!r}, 'birds', dim={DIM})"
+    code = f"from vicinal.retrieval.milvus import Milvus\nMilvus({address!r}, 'birds', dim={DIM})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "RunError" in done.stderr and "Only one process at a time" in done.stderr
 
@@ -128,7 +126,7 @@ def test_a_second_process_is_refused_clearly(opened, address):
 @pytest.mark.slow
 def test_rows_survive_a_kill(address, opened):
     code = (
-        "import os, signal, numpy as np\nfrom vicinal.retrieval.index.milvus import Milvus\n"
+        "import os, signal, numpy as np\nfrom vicinal.retrieval.milvus import Milvus\n"
         f"table = Milvus({address!r}, 'birds', dim={DIM})\n"
         f"table.write(1, [(id, np.eye({DIM})[id], {{}}) for id in range({DIM})], [])\n"
         "os.kill(os.getpid(), signal.SIGKILL)"

@@ -33,7 +33,7 @@ def test_the_map_fills_the_unit_square_and_names_classes(client):
     assert min(x.min(), y.min()) >= 0 and max(x.max(), y.max()) <= 1
     assert max(np.ptp(x), np.ptp(y)) == 1
     assert [body["classes"][number] for number in body["classed"]][::12] == ["disc", "square", HOSTILE]
-    assert len(set(body["colours"])) == 3
+    assert len(set(body["colors"])) == 3
 
 
 def test_while_the_map_is_computed_everything_else_goes_on(library, client_of, spiral):

@@ -1,1 +1,0 @@
-"""Stores of vectors behind one interface: a flat matrix, or Milvus."""

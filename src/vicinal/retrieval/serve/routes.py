@@ -1,0 +1,338 @@
+"""Search by picture, by item, by vector and by class; the items, listed, one by one, and as pictures."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from io import BytesIO
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from PIL import Image
+from pydantic import BaseModel, BeforeValidator, Field
+
+from vicinal.data.images import upright
+from vicinal.errors import DataError
+from vicinal.retrieval.collection import Snapshot
+from vicinal.retrieval.query import conditions, query_of
+from vicinal.retrieval.serve.guard import (
+    BODY,
+    FORMATS,
+    NOT_FOUND,
+    SHARED,
+    UPLOAD,
+    Limits,
+    Problem,
+    RequestError,
+    decoded,
+    text,
+)
+from vicinal.retrieval.serve.library import Library, Together, Workers
+from vicinal.retrieval.store import Item
+
+_LARGEST = 2**63 - 1  # of an id
+_MOST = 1e9  # of a coordinate: above, a float32 sum of 65,536 squares could overflow, and no embedding comes near
+_SMALL = 64  # pixels; below, PNG is as small as JPEG and shows no artefacts
+_THUMBNAILS = 4096  # kept: 16 to 60 MB, by their side
+
+By = Literal["image", "item", "vector", "class"]
+Text = Annotated[str, BeforeValidator(text)]
+Id = Annotated[int, Path(ge=0, le=_LARGEST, description="An item's id.")]
+Label = Annotated[str | None, Query(max_length=1000, description="Only items of this class.")]
+Where = Annotated[
+    list[str] | None, Query(max_length=16, description="Only items with this metadatum, as `key=value`; repeatable.")
+]
+MaxDistance = Annotated[
+    float | None,
+    Query(ge=0, le=_MOST, allow_inf_nan=False, description="Farther is no match; by default as calibrated."),
+]
+Named = Annotated[
+    int | None, Query(ge=0, le=_LARGEST, description="The generation this address is for; lets browsers keep it.")
+]
+_UPLOAD = {
+    "requestBody": {
+        "required": True,
+        "description": f"The bytes of an image file: {', '.join(FORMATS)}, told by content.",
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+_PICTURE: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The picture, encoded anew.", "content": {"image/jpeg": {}, "image/png": {}}}
+}
+_NO_PICTURE: dict[int | str, dict[str, Any]] = {
+    415: {"model": Problem, "description": "No picture of a known type, or a run of feature vectors."}
+}
+
+
+class Answer(BaseModel):
+    generation: int = Field(description="The generation of the collection that this whole answer came from.")
+
+
+class ItemAnswer(BaseModel):
+    id: int = Field(description="Stays with the thing through all generations.")
+    path: Text = Field(description="Where it lies below the folder that was indexed.")
+    label: Text | None = Field(description="Its class, where one is known.")
+    metadata: dict[Text, Text]
+
+
+class MatchAnswer(ItemAnswer):
+    distance: float
+    matches: bool | None = Field(description="Whether it is near enough; null where there is no threshold.")
+
+
+class ThresholdAnswer(BaseModel):
+    """The distance beyond which a neighbor is no match."""
+
+    distance: float
+    false_match_rate: float | None = Field(
+        description="Share of pairs of different validation classes that lie nearer; null where the request named it."
+    )
+
+
+class ClassCount(BaseModel):
+    label: Text
+    items: int
+
+
+class Classes(Answer):
+    classes: list[ClassCount]
+
+
+class OneItem(Answer):
+    item: ItemAnswer
+
+
+class Items(Answer):
+    total: int = Field(description="How many there are in all pages together.")
+    offset: int
+    items: list[ItemAnswer]
+
+
+class Found(Answer):
+    """Neighbors, nearest first."""
+
+    by: By
+    query: ItemAnswer | None = Field(description="The item searched from, which is not among the matches.")
+    threshold: ThresholdAnswer | None
+    no_match: bool | None = Field(description="True where nothing lies within the threshold; null without one.")
+    matches: list[MatchAnswer]
+    embedding_seconds: float | None = Field(description="Decoding and embedding of an uploaded picture.")
+    search_seconds: float
+
+
+class Vector(BaseModel):
+    """A search by vector."""
+
+    # Beyond these bounds a float32 sum of squares could overflow; no embedding comes near.
+    vector: list[float] = Field(min_length=1, max_length=65_536, description="An embedding of this run's model.")
+
+
+@dataclass(frozen=True)
+class _Options:
+    """What all searches take: how many neighbors, which items may be found, and where matches end."""
+
+    k: int
+    where: Mapping[str, str]
+    max_distance: float | None
+
+
+def search_routes(library: Library, limits: Limits, searching: Workers, embedding: Workers) -> APIRouter:
+    """The searches; each works on one snapshot from beginning to end."""
+    together = Together()
+    routes = APIRouter(tags=["search"], responses=SHARED)
+    K = Annotated[int, Query(ge=1, le=limits.k, description="How many neighbors.")]
+
+    async def of_any_class(k: K = 24, where: Where = None, max_distance: MaxDistance = None) -> _Options:
+        return _Options(k, conditions(where or ()), max_distance)
+
+    async def options(
+        k: K = 24, label: Label = None, where: Where = None, max_distance: MaxDistance = None
+    ) -> _Options:
+        return _Options(k, conditions(where or (), label), max_distance)
+
+    Options = Annotated[_Options, Depends(options)]
+
+    async def found(
+        by: By,
+        start: Callable[[Snapshot], tuple[Item | None, np.ndarray]],
+        options: _Options,
+        embedding_seconds: float | None = None,
+    ) -> Found:
+        """Search once on one snapshot; ``start`` gives its item, if it is by one, and its vector."""
+
+        def work() -> Found:
+            snapshot = library.collection.snapshot()
+            query, vector = start(snapshot)
+            if vector.shape != (snapshot.dim,):
+                asked = f"a vector of {snapshot.dim} numbers, as this collection holds."
+                raise RequestError(422, asked, f"{vector.size} numbers.", "Send an embedding of this run's model.")
+            began, without = time.perf_counter(), None if query is None else query.id
+            near = together.search(snapshot, vector, options.k, where=options.where, without=without)
+            seconds, threshold = time.perf_counter() - began, threshold_of(library, options.max_distance)
+            within = [None if threshold is None else match.distance <= threshold.distance for match in near]
+            return Found(
+                generation=snapshot.generation,
+                by=by,
+                query=None if query is None else ItemAnswer(**vars(query)),
+                threshold=threshold,
+                no_match=None if threshold is None else not any(within),
+                matches=[
+                    MatchAnswer(**vars(match.item), distance=match.distance, matches=matches)
+                    for match, matches in zip(near, within, strict=True)
+                ],
+                embedding_seconds=embedding_seconds,
+                search_seconds=seconds,
+            )
+
+        return await searching.run(work)
+
+    @routes.post(UPLOAD, openapi_extra=_UPLOAD, responses=BODY | _NO_PICTURE, summary="Search by a picture")
+    async def by_image(request: Request, options: Options) -> Found:
+        """Neighbors of an uploaded picture, whose bytes are the body (`curl --data-binary @bird.jpg`)."""
+        embed = library.embed
+        if embed is None:
+            got = "this run embeds feature vectors, not pictures."
+            raise RequestError(415, "a search by picture.", got, "Search by item or by vector.")
+        data = await request.body()  # the guard counts it as it arrives
+
+        def embedded() -> tuple[np.ndarray, float]:
+            start = time.perf_counter()
+            return embed(decoded(data, limits)), time.perf_counter() - start
+
+        vector, seconds = await embedding.run(embedded)
+        return await found("image", lambda _: (None, vector), options, seconds)
+
+    @routes.get("/api/search/item/{id}", responses=NOT_FOUND, summary="Search by an item")
+    async def by_item(id: Id, options: Options) -> Found:
+        """Neighbors of an item of the collection, without itself."""
+        return await found("item", lambda snapshot: (item_of(snapshot, id), snapshot.vector(id)), options)
+
+    @routes.post("/api/search/vector", responses=BODY, summary="Search by a vector")
+    async def by_vector(body: Vector, options: Options) -> Found:
+        """Neighbors of an embedding that was made elsewhere, with `vicinal embed` or an exported model."""
+        vector = np.asarray(body.vector, dtype=np.float64)
+        if wrong := np.count_nonzero(~(np.abs(vector) <= _MOST)):  # NaN compares false
+            asked, got = f"finite numbers, none beyond {_MOST:g}.", f"{wrong} of {len(vector)} are not."
+            raise RequestError(422, asked, got, "Send an embedding of this run's model.")
+        return await found("vector", lambda _: (None, vector), options)
+
+    @routes.get("/api/search/class", responses=NOT_FOUND, summary="Search by a class")
+    async def by_class(
+        name: Annotated[str, Query(max_length=1000, description="The class.")],
+        options: Annotated[_Options, Depends(of_any_class)],
+    ) -> Found:
+        """What lies nearest to the mean of a class; its own items are found too."""
+
+        def mean(snapshot: Snapshot) -> tuple[None, np.ndarray]:
+            if name not in snapshot.labels():
+                raise RequestError(404, f"the class {name[:60]!r}.", "the collection has none.", "See /api/classes.")
+            return None, query_of(snapshot, None, labels=[name]).vector
+
+        return await found("class", mean, options)
+
+    return routes
+
+
+def item_routes(library: Library, limits: Limits, listing: Workers, drawing: Workers) -> APIRouter:
+    """Listings and pictures. A picture's address may carry the generation, only so that browsers may keep it."""
+    routes = APIRouter(prefix="/api", tags=["items"], responses=SHARED)
+    Listed = Annotated[int, Query(ge=1, le=limits.listed, description="How many items.")]
+    Offset = Annotated[int, Query(ge=0, le=2**31, description="How many items to leave out before them.")]
+    Spread = Annotated[bool, Query(description="Evenly from the whole collection, instead of the first ones.")]
+
+    @routes.get("/classes", summary="All classes")
+    async def classes() -> Classes:
+        """The classes of the collection with their numbers of items, by name."""
+
+        def listed() -> Classes:
+            snapshot = library.collection.snapshot()
+            counts = [ClassCount(label=label, items=count) for label, count in snapshot.labels().items()]
+            return Classes(generation=snapshot.generation, classes=counts)
+
+        return await listing.run(listed)
+
+    @routes.get("/items", summary="Items of the collection")
+    async def items(label: Label = None, offset: Offset = 0, limit: Listed = 60, spread: Spread = False) -> Items:
+        """Items by ascending id, a page at a time, all or those of one class."""
+
+        def listed() -> Items:
+            snapshot = library.collection.snapshot()
+            rows = range(len(snapshot)) if label is None else snapshot.attributes.rows({"label": label}).tolist()
+            step = max(1, len(rows) // limit) if spread else 1
+            page = [ItemAnswer(**vars(snapshot.items()[row])) for row in rows[offset::step][:limit]]
+            return Items(generation=snapshot.generation, total=len(rows), offset=offset, items=page)
+
+        return await listing.run(listed)
+
+    @routes.get("/items/{id}", responses=NOT_FOUND, summary="One item")
+    async def one(id: Id) -> OneItem:
+        def found() -> OneItem:
+            snapshot = library.collection.snapshot()
+            return OneItem(generation=snapshot.generation, item=ItemAnswer(**vars(item_of(snapshot, id))))
+
+        return await listing.run(found)
+
+    def drawn(snapshot: Snapshot, id: int, side: int) -> tuple[bytes, str]:
+        item_of(snapshot, id)
+        try:
+            return encoded(snapshot.image(id), side)
+        except DataError as error:
+            got = f"there is none to show: {type(error).__name__} while reading it."
+            advice = "Its file may be gone or damaged, or the collection holds feature vectors. Index again."
+            raise RequestError(404, f"the picture of item {id}.", got, advice) from error
+
+    @lru_cache(1)
+    def thumbnails(snapshot: Snapshot) -> Callable[[int, int], tuple[bytes, str]]:
+        return lru_cache(_THUMBNAILS)(partial(drawn, snapshot))
+
+    async def picture(id: int, side: int, named: int | None, *, kept: bool) -> Response:
+        def work() -> tuple[bytes, str, int]:
+            snapshot = library.collection.snapshot()
+            content, kind = thumbnails(snapshot)(id, side) if kept else drawn(snapshot, id, side)
+            return content, kind, snapshot.generation
+
+        content, kind, generation = await drawing.run(work)
+        # An item's content belongs to its generation: under the address of that one it may be kept for good.
+        keep = "private, max-age=31536000, immutable" if named == generation else "no-store"
+        return Response(content, media_type=kind, headers={"Cache-Control": keep, "X-Generation": str(generation)})
+
+    # Three sides, so that nobody can fill the shelf with a thousand sizes of one picture.
+    @routes.get("/items/{id}/thumbnail", responses=NOT_FOUND | _PICTURE, response_class=Response, summary="Thumbnail")
+    async def thumbnail(id: Id, side: Literal["64", "128", "256"] = "128", generation: Named = None) -> Response:
+        """A small picture, its longer side at most `side` pixels; without the file's metadata."""
+        return await picture(id, int(side), generation, kept=True)
+
+    @routes.get("/items/{id}/image", responses=NOT_FOUND | _PICTURE, response_class=Response, summary="Picture")
+    async def image(id: Id, generation: Named = None) -> Response:
+        """A large picture, encoded anew, without the file's metadata."""
+        return await picture(id, limits.picture_side, generation, kept=False)
+
+    return routes
+
+
+def encoded(image: Image.Image, side: int) -> tuple[bytes, str]:
+    """Encode the picture with its longer side at most ``side``, without its metadata; return its media type, too."""
+    small = upright(image).copy()
+    small.thumbnail((side, side), Image.Resampling.LANCZOS, reducing_gap=2.0)
+    bare = Image.frombytes(small.mode, small.size, small.tobytes())  # EXIF, comments and profiles stay behind
+    kind, file = "png" if max(bare.size) <= _SMALL else "jpeg", BytesIO()
+    bare.save(file, kind, quality=85)
+    return file.getvalue(), f"image/{kind}"
+
+
+def item_of(snapshot: Snapshot, id: int) -> Item:
+    """The item, or a 404."""
+    try:
+        return snapshot.item(id)
+    except DataError as error:
+        got = f"generation {snapshot.generation} of the collection holds none of that id."
+        raise RequestError(404, f"item {id}.", got, "It may have been removed since; search again.") from error
+
+
+def threshold_of(library: Library, max_distance: float | None) -> ThresholdAnswer | None:
+    """The threshold that the request names, or else the calibrated one."""
+    if max_distance is not None:
+        return ThresholdAnswer(distance=max_distance, false_match_rate=None)
+    known = library.threshold
+    return None if known is None else ThresholdAnswer(distance=known.distance, false_match_rate=known.false_match)

@@ -1,0 +1,146 @@
+"""From a config and its training records to a method that is ready to train."""
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from vicinal import parallel
+from vicinal.arguments import parameters
+from vicinal.config import Config
+from vicinal.data.records import Records
+from vicinal.errors import ConfigError
+from vicinal.losses import LOSSES, Mined
+from vicinal.methods.method import Method, Parts, Sampler
+from vicinal.models import TwoStreamEmbedder
+from vicinal.models.chunking import check_chunks
+from vicinal.models.embedder import Embedder
+from vicinal.samplers import SAMPLERS
+
+
+def build_method(config: Config, train: Records, device: torch.device) -> tuple[Method, int]:
+    """Build the method of a config for these training records; return it with its number of steps.
+
+    The network is drawn first, so that one seed gives every method the same.
+    """
+    training = config.training
+    torch.manual_seed(training.seed)
+    embedder = _build_embedder(config, train)
+    sampler = _build_sampler(config, train)
+    loss = _build_loss(config, train.labels, embedder.dim or embedder.width)
+    steps = training.steps or training.epochs * len(sampler)
+    method = config.method.build(
+        Parts(
+            embedder=embedder,
+            loss=loss,
+            sampler=sampler,
+            optimizer=config.optimizer,
+            train=train,
+            preprocessing=config.transform.evaluation(),
+            steps=steps,
+            seed=training.seed,
+            batch_size=config.evaluation.batch_size,
+            skip_corrupt=training.skip_corrupt,
+        )
+    )
+    if training.chunk is not None:
+        if not config.method.chunkable:
+            raise ConfigError("ALA differentiates through its own update, which training.chunk cannot. Leave it out.")
+        check_chunks(method.embedder, training.chunk)
+        for stream in method.embedder.streams:
+            stream.chunk = training.chunk
+    method.place(device)
+    if device.type == "cuda":
+        method.embedder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if parallel.processes() > 1 and not norms_are_frozen(method.embedder):
+            parallel.share_norms(method.embedder)
+    return method, steps
+
+
+def norms_are_frozen(embedder: Embedder) -> bool:
+    """Whether no batch norm takes statistics from batches; a head's norm learns whatever the backbone's do."""
+    return bool(getattr(embedder.backbone, "freeze_norm", False)) and not embedder.head_norm
+
+
+def _build_embedder(config: Config, train: Records) -> Embedder:
+    if config.transform.kind == "features":
+        return config.model.build(width=train.source.read(0).shape[0])
+    channels, size = getattr(config.transform, "channels", 3), getattr(config.transform, "size", None)
+    embedder = config.model.build(channels=channels, size=size)
+    if "role" in train.columns and config.model.streams == 2:
+        return TwoStreamEmbedder(embedder, copy.deepcopy(embedder))  # both start alike
+    return embedder
+
+
+def _build_sampler(config: Config, train: Records) -> Sampler:
+    """Build the sampler, with batches no larger than these records fill."""
+    slot, training = config.sampler, config.training
+    if slot.own is not None:
+        return OwnSampler(slot.own, train.labels)
+    kind = slot.kind or SAMPLERS[slot.name]
+    known = parameters(getattr(kind, "fitted", kind))
+    arguments = {name: value for name, value in slot.arguments.items() if value is not None}
+    if "roles" in known and "role" in train.columns:
+        arguments["roles"] = train.columns["role"]
+    if hasattr(kind, "fitted"):
+        sampler: Sampler = kind.fitted(train.labels, batch_size=training.batch_size, seed=training.seed, **arguments)
+        return sampler
+    derived = {"labels": train.labels, "seed": training.seed}
+    return OwnSampler(kind(**{k: v for k, v in derived.items() if k in known}, **arguments), train.labels)
+
+
+class OwnSampler:
+    """A sampler of the user's own: any iterable of index lists, or a function of the training labels that gives one.
+
+    A torch ``Sampler`` with ``set_epoch`` is told the epoch; one without it must give the same batches when it is asked
+    again, or a resumed run sees others than the interrupted one.
+    """
+
+    def __init__(self, given: Any, labels: np.ndarray) -> None:
+        self.sampler = given if hasattr(given, "epoch") or hasattr(given, "__iter__") else given(labels)
+        self.rows = len(labels)
+        self.note: str | None = getattr(self.sampler, "note", None)
+        self._length = len(self.epoch(0))
+
+    def epoch(self, number: int) -> Sequence[Sequence[int]]:
+        plan: Sequence[Sequence[int]]
+        if hasattr(self.sampler, "epoch"):
+            plan = self.sampler.epoch(number)
+        else:
+            if hasattr(self.sampler, "set_epoch"):
+                self.sampler.set_epoch(number)
+            plan = [[int(row) for row in batch] for batch in self.sampler]
+        bad = next((row for batch in plan for row in batch if not 0 <= row < self.rows), None)
+        if bad is not None:
+            raise ConfigError(
+                f"your sampler gives row {bad}, but there are {self.rows} training records. Give a function of the "
+                f"training labels: sampler=lambda labels: MySampler(labels)."
+            )
+        return plan
+
+    def __len__(self) -> int:
+        return self._length
+
+
+def _build_loss(config: Config, labels: np.ndarray, dim: int) -> nn.Module:
+    """Build the loss for training labels and embeddings of ``dim`` numbers."""
+    slot, seed = config.loss, config.training.seed
+    if slot.own is not None:
+        if not isinstance(slot.own, nn.Module):
+            raise ConfigError(f"loss is a torch module over (embeddings, labels), got {type(slot.own).__name__}.")
+        return copy.deepcopy(slot.own)  # a second run must not begin where the first one ended
+    kind, arguments = slot.kind or LOSSES[slot.name], dict(slot.arguments)
+    miner = arguments.pop("miner", None)
+    classes = np.unique(labels)
+    derived = {
+        "classes": len(classes),
+        "dim": dim,
+        "known": tuple(classes.tolist()),
+        "seed": seed,
+        "blocks": config.sampler.name == getattr(kind, "layout", None),
+    }
+    loss: nn.Module = kind(**{k: v for k, v in derived.items() if k in parameters(kind)} | arguments)
+    return loss if miner is None else Mined(loss, miner, seed=seed)
