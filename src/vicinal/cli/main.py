@@ -33,10 +33,8 @@ COMMANDS = {
     "export": "export:export",
     "serve": "serve:serve",
     "list": "catalog:list_",
-    "recipes": "catalog:recipes",
     "data": "data:app",
 }
-HIDDEN = ("recipes",)  # of version 0.1; names its replacement
 
 
 class _Commands(Mapping[str, Any]):
@@ -60,8 +58,7 @@ def _command(name: str) -> Any:
     if isinstance(found, typer.Typer):
         alone.add_typer(found, name=name)
     else:
-        hidden = name in HIDDEN
-        alone.command(name, help=_flowing(found), epilog=None if hidden else epilog(name), hidden=hidden)(found)
+        alone.command(name, help=_flowing(found), epilog=epilog(name))(found)
     return get_group(alone).commands[name]
 
 
@@ -69,6 +66,13 @@ class _Group(TyperGroup):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.commands = _Commands()  # type: ignore[assignment]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take ``--trust MODULE:CLASS`` from any place; without a class it is a flag of the command."""
+        places = [place for place, word in enumerate(args[:-1]) if word == "--trust" and ":" in args[place + 1]]
+        named = [word for place in places for word in args[place : place + 2]]
+        rest = [word for place, word in enumerate(args) if place not in places and place - 1 not in places]
+        return super().parse_args(ctx, named + rest)
 
 
 def _flowing(command: Callable[..., None]) -> str:

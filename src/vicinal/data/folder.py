@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
+from vicinal.data.images import HEIC
 from vicinal.data.location import existing, expanded
-from vicinal.data.records import ImageFiles, Records
+from vicinal.data.records import ImageFiles, Records, as_text
 from vicinal.data.splits import SplitByClass
 from vicinal.errors import DataError
 
-ENDINGS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"})
+ENDINGS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", *HEIC})
 _LAYOUTS = ({"train", "test"}, {"train", "test", "validation"}, {"train", "test", "val"})
 _SPLIT_NAMES = frozenset().union(*_LAYOUTS)
 
@@ -55,7 +56,7 @@ class Folder(SplitByClass):
             [name.split("/")[0] for name in folders] if split else None,
             lambda row: str(root / paths[row]),
         )
-        return replace(records, classes=(*records.classes, *empty))
+        return replace(records, classes=(*records.classes, *map(as_text, empty)))
 
 
 def _folders(root: Path) -> list[str]:

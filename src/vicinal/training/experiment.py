@@ -118,8 +118,13 @@ class Experiment:
             progress=progress,
         )
 
+    def begin(self) -> Sequence[Sequence[int]]:
+        """Initialize the head and return the batches of the first epoch; once, at the start of a run."""
+        self.start_head()
+        return self.plan(0)
+
     def start_head(self) -> None:
-        """Initialize the head as ``model.start`` says; once, before the first batch is planned."""
+        """Initialize the head as ``model.start`` says."""
         model, embedder = self.config.model, self.method.embedder
         if model.start == "random":
             return

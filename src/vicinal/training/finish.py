@@ -6,20 +6,18 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
 
 from vicinal import parallel
-from vicinal.data import open_path
-from vicinal.data.own_data import own_data
+from vicinal.data import open_path, own_data
 from vicinal.data.records import SPLITS, Batch, Records, Split
 from vicinal.data.transforms import ImageTransform
 from vicinal.errors import ConfigError, unknown
-from vicinal.evaluation.artefacts import diagnosis, write_artefacts
+from vicinal.evaluation.artefacts import write_artefacts, write_thumbnails
 from vicinal.evaluation.encoder import Embedded, Encoder
-from vicinal.evaluation.measure import measure
-from vicinal.evaluation.retrieval import relevant_counts
+from vicinal.evaluation.generalization import diagnosis
+from vicinal.evaluation.measure import measure, measure_queries
+from vicinal.evaluation.retrieval import QueryScores, relevant_counts
 from vicinal.figures import records_of, to_json
-from vicinal.files import write_atomically
 from vicinal.methods.method import Method
 from vicinal.models import Embedder, Identity
 from vicinal.run_directory import FORMAT, RunDirectory
@@ -31,9 +29,7 @@ TILE, COLUMNS = 64, 16  # thumbnails of figures: pixels per side, tiles per row
 TRAIN_SAMPLE = 10_000  # training records behind the train-against-test diagnosis
 
 
-def write_results(
-    experiment: Experiment, run: RunDirectory, position: Mapping[str, Any], last_batch: Batch | None = None
-) -> None:
+def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[str, Any]) -> None:
     """Measure raw inputs, the untrained and the selected network on the test classes; write results and artefacts.
 
     A run without artefacts is one of many, all of which have the same raw inputs and the same untrained network: it
@@ -41,8 +37,6 @@ def write_results(
     """
     config, records, console = experiment.config, experiment.records, experiment.console
     seed, evaluation = config.training.seed, config.evaluation
-    if parallel.first():
-        write_figures(run, experiment.method, experiment.train, last_batch)
     split: Split = "test" if (records.splits == "test").any() else "validation"
     part = records.part(split)
     if not len(part):
@@ -57,19 +51,18 @@ def write_results(
     if not parallel.first():  # all have embedded their parts; one measures
         return
 
-    def scores(embedded: Embedded, *, clustering: bool = True) -> dict[str, float]:
-        return measure(
-            embedded, recalls=evaluation.recalls, clustering=clustering, seed=seed, restarts=evaluation.restarts
-        )
+    def scores(embedded: Embedded, *, clustering: bool = True) -> tuple[dict[str, float], QueryScores]:
+        recalls, restarts = evaluation.recalls, evaluation.restarts
+        return measure_queries(embedded, recalls=recalls, clustering=clustering, seed=seed, restarts=restarts)
 
-    rows = {} if raw is None else {"raw pixels": scores(raw, clustering=False)}
-    rows |= {} if untrained is None else {"untrained": scores(untrained)}
-    rows |= {"trained": scores(trained)}
-    diagnoses = [diagnosis("train", known, scores(known)), diagnosis(split, trained, rows["trained"])]
+    rows = {} if raw is None else {"raw pixels": scores(raw, clustering=False)[0]}
+    rows |= {} if untrained is None else {"untrained": scores(untrained)[0]}
+    rows["trained"], queries = scores(trained)
+    diagnoses = [diagnosis("train", known, scores(known)[0]), diagnosis(split, trained, rows["trained"])]
     if untrained is not None:
         diagnoses.append(diagnosis(f"untrained {split}", untrained, rows["untrained"]))
     run.write_document("diagnostics", {"rows": diagnoses})
-    write_artefacts(run, trained, untrained, seed=seed)
+    write_artefacts(run, trained, untrained, queries, seed=seed)
     selected = {"step": position["best_step"], "epoch": position["best_epoch"]}
     chosen = position["best"] is not None
     how = {"by": "validation recall@1" if chosen else "last step", "value": position["best"]}
@@ -174,21 +167,5 @@ def write_figures(run: RunDirectory, method: Method, train: Records, last_batch:
     figures = () if last_batch is None else method.figures(last_batch)
     if not figures:
         return
-    shown = records_of(figures)
-    pictures = bool(shown) and train.source.kind == "images"
-    records = [
-        {
-            "id": index,
-            "name": train.source.name(index),
-            "class": train.classes[train.labels[index]],
-            "tile": place if pictures else None,
-        }
-        for place, index in enumerate(shown)
-    ]
-    if pictures:
-        sheet = Image.new("RGB", (COLUMNS * TILE, -(-len(shown) // COLUMNS) * TILE))
-        for place, index in enumerate(shown):
-            tile = ImageOps.fit(train.source.read(index).convert("RGB"), (TILE, TILE))
-            sheet.paste(tile, (place % COLUMNS * TILE, place // COLUMNS * TILE))
-        write_atomically(run.figure_thumbnails_path, lambda file: sheet.save(file, format="PNG", optimize=True))
-    run.write_document("figures", {"tile": TILE, "columns": COLUMNS, "records": records, "figures": to_json(figures)})
+    document = write_thumbnails(run.figure_thumbnails_path, train, records_of(figures), TILE, COLUMNS)
+    run.write_document("figures", {**document, "figures": to_json(figures)})
