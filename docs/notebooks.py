@@ -6,6 +6,7 @@ interpreter that runs this script and its ``vicinal`` command. Needs ``pip insta
 
 import argparse
 import os
+import re
 import sys
 import tempfile
 import time
@@ -15,6 +16,7 @@ import nbformat
 from nbclient import NotebookClient
 
 TUTORIALS = Path(__file__).resolve().parent / "tutorials"
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")  # colors of a terminal
 LIMIT = 600  # seconds for a cell, on a busy machine
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
@@ -35,14 +37,25 @@ def cleaned(notebook: nbformat.NotebookNode, folder: str) -> nbformat.NotebookNo
         cell.id, cell.metadata = f"cell-{number}", {}
         if cell.cell_type != "code":
             continue
-        cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
+        cell.outputs = joined([output for output in cell.outputs if output.get("name") != "stderr"])
         for output in cell.outputs:
             if "text" in output:
-                output.text = output.text.replace(f"{folder}/", "").replace(folder, ".")
+                output.text = ESCAPES.sub("", output.text).replace(f"{folder}/", "").replace(folder, ".")
             for kind, content in output.get("data", {}).items():
                 if kind.startswith("text/"):
                     output.data[kind] = content.replace(f"{folder}/", "").replace(folder, ".")
     return notebook
+
+
+def joined(outputs: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
+    """Outputs with pieces of one stream in one."""
+    found: list[nbformat.NotebookNode] = []
+    for output in outputs:
+        if found and output.output_type == "stream" == found[-1].output_type:
+            found[-1].text += output.text
+        else:
+            found.append(output)
+    return found
 
 
 def main() -> None:
