@@ -6,7 +6,7 @@ from typing import Annotated
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from vicinal.arguments import Positive, Limits
+from vicinal.arguments import Limits, Positive
 from vicinal.losses.loss import Comparisons, Loss, Terms
 
 

@@ -26,7 +26,7 @@ def test_triplets_have_the_papers_smaller_alpha_and_one_mean_over_rows():
     ("settings", "message"),
     [
         ({"scale": "author"}, "did you mean 'authors'"),
-        ({"averaged": "mean"}, "unknown averaged"),  # a choice that may be None
+        ({"averaged": "mean"}, "averaged: unknown value"),  # a choice that may be None
         ({"alpha": -1.0}, "alpha must be at least 0, got -1.0"),
         ({"hardest": 0}, "hardest must be at least 1, got 0"),
         ({"generator_rate": 0.0}, "generator_rate must be above 0, got 0.0"),

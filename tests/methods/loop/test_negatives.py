@@ -276,7 +276,7 @@ def test_errors_say_what_to_do(kind):
 
 
 def test_an_unknown_overlap_is_rejected():
-    with pytest.raises(ConfigError, match="overlap 'points'"):
+    with pytest.raises(ConfigError, match="overlap: unknown value 'points'"):
         OptimalNegatives(HPHNLoss(), overlap="points")
 
 
