@@ -37,6 +37,7 @@ class RunDirectory:
         self.figures_path = self.path / "figures"
         self.checkpoints_path = self.path / "checkpoints"
         self.artefacts_path = self.path / "artefacts"
+        self.head_path = self.artefacts_path / "head_start.safetensors"
         self.thumbnails_path = self.artefacts_path / "thumbnails.png"
         self.figure_thumbnails_path = self.artefacts_path / "figures.png"
 
@@ -96,6 +97,11 @@ class RunDirectory:
     def resume_command(self) -> str:
         """Return the command that resumes this run, quoted for a shell."""
         return shlex.join(["vicinal", "train", "--resume", str(self.path)])
+
+    def next_commands(self) -> tuple[str, ...]:
+        """Return commands to try on the finished run, quoted for a shell."""
+        words = ("index", "--split", "test"), ("search", "--id", "0"), ("serve",)
+        return tuple(shlex.join(["vicinal", word, str(self.path), *more]) for word, *more in words)
 
     @property
     def config(self) -> dict[str, Any]:

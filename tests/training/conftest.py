@@ -17,7 +17,7 @@ model = { name = "identity", dim = 4 }
 sampler = { name = "classes", classes = 3, per_class = 4 }
 loss = "breakable:Breakable"
 optimizer = { learning_rate = 1e-2 }
-training = { epochs = 3, checkpoint_seconds = 0.0 }
+training = { epochs = 3, checkpoint_seconds = 0.0, validation = 0.2 }
 evaluation = { restarts = 1 }
 """
 

@@ -78,7 +78,7 @@ class Trainer:
         self.position = Position()
         self._plan = plan
         self._pending: list[Step] = []  # steps whose scalars are still on the device
-        self._rows = 0
+        self._steps = self._rows = 0  # of this process
         self._take: Method | CUDAGraphStep | None = None
         self._last_batch: Batch | None = None  # for the method's figures
         ema = self.settings.ema
@@ -213,6 +213,7 @@ class Trainer:
             scalars = {name: next(values) for name in step.scalars}
             self._check_divergence(step, scalars)
             self._record({"kind": "step", "step": step.number, "epoch": self.position.epoch, **scalars})
+            self._steps += 1
             self._rows += parallel.processes() * len(step.batch.labels)
             for index in step.batch.skipped:
                 self._note_skipped(self.experiment.train.source.name(index))
@@ -223,7 +224,8 @@ class Trainer:
         if now - self._timed_at >= TIMING_SECONDS:
             self._timed_at = now
             self.timing.append({"step": self.position.step, "seconds": self._seconds(), "samples_per_second": rate})
-        follower.advance(self.position.batch, f"loss {scalars['loss']:.4f}  {rate:.0f} samples/s")
+        left = (self.experiment.steps - self.position.step) * (now - self._began) / self._steps
+        follower.advance(self.position.batch, f"loss {scalars['loss']:.4f}  {rate:.0f} samples/s", left)
         return scalars
 
     def _select(self) -> None:
