@@ -126,7 +126,7 @@ class RunDirectory:
 
     @property
     def results(self) -> dict[str, Any] | None:
-        """The table of the finished run, or None while there is none."""
+        """Return the table of the finished run, or None while there is none."""
         return read_object(self.results_path) if self.results_path.is_file() else None
 
     def metrics(self) -> Iterator[dict[str, Any]]:
@@ -134,12 +134,12 @@ class RunDirectory:
         return read_lines(self.metrics_path)
 
     def arrays(self, name: str) -> dict[str, np.ndarray] | None:
-        """The arrays of ``artefacts/NAME.npz``, or None where the run did not write them."""
+        """Return the arrays of ``artefacts/NAME.npz``, or None where the run did not write them."""
         path = self.artefacts_path / f"{name}.npz"
         return read_arrays(path) if path.is_file() else None
 
     def document(self, name: str) -> dict[str, Any] | None:
-        """The content of ``artefacts/NAME.json``, or None where the run did not write it."""
+        """Return the content of ``artefacts/NAME.json``, or None where the run did not write it."""
         for path in (self.artefacts_path / f"{name}.json", self.artefacts_path / f"{_FORMER.get(name, name)}.json"):
             if path.is_file():
                 return read_object(path)

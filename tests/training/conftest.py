@@ -78,8 +78,8 @@ def tiny(tmp_path, monkeypatch) -> Tiny:
     """16 noisy classes of 12 vectors, half of them to train on."""
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(16), 12)
-    centres = rng.normal(size=(16, 8))
-    features = (centres[labels] + 0.8 * rng.normal(size=(len(labels), 8))).astype(np.float32)
+    centers = rng.normal(size=(16, 8))
+    features = (centers[labels] + 0.8 * rng.normal(size=(len(labels), 8))).astype(np.float32)
     folder = tmp_path / "tiny"
     folder.mkdir()
     np.savez(folder / "tiny.npz", features=features, labels=labels)

@@ -1,4 +1,4 @@
-"""What a person sees while a run trains: a bar in a terminal, plain lines elsewhere."""
+"""Progress of a run for its user: a bar in a terminal, plain lines elsewhere."""
 
 import sys
 import time

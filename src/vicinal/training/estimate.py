@@ -1,4 +1,4 @@
-"""What an experiment is and will cost, before it is trained: data, choices, parameters, memory and time."""
+"""Summaries of an experiment before it is trained: data, choices, parameters, memory and time."""
 
 import copy
 import time
@@ -40,7 +40,7 @@ def describe(config: Config) -> str:
     return "\n".join([*(f"# {line}" for line in lines), config.toml().rstrip()])
 
 
-def introduce(config: Config, records: Records, method: Method, steps: int, path: Path, console: Console) -> None:
+def introduce(config: Config, path: Path, console: Console, records: Records, method: Method, steps: int) -> None:
     """Print what was found and chosen, how long it will take, where the result will be and what to try next."""
     slots, run = config.slots(), RunDirectory(path)
     names = ", ".join(f"{slot} {slots[slot]['name']}" for slot in ("model", "loss", "method"))

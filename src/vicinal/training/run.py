@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,8 @@ from filelock import FileLock, Timeout
 
 from vicinal import parallel
 from vicinal.config import DEFAULT_PRESET, Config, compose, presets
-from vicinal.data.records import Records
 from vicinal.errors import RunError
 from vicinal.files import decoding, remove_parts
-from vicinal.methods.method import Method
 from vicinal.run_directory import RunDirectory
 from vicinal.training import provenance
 from vicinal.training.checkpoint import REMEDY, latest_checkpoint, load_checkpoint
@@ -32,11 +31,7 @@ def start(config: Config, path: Path, *, command: str, console: Console) -> RunD
     with joined():
         if parallel.first():
             RunDirectory(path).check_unused()  # before data are decoded
-
-        def introduced(records: Records, method: Method, steps: int) -> None:
-            introduce(config, records, method, steps, path, console)
-
-        experiment = prepare(config, console, None if console.quiet else introduced)
+        experiment = prepare(config, console, None if console.quiet else partial(introduce, config, path, console))
         plan = experiment.begin()  # raises its errors before there is a folder
         weights = sum(p.numel() * p.element_size() for p in experiment.method.embedder.parameters())
         need = CHECKPOINT_COPIES * weights + ARTEFACT_BYTES

@@ -183,7 +183,7 @@ class Trainer:
         self.position.epoch, self.position.batch, self._plan = epoch + 1, 0, None
 
     def _epochs(self) -> int:
-        """How many epochs there will be, if all are as long as this one."""
+        """Return how many epochs there will be, if all are as long as this one."""
         epoch, done = self.position.epoch, self.position.step - self.position.batch
         return epoch + max(1, math.ceil((self.experiment.steps - done) / max(1, len(self._plan or ()))))
 
@@ -251,7 +251,7 @@ class Trainer:
         self.console.line(f"epoch {position.epoch + 1}/{self._epochs()}  validation R@1 {100 * score:.1f}{mark}")
 
     def _averaged(self) -> AbstractContextManager[None]:
-        """The moving average of the weights in place of the last ones, where there is one."""
+        """Put the moving average of the weights in place of the last ones, where there is one."""
         return nullcontext() if self.average is None else self.average.applied(self.method.embedder)
 
     # -- saving -----------------------------------------------------------------------------------
@@ -340,7 +340,7 @@ class Trainer:
 
 
 def _pack(plan: Sequence[Sequence[int]]) -> dict[str, Tensor]:
-    """An epoch's batches as two tensors, whatever their number."""
+    """Return an epoch's batches as two tensors, whatever their number."""
     return {
         "rows": torch.tensor([row for batch in plan for row in batch]),
         "lengths": torch.tensor([len(b) for b in plan]),
