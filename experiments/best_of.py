@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from vicinal.bench.page import interval, score, source
 from vicinal.bench.run import Outcome
-from vicinal.bench.statistics import t_interval
-from vicinal.bench.summary import held_out_scores, paired, tested
+from vicinal.bench.summary import held_out_scores, tested
+from vicinal.evaluation.statistics import paired_t_interval, t_interval
 from vicinal.reports.tables import metric_title
 
 
@@ -45,5 +45,6 @@ class BestOf:
         )
         last = ""
         if len(values) > 1 and values[0].keys() & values[1].keys():
-            last = f". On the test classes the first minus the second is {interval(paired(values[0], values[1]))}"
+            found = interval(paired_t_interval(values[0], values[1]))
+            last = f". On the test classes the first minus the second is {found}"
         return f"Chosen on held-out training classes: {named}{last}."

@@ -9,12 +9,12 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from vicinal.bench.page import grid, score, signed, trials_text
-from vicinal.bench.statistics import Estimate
+from vicinal.bench.page import grid, legend, score
 from vicinal.bench.summary import Summary
 from vicinal.bench.table import PROTOCOLS
+from vicinal.evaluation.statistics import Estimate
 from vicinal.reports.colors import INK, LINES, PAPER, RULE, SOFT
-from vicinal.reports.tables import MISSING, metric_title
+from vicinal.reports.tables import MISSING, metric_title, signed
 
 STAY = "baseline"  # what to pick where no method is significantly above its baseline
 _FULL = 0.05  # a difference of 5 points has the full color
@@ -143,7 +143,7 @@ class Matrix:
         """A line for each condition, which needs less room than one for each row."""
         heads = ["", *self.levels, *self.methods(), "pick"]
         cells = [line.cells() for line in self.lines(summary)]
-        return [*grid(heads, cells), "", f"{self.legend(summary)} {trials_text(summary)}", ""]
+        return [*grid(heads, cells), "", f"{self.legend(summary)} {legend(summary, short=True)[-1]}", ""]
 
     def legend(self, summary: Summary) -> str:
         """How figure and table are read, in a paragraph."""

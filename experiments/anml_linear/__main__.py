@@ -6,8 +6,10 @@ python experiments/anml_linear --page --into FILE.md                 # measure n
 """
 
 import argparse
+import math
 import os
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -65,8 +67,9 @@ def run(plan: Plan, options: argparse.Namespace, path: Path, console: Console) -
         results.append(path, lines[0])
         return str(lines[0].get("error") or f"{100 * lines[0]['accuracy']:.1f}")
 
-    pool = Pool(options.runs, slots=options.jobs, console=console)
-    left = pool.run([unit.task(data) for unit in missing], record, title=plan.name, minutes=options.minutes)
+    until = math.inf if options.minutes is None else time.monotonic() + 60 * options.minutes
+    with Pool(options.runs, slots=options.jobs, console=console) as pool:
+        left = pool.run([unit.task(data) for unit in missing], record, title=plan.name, until=until)
     if left:
         console.line(f"{left} units were not started; run the same command to continue", warning=True)
     return bool(pool.failures)

@@ -14,7 +14,7 @@ from units import FIT_ROWS, FIT_STEPS, LARGE, RACED, SEARCH_STEPS, SUBSAMPLE, Pl
 from methods import FOLDS, METHODS, NEW, OWN
 from vicinal.bench.page import grid, plain
 from vicinal.bench.results import Line
-from vicinal.bench.statistics import LEVEL, Estimate
+from vicinal.evaluation.statistics import LEVEL, Estimate
 
 By = Literal["accuracy", "oracle"]
 Splits = dict[int, Line]  # a method's units on a set

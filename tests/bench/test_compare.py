@@ -39,9 +39,12 @@ def test_seeds_are_paired_and_rows_named_by_what_differs(make):
     first, second = compare(paths)
     expected = stats.ttest_rel(method, plain)
     assert first.group.name == "triplet optimisation.beta=1" and second.group.name == "triplet optimisation.beta=2"
-    assert first.over_seeds is None and second.seeds == (0, 1, 2)
-    assert second.p == second.over_seeds.p == pytest.approx(expected.pvalue)
-    assert second.over_classes.mean == pytest.approx((18 - 16) / 30, abs=0.05) and second.smallest > 0
+    assert first.difference.over_seeds is None and second.seeds == (0, 1, 2)
+    assert second.difference.p == second.difference.over_seeds.p == pytest.approx(expected.pvalue)
+    assert (
+        second.difference.over_classes.mean == pytest.approx((18 - 16) / 30, abs=0.05)
+        and second.difference.smallest > 0
+    )
 
 
 def test_runs_of_slots_are_named_by_the_slots_that_differ(make):
@@ -67,7 +70,7 @@ def test_runs_of_slots_are_named_by_the_slots_that_differ(make):
 def test_another_metric_has_its_own_interval_over_classes(make, monkeypatch):
     asked = []
 
-    def sums(run, metric, device):
+    def sums(run, metric):
         asked.append(metric)
         return {"queries": 10, "hits": [3.0 if run.path.name.startswith("b") else 1.0] * CLASSES}
 
@@ -77,19 +80,21 @@ def test_another_metric_has_its_own_interval_over_classes(make, monkeypatch):
         results = json.loads((path / "results.json").read_text())
         results["rows"][0]["metrics"] |= {"map@r": 0.2, "nmi": 0.6}
         (path / "results.json").write_text(json.dumps(results))
-    assert compare(paths, "map@r")[1].over_classes.mean == pytest.approx(0.2) and set(asked) == {"map@r"}
-    assert compare(paths, "nmi")[1].over_classes is None and set(asked) == {"map@r"}, "NMI is no mean over queries"
+    assert compare(paths, "map@r")[1].difference.over_classes.mean == pytest.approx(0.2) and set(asked) == {"map@r"}
+    assert compare(paths, "nmi")[1].difference.over_classes is None and set(asked) == {"map@r"}, (
+        "NMI is no mean over queries"
+    )
 
 
 def test_single_runs_are_compared_over_classes(make):
     _, line = compare([make("a", 0, 0.5), make("b", 1, 0.7, recipe="n_pair")])
-    assert line.over_seeds is None and line.p is None and line.seeds == ()
-    assert line.over_classes.mean == pytest.approx(0.2) and line.over_classes.above_zero
+    assert line.difference.over_seeds is None and line.difference.p is None and line.seeds == ()
+    assert line.difference.over_classes.mean == pytest.approx(0.2) and line.difference.over_classes.above_zero
 
 
 def test_other_test_classes_give_no_interval_over_classes(make):
     _, line = compare([make("a", 0, 0.5), make("b", 0, 0.7, recipe="n_pair", queries=20)])
-    assert line.over_classes is None and line.over_seeds.mean == pytest.approx(0.2)
+    assert line.difference.over_classes is None and line.difference.over_seeds.mean == pytest.approx(0.2)
 
 
 def test_runs_on_other_test_records_are_rejected(make):

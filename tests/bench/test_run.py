@@ -193,7 +193,7 @@ def test_the_spread_of_what_is_as_good_is_reported():
         return Trial(number, {"beta": beta} if beta else {}, dict(enumerate(scores)), {0: 2, 1: 3})
 
     chosen = choose(
-        [trial(0, "", 0.69, 0.73), trial(1, "9", 0.68, 0.74), trial(2, "10", 0.7, 0.74), trial(3, "99", 0, 1)]
+        [trial(0, "", 0.69, 0.73), trial(1, "9", 0.68, 0.74), trial(2, "10", 0.7, 0.74), trial(3, "99", 0.0, 1.0)]
     )
     assert chosen.trial.number == 2 and chosen.spread == pytest.approx(0.0283, abs=1e-4)
     assert chosen.alike == {"beta": ("9", "10", "(as it is)")} and chosen.epochs == [2, 3]

@@ -1,13 +1,12 @@
 """What a task computes does not depend on what its process did before: to the bit, as in a process of its own."""
 
 import json
-import os
 import time
 
 import pytest
 
 from vicinal.bench.job import Job
-from vicinal.bench.pool import PROGRAM, Worker
+from vicinal.bench.pool import Worker
 from vicinal.bench.table import load_tables
 from vicinal.files import write_json
 
@@ -36,7 +35,7 @@ def done_by(worker, job, folder):
     while (code := worker.ended()) is None:
         time.sleep(0.05)
     assert code == 0, (folder / "log.txt").read_text()
-    assert worker.process.poll() is None, "the process stays: none of these tasks leaves traces"
+    assert worker.process.is_alive(), "the process stays: none of these tasks leaves traces"
     lines = json.loads((folder / "done.json").read_text())
     weights = {path.name: path.read_bytes() for path in folder.glob("run/*.safetensors")}
     return [{key: value for key, value in line.items() if key not in VARYING} for line in lines], weights
@@ -47,14 +46,14 @@ def test_a_task_ends_in_the_same_bits_whatever_its_process_did_before(tmp_path):
     (tmp_path / "small.py").write_text(TABLE)
     (table,) = load_tables(str(tmp_path / "small.py"))
     jobs = [Job(table, table.row("HDML"), "untrained", 0), *(Job(table, row, "trained", 1) for row in table.rows)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    terms = jobs[0].task(), tmp_path, {"OMP_NUM_THREADS": "1"}, "vicinal.bench.worker:ProcessState"
     alone = []
     for number, job in enumerate(jobs):
-        worker = Worker(PROGRAM, environment, jobs[0].task(), tmp_path)
+        worker = Worker(*terms)
         alone.append(done_by(worker, job, tmp_path / f"alone-{number}"))
         worker.leave()
-        assert worker.process.returncode == 0
-    worker = Worker(PROGRAM, environment, jobs[0].task(), tmp_path)
+        assert worker.process.exitcode == 0
+    worker = Worker(*terms)
     try:
         for turn, number in enumerate((1, 0, 2, 2, 1)):  # after another, after one without training, after itself
             assert done_by(worker, jobs[number], tmp_path / f"together-{turn}") == alone[number]

@@ -1,21 +1,13 @@
-"""Recall by class and confused pairs, counted by hand on a small retrieval."""
+"""Confused pairs, counted by hand on a small retrieval."""
 
 import torch
 
-from vicinal.evaluation.artefacts import ClassRecall, Confusion, confused_pairs, recall_by_class
+from vicinal.evaluation.artefacts import Confusion, confused_pairs
 
 # Class 0 = rows 0-3, class 1 = rows 4-5, class 2 = rows 6-7, class 3 = row 8 alone.
 LABELS = torch.tensor([0, 0, 0, 0, 1, 1, 2, 2, 3])
 FIRST = torch.tensor([1, 4, 5, 6, 5, 0, 4, 5, 0])
 EVERY = torch.arange(9)
-
-
-def test_recall_by_class_lists_the_worst_first_and_leaves_lone_classes_out():
-    assert recall_by_class(FIRST, LABELS, EVERY, None) == [
-        ClassRecall(label=2, queries=2, hits=0),
-        ClassRecall(label=0, queries=4, hits=1),
-        ClassRecall(label=1, queries=2, hits=1),
-    ]
 
 
 def test_confused_pairs_by_share_then_by_queries():
@@ -31,11 +23,9 @@ def test_confused_pairs_by_share_then_by_queries():
 def test_a_gallery_has_rows_of_its_own():
     labels = torch.tensor([5, 5, 6, 5, 7])
     sought = torch.tensor([3, 4, 4]), labels, torch.arange(3), torch.tensor([3, 4])
-    assert recall_by_class(*sought) == [ClassRecall(label=5, queries=2, hits=1)]
     assert confused_pairs(*sought) == [Confusion(5, 7, 0.5, 2, (1, 4))]
 
 
-def test_absent_neighbors_are_wrong_but_no_confusion():
+def test_absent_neighbors_are_no_confusion():
     first, labels = torch.tensor([-1, 0, 3, 2]), torch.tensor([3, 3, 4, 4])
-    assert recall_by_class(first, labels, torch.arange(4), None)[0] == ClassRecall(label=3, queries=2, hits=1)
     assert confused_pairs(first, labels, torch.arange(4), None) == []

@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from vicinal.files import write_atomically
 from vicinal.reports import write_report
-from vicinal.reports.fonts import use_fonts
+from vicinal.reports.figures import use_fonts
 from vicinal.run_directory import Journal, RunDirectory
 
 HOSTILE = (

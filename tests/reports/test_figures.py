@@ -3,12 +3,10 @@
 import numpy as np
 from matplotlib.collections import PatchCollection
 from matplotlib.colors import to_hex
-from matplotlib.path import Path
 
-from vicinal.reports.artefacts import EmbeddingMap, Record, read_artefacts
+from vicinal.reports.artefacts import EmbeddingMap, Record, read_artefacts, unit_square
 from vicinal.reports.colors import INK, RIGHT, WRONG
-from vicinal.reports.figures import apart, draw_confused, draw_curves, draw_map, draw_retrieval
-from vicinal.reports.method_figures import unit_square
+from vicinal.reports.figures import apart, draw_curves, draw_map, draw_retrieval, printable
 from vicinal.reports.series import Chart, Curve
 
 
@@ -53,19 +51,15 @@ def has_color(image: np.ndarray, color: str) -> bool:
     return bool((np.abs(image.astype(int) - wanted).max(axis=2) < 12).any())
 
 
-def test_verdicts_differ_in_color_line_and_sign(reported, pixels):
+def test_verdicts_differ_in_color_and_line(reported, pixels):
     artefacts = read_artefacts(reported.run)
     figure = draw_retrieval(artefacts.gallery, artefacts.thumbnails)
     frames = [c for c in figure.axes[0].collections if isinstance(c, PatchCollection)]
     dashes = {to_hex(frame.get_edgecolor()[0]): frame.get_linestyle()[0][1] is not None for frame in frames}
     assert dashes == {INK: False, RIGHT: False, WRONG: True}
-    signs = [line.get_marker() for line in figure.axes[0].lines]
-    assert len([sign for sign in signs if isinstance(sign, Path)]) == 2  # tick and cross
     image = pixels(figure)
     assert has_color(image, RIGHT) and has_color(image, WRONG)
 
 
-def test_confused_pairs_without_an_example_have_no_figure(reported):
-    artefacts = read_artefacts(reported.run)
-    without = [type(pair)(pair.label, pair.taken_for, pair.share, pair.queries, None) for pair in artefacts.confused]
-    assert draw_confused(without, artefacts.thumbnails) is None
+def test_what_no_font_has_is_a_box_and_what_would_turn_the_line_is_gone():
+    assert printable("a\ue000\u202eb\n") == "a□b "

@@ -23,8 +23,7 @@ from vicinal.figures import (
     to_json,
 )
 from vicinal.reports import write_report
-from vicinal.reports.figures import draw_method_figures
-from vicinal.reports.method_figures import (
+from vicinal.reports.artefacts import (
     EDGE,
     WIDTH,
     MethodFigures,
@@ -102,11 +101,10 @@ def test_a_run_without_figures_shows_none(run):
     assert read_method_figures(run) == MethodFigures()
 
 
-def test_the_page_has_a_section_for_them_and_figures_beside_it(shown):
-    run, text = shown
+def test_the_page_has_a_section_for_them(shown):
+    _, text = shown
     assert 'href="#method"' in text and 'id="method"' in text
     assert text.count('class="figure"') == 2
-    assert {"figure-1.png", "figure-2.png"} <= {path.name for path in run.figures_path.iterdir()}
     assert text.count("data:image/png;base64,") == 2  # the run's own sheet, and the figures'
 
 
@@ -135,8 +133,8 @@ def test_every_group_has_a_sign_and_an_entry_in_the_legend(shown):
 
 def test_points_keep_their_shape_and_stay_inside():
     placed = place_scatter(SCATTER)
-    at = np.array([(point.x, point.y) for point in placed.points])
-    assert (at >= EDGE - 0.1).all() and (at[:, 0] <= WIDTH - EDGE + 0.1).all() and (at[:, 1] <= placed.height).all()
+    at = np.array([point[:2] for point in placed["points"]])
+    assert (at >= EDGE - 0.1).all() and (at[:, 0] <= WIDTH - EDGE + 0.1).all() and (at[:, 1] <= placed["height"]).all()
     across, up = at[1, 0] - at[0, 0], at[0, 1] - at[2, 1]
     assert across / up == pytest.approx(4, rel=0.01), "one scale for both axes, upwards is up"
 
@@ -144,19 +142,8 @@ def test_points_keep_their_shape_and_stay_inside():
 @pytest.mark.parametrize("points", [(), (Point(1.0, 1.0, "alone"),), (Point(0.0, 0.0, "a"), Point(0.0, 9.0, "b"))])
 def test_degenerate_scatters_have_a_place(points):
     placed = place_scatter(Scatter("t", "r", points))
-    assert len(placed.points) == len(points)
-    assert all(np.isfinite([point.x, point.y]).all() for point in placed.points)
-
-
-def test_figures_can_be_drawn(pixels, run):
-    write(run, SCATTER, TUPLES)
-    figures = draw_method_figures(read_method_figures(run))
-    assert set(figures) == {"figure-1", "figure-2"}
-    for figure in figures.values():
-        assert len(np.unique(pixels(figure))) > 2
-    write(run, TUPLES, thumbnails=False)
-    run.figure_thumbnails_path.unlink()
-    assert draw_method_figures(read_method_figures(run)) == {}
+    assert len(placed["points"]) == len(points)
+    assert all(np.isfinite(point[:2]).all() for point in placed["points"])
 
 
 def test_a_record_that_is_not_listed_is_refused(run):
@@ -204,8 +191,8 @@ TREE = Dendrogram(
 
 def test_branches_of_a_tree_do_not_cross_and_stand_at_their_heights():
     placed = place_dendrogram(TREE)
-    assert [leaf.name[0] for leaf in placed.leaves] == ["a", "c", "b", "d"]
-    (first, _), (second, _), (root, said) = placed.brackets
+    assert [leaf.name[0] for leaf in placed["leaves"]] == ["a", "c", "b", "d"]
+    (first, _), (second, _), (root, said) = placed["brackets"]
     assert first[1::2] == (0.5, 1.5) and second[1::2] == (2.5, 3.5) and root[1::2] == (1.0, 3.0)
     assert root[0] == first[2] and root[4] == second[2], "a bracket begins where its nodes end"
     assert root[2] < second[2] < first[2] < WIDTH
@@ -215,9 +202,9 @@ def test_branches_of_a_tree_do_not_cross_and_stand_at_their_heights():
 @pytest.mark.parametrize("leaves", [(), (Leaf(0, "alone"),)])
 def test_degenerate_trees_have_a_place(leaves):
     placed = place_dendrogram(Dendrogram("t", "r", leaves, ()))
-    assert len(placed.leaves) == len(leaves) and placed.brackets == []
+    assert len(placed["leaves"]) == len(leaves) and placed["brackets"] == []
     same = place_dendrogram(Dendrogram("t", "r", (Leaf(0, "a"), Leaf(0, "b")), (Merge(0, 1, 0.0),)))
-    assert np.isfinite(same.brackets[0][0]).all()
+    assert np.isfinite(same["brackets"][0][0]).all()
 
 
 def test_a_tree_is_on_the_page(make_run, tmp_path):
@@ -227,14 +214,6 @@ def test_a_tree_is_on_the_page(make_run, tmp_path):
     drawing = re.search(r'<div class="dendrogram".*?</div>', text, re.S)[0]
     assert drawing.count("<path") == 3 and drawing.count("<li") == drawing.count('class="thumb shown"') == 4
     assert HOSTILE not in text
-
-
-@pytest.mark.parametrize("thumbnails", [True, False])
-def test_a_tree_is_a_figure_with_and_without_thumbnails(run, pixels, thumbnails):
-    write(run, TREE, thumbnails=thumbnails)
-    (figure,) = draw_method_figures(read_method_figures(run)).values()
-    assert len(np.unique(pixels(figure))) > 2
-    assert len(figure.axes[0].images) == (4 if thumbnails else 0)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from PIL import Image
 
 from vicinal.errors import RunError
 from vicinal.reports import page, write_report
-from vicinal.reports.artefacts import Artefacts, Thumbnails
-from vicinal.reports.series import read_progress
+from vicinal.reports.artefacts import Thumbnails
+from vicinal.run_directory import RunDirectory
 
 
 class Outline(HTMLParser):
@@ -43,7 +43,7 @@ def embedded(text, id):
 def test_the_report_and_one_picture_of_each_figure_are_written(reported):
     assert reported.page == reported.run.report_path
     names = {path.name for path in reported.run.figures_path.iterdir()}
-    assert names == {"curves.png", "map.png", "spectrum.png", "retrieval.png", "confused.png"}
+    assert names == {"curves.png", "map.png", "spectrum.png", "retrieval.png"}
     for path in reported.run.figures_path.iterdir():
         with Image.open(path) as image:
             image.verify()
@@ -138,10 +138,13 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path):
         write_report(tmp_path)
 
 
-def test_a_hundred_thousand_steps_make_a_small_page():
+def test_a_hundred_thousand_steps_make_a_small_page(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     lines = ({"kind": "step", "step": i, "epoch": 0, "loss": v} for i, v in enumerate(rng.random(100_000).tolist()))
-    text = page.render({}, {}, {}, read_progress(lines), Artefacts(None, [], None, [], [], []))
+    run = RunDirectory.create(tmp_path / "run")
+    run.write_info({})
+    monkeypatch.setattr(run, "metrics", lambda: lines)
+    text = page.render(run)
     assert len(text) < 150_000
     assert max(line["high"][0] for chart in embedded(text, "charts-data") for line in chart["lines"]) > 0.9
 

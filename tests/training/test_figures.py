@@ -7,7 +7,7 @@ from PIL import Image
 
 from vicinal.data.records import Batch, FeatureArray, ImageArray, Records
 from vicinal.figures import Member, RecordTuple, Tuples
-from vicinal.reports.method_figures import read_method_figures
+from vicinal.reports.artefacts import read_method_figures
 from vicinal.run_directory import RunDirectory
 from vicinal.training.finish import COLUMNS, TILE, write_figures
 
@@ -49,7 +49,7 @@ def test_tuples_come_with_names_and_thumbnails(run):
     assert {id: (r.name, r.label, r.tile) for id, r in found.records.items()} == {2: ("z", "b", 0), 0: ("x", "a", 1)}
     with Image.open(run.figure_thumbnails_path) as sheet:
         assert sheet.size == (COLUMNS * TILE, TILE)
-        assert sheet.getpixel((1, 1)) == (200,) * 3 and sheet.getpixel((TILE + 1, 1)) == (0,) * 3
+        assert sheet.getpixel((1, 1)) == 200 and sheet.getpixel((TILE + 1, 1)) == 0  # gray, as the pictures
 
 
 def test_feature_vectors_are_shown_by_name(run):

@@ -1,15 +1,13 @@
 """The paired comparison of any runs: by seed where several share their settings, over test classes in any case."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from vicinal.bench.job import by_query, row_metrics, run_class_scores
-from vicinal.bench.statistics import Estimate, holm, t_interval
-from vicinal.bench.summary import over_classes, paired, smallest_difference
 from vicinal.errors import ConfigError, RunError, unknown
-from vicinal.parallel import pick_device
+from vicinal.evaluation.statistics import Difference, Estimate, correct, difference, t_interval
 from vicinal.run_directory import RunDirectory
 
 _SPEED = ("device", "workers", "resident", "compile", "checkpoint_seconds")
@@ -37,22 +35,16 @@ class Comparison:
 
     Attributes:
         seeds: those that both groups have.
-        over_seeds: mean paired difference with its interval; without an interval for fewer than two shared seeds.
-        over_classes: the difference with the interval over test classes; None where these differ, and for metrics
-            that are no mean over queries, such as NMI.
-        smallest: the smallest difference that the shared seeds would have shown.
+        difference: to the first group; without an interval over classes for metrics that are no mean over queries,
+            such as NMI.
         notes: what besides the settings was not the same on both sides.
-        p: of the paired t-test, corrected by Holm over all groups.
     """
 
     group: Group
     score: Estimate
     seeds: tuple[int, ...] = ()
-    over_seeds: Estimate | None = None
-    over_classes: Estimate | None = None
-    smallest: float | None = None
+    difference: Difference = field(default_factory=Difference)
     notes: tuple[str, ...] = ()
-    p: float | None = None
 
 
 def groups(paths: Iterable[Path]) -> list[Group]:
@@ -92,13 +84,10 @@ def compare(paths: Sequence[Path], metric: str = "recall@1") -> list[Comparison]
                 f"runs are compared on the same test records, got {runs[0].path} tested on {_tested_on(runs[0])} and "
                 f"{run.path} on {_tested_on(run)}. Measure one on the other's data (`vicinal evaluate`) first."
             )
-    device = pick_device("auto")
-    sums = {run.path: run_class_scores(run, metric, device) if by_query(metric) else {} for run in runs}
+    sums = {run.path: run_class_scores(run, metric) if by_query(metric) else {} for run in runs}
     first, *others = found
     lines = [_against(first, group, metric, sums) for group in others]
-    tested = [(line, line.over_seeds.p) for line in lines if line.over_seeds and line.over_seeds.p is not None]
-    for (line, _), p in zip(tested, holm([p for _, p in tested]), strict=True):
-        line.p = p
+    correct(line.difference for line in lines)
     return [Comparison(first, t_interval(list(first.scores(metric).values()))), *lines]
 
 
@@ -112,9 +101,7 @@ def _against(first: Group, group: Group, metric: str, sums: Mapping[Path, Mappin
         group,
         t_interval(list(ours.values())),
         tuple(seeds),
-        paired(ours, theirs) if seeds else None,
-        over_classes(left, right),
-        smallest_difference(ours, theirs),
+        difference(ours, theirs, left, right),
         tuple(dict.fromkeys(note for seed in seeds for note in _unlike(group.runs[seed], first.runs[seed]))),
     )
 

@@ -7,7 +7,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -42,12 +42,9 @@ from vicinal.data.records import Dataset, Records
 from vicinal.data.splits import class_folds, kin_of
 from vicinal.errors import ConfigError, DataError, DivergenceError, RunError
 from vicinal.evaluation.encoder import Embedded, Encoder
-from vicinal.evaluation.measure import measure
-from vicinal.evaluation.neighbors import neighbors
-from vicinal.evaluation.retrieval import map_at_r, r_precision, ranks_needed, recall_at, relevant_counts, right
-from vicinal.files import read_json, write_json
+from vicinal.evaluation.measure import measure_queries
 from vicinal.parallel import pick_device
-from vicinal.reports.series import Thinner
+from vicinal.reports.series import Series
 from vicinal.run_directory import RunDirectory
 from vicinal.training.console import Console
 from vicinal.training.experiment import prepare
@@ -204,11 +201,10 @@ def perform(folder: Path, *, source: str, row: str, protocol: ProtocolName, **op
         found = [concatenated(runs, config)]
     elif protocol == "authors":
         run = _train(config.replace(data=SelectOnTest(config.data)), folder / "run", again=True)
-        found = [finished(run, config)]
+        found = [finished(run)]
     else:
-        found = [finished(_train(config, folder / "run"), config)]
-    facts = {"row": row, **job.identity(), **origin(config), "code": _code(folder)}
-    facts |= {"created": datetime.now(UTC).isoformat(timespec="seconds"), "wall": round(time.monotonic() - began, 1)}
+        found = [finished(_train(config, folder / "run"))]
+    facts = {"row": row, **job.identity(), **origin(config), "wall": round(time.monotonic() - began, 1)}
     return [facts | line for line in found]
 
 
@@ -220,8 +216,7 @@ def perform_fold(folder: Path, *, source: str, words: Sequence[str], seed: int, 
     """
     own = (f"training.seed={seed}", "training.validation=0", "evaluation.artifacts=false")
     config = compose(read(source)[1] if source else {}, from_words((*words, *own)))
-    began = datetime.now(UTC).isoformat(timespec="seconds")
-    return [{**origin(config), "code": _code(folder), "created": began, **_fold(config, folder, fold)}]
+    return [{**origin(config), **_fold(config, folder, fold)}]
 
 
 def _fold(config: Config, folder: Path, fold: Sequence[int]) -> Line:
@@ -230,15 +225,6 @@ def _fold(config: Config, folder: Path, fold: Sequence[int]) -> Line:
         return held_out(_train(config.replace(data=cut), folder / "run", again=True))
     except DivergenceError as error:  # that these settings do not train is what the trial asks
         return {"seconds": 0.0, "score": 0.0, "epoch": 0, "diverged": str(error)}
-
-
-def _code(folder: Path) -> str:
-    """The fingerprint of this code, after those of other versions that have worked on the runs of this folder."""
-    path, mine = folder / "code.json", fingerprint()
-    known = read_json(path) if path.is_file() and any(folder.glob("*/run.json")) else []
-    known = [*(one for one in known if one != mine), mine]
-    write_json(path, known)
-    return "+".join(known)
 
 
 def _train(config: Config, path: Path, *, again: bool = False) -> RunDirectory:
@@ -261,14 +247,19 @@ def _train(config: Config, path: Path, *, again: bool = False) -> RunDirectory:
 
 
 def origin(config: Config) -> Line:
-    """Commit and machine at hand."""
+    """Code, machine and time."""
     facts = hardware(pick_device(config.training.device))
     place = facts.get("gpu") or f"{facts['cores']} {facts['machine']} cores"
     threads = f"{facts['threads']} thread{'s' * (facts['threads'] > 1)}"
-    return {"commit": commit(), "hardware": f"{place}, {threads} a run, torch {package_version('torch')}"}
+    return {
+        "commit": commit(),
+        "code": fingerprint(),
+        "hardware": f"{place}, {threads} a run, torch {package_version('torch')}",
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
 
 
-def finished(run: RunDirectory, config: Config) -> Line:
+def finished(run: RunDirectory) -> Line:
     """A finished run on its test classes."""
     results = _results(run)
     return {
@@ -276,7 +267,7 @@ def finished(run: RunDirectory, config: Config) -> Line:
         "data": run.info["data"]["fingerprint"],
         "metrics": row_metrics(results) | _in_training(run),
         "held_out": results["selected"].get("value"),
-        **run_class_scores(run, "recall@1", pick_device(config.training.device), config.data.load()),
+        **run_class_scores(run, "recall@1"),
         "curves": curves(run),
         "scalars": scalars(run),
     }
@@ -299,11 +290,12 @@ def concatenated(runs: Sequence[RunDirectory], config: Config) -> Line:
     together = Embedded(torch.cat([embedded.vectors for embedded in each], dim=1), each[0].records, each[0].skipped)
     alone = [row_metrics(_results(run)) for run in runs]
     width = each[0].vectors.shape[1]
+    scores = _scores(together, config)
     means = {f"{name} {width}-d": sum(m[name] for m in alone) / len(alone) for name in alone[0]}
     return {
         "seconds": sum(run.status["seconds"] for run in runs),
-        "metrics": {**_scores(together, config), **means},
-        **class_scores(together, "recall@1"),
+        **scores,
+        "metrics": scores["metrics"] | means,
         "curves": curves(runs[0]),
     }
 
@@ -326,8 +318,7 @@ def untrained_rows(config: Config, dim: int | None = None) -> list[Line]:
     lines = []
     for name, vectors in rows.items():
         embedded = Embedded(vectors, test.records, test.skipped)
-        scores = _scores(embedded, config)
-        lines.append({"row": name, "seconds": 0.0, "metrics": scores, **class_scores(embedded, "recall@1")})
+        lines.append({"row": name, "seconds": 0.0, **_scores(embedded, config)})
     return lines
 
 
@@ -352,54 +343,37 @@ def pca(vectors: Float[Tensor, "n c"], known: Float[Tensor, "m c"], dim: int, *,
 
 def by_query(metric: str) -> bool:
     """Whether a metric is a mean over queries, so that classes can be drawn anew."""
-    return metric in ("map@r", "r_precision") or (metric.startswith("recall@") and metric[7:].isdigit())
+    return metric.startswith("recall@") or metric in ("map@r", "r_precision")
 
 
-def class_scores(embedded: Embedded, metric: str) -> dict[str, Any]:
+def class_scores(by_class: Mapping[str, np.ndarray], metric: str = "recall@1") -> dict[str, Any]:
     """``queries`` and ``hits`` of each class, by growing label: how many queries, and the sum of their scores.
 
-    Queries against gallery where the records have such roles, leave-one-out elsewhere. Classes that no neighbor can be
-    of are left out. ``queries`` is one number where all classes have as many.
+    Classes that no neighbor can be of are left out. ``queries`` is one number where all classes have as many.
     """
-    queries, place = embedded.roles()
-    labels, held = embedded.labels[queries], None if place is None else embedded.labels[place]
-    vectors = embedded.vectors.to("cuda" if torch.cuda.is_available() else "cpu")
-    gallery = None if place is None else vectors[place.to(vectors.device)]
-    relevant, recall = relevant_counts(labels, held), metric.startswith("recall@")
-    k = int(metric[7:]) if recall else ranks_needed(relevant, (1,))
-    found = neighbors(vectors[queries.to(vectors.device)], k, gallery=gallery).ids.cpu()
-    hits = right(found, labels, labels if held is None else held)
-    scores = recall_at(hits, k) if recall else (map_at_r if metric == "map@r" else r_precision)(hits, relevant)
-    keep = relevant > 0
-    _, each, sizes = torch.unique(labels[keep], return_inverse=True, return_counts=True)
-    sums = torch.bincount(each, weights=scores[keep].double(), minlength=len(sizes)).tolist()
-    return _columns(sizes.tolist(), [round(value) if recall else round(value, 6) for value in sums])
+    queries, hits = by_class["queries"].tolist(), by_class[metric].tolist()
+    hits = [round(value) if metric.startswith("recall@") else round(value, 6) for value in hits]
+    return {"queries": queries[0] if len(set(queries)) == 1 else queries, "hits": hits}
 
 
-def run_class_scores(
-    run: RunDirectory, metric: str, device: torch.device, records: Records | None = None
-) -> dict[str, Any]:
-    """The same of a finished run's selected model on its own test classes, which are embedded again if need be.
-
-    Args:
-        records: its data; by default what the run describes.
-    """
-    written = run.arrays("by_class") if metric == "recall@1" else None
-    if written is not None:
-        return _columns(written["queries"].tolist(), written["hits"].tolist())
-    if records is None:
-        kinds = DATASETS | {kind.__name__: kind for kind in (Fold, SelectOnTest)}
-        records = build(run.info["data"]["description"], kinds).load()
+def run_class_scores(run: RunDirectory, metric: str) -> dict[str, Any]:
+    """The same of a finished run's selected model; runs of version 0.1 may have to embed their test classes again."""
+    written = run.arrays("by_class") or {}
+    if "hits" in written:
+        written["recall@1"] = written["hits"]
+    if metric in written:
+        return class_scores(written, metric)
+    kinds = DATASETS | {kind.__name__: kind for kind in (Fold, SelectOnTest)}
+    records = build(run.info["data"]["description"], kinds).load()
     part = records.part("test" if (records.splits == "test").any() else "validation")
     if not len(part):
         raise DataError(f"{run.path} was trained on {records.name}, which has no test classes to compare on.")
     workers = 0 if part.source.in_memory else min(8, os.cpu_count() or 1)
-    skip = bool(run.settings.get("skip_corrupt"))
-    return class_scores(Encoder.load(run, device).embed(part, workers=workers, skip_corrupt=skip), metric)
-
-
-def _columns(queries: list[int], hits: list[float]) -> dict[str, Any]:
-    return {"queries": queries[0] if len(set(queries)) == 1 else queries, "hits": hits}
+    encoder, skip = Encoder.load(run, pick_device("auto")), bool(run.settings.get("skip_corrupt"))
+    rank = metric.removeprefix("recall@")
+    recalls = (int(rank),) if rank.isdigit() else (1,)
+    embedded = encoder.embed(part, workers=workers, skip_corrupt=skip)
+    return class_scores(measure_queries(embedded, recalls=recalls, clustering=False)[1].by_class(), metric)
 
 
 def row_metrics(results: dict[str, Any], name: str = "trained") -> dict[str, float]:
@@ -408,19 +382,20 @@ def row_metrics(results: dict[str, Any], name: str = "trained") -> dict[str, flo
 
 def curves(run: RunDirectory) -> dict[str, dict[str, list[float]]]:
     """Loss and validation recall by step, thinned."""
-    thinned: dict[str, Thinner] = {}
+    found: dict[str, Series] = {}
     for line in run.metrics():
         if line["kind"] == "step":
-            thinned.setdefault("loss", Thinner(POINTS)).add(line["step"], line["loss"])
+            found.setdefault("loss", Series()).add(line["step"], line["loss"])
         elif line["kind"] == "evaluation":
-            name = f"{line['split']} recall@1"
-            thinned.setdefault(name, Thinner(POINTS)).add(line["step"], line["metrics"]["recall@1"])
-    found = {}
-    for name, thinner in thinned.items():
-        curve = thinner.curve()
-        values = [float(f"{value:.4g}") for value in curve.mean]
-        found[name] = {"steps": [round(step, 1) for step in curve.steps], "values": values}
-    return found
+            found.setdefault(f"{line['split']} recall@1", Series()).add(line["step"], line["metrics"]["recall@1"])
+    thinned = {name: series.curve(POINTS) for name, series in found.items()}
+    return {
+        name: {
+            "steps": [round(step, 1) for step in curve.steps],
+            "values": [float(f"{value:.4g}") for value in curve.mean],
+        }
+        for name, curve in thinned.items()
+    }
 
 
 def scalars(run: RunDirectory) -> dict[str, float]:
@@ -447,6 +422,10 @@ def _results(run: RunDirectory) -> dict[str, Any]:
     return run.results
 
 
-def _scores(embedded: Embedded, config: Config) -> dict[str, float]:
+def _scores(embedded: Embedded, config: Config) -> Line:
+    """The metrics of vectors, and Recall@1 by class."""
     recalls, restarts = config.evaluation.recalls, config.evaluation.restarts
-    return measure(embedded, recalls=recalls, clustering=True, seed=config.training.seed, restarts=restarts)
+    scores, queries = measure_queries(
+        embedded, recalls=recalls, clustering=True, seed=config.training.seed, restarts=restarts
+    )
+    return {"metrics": scores, **class_scores(queries.by_class())}

@@ -7,16 +7,17 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 
-from vicinal.bench.statistics import Estimate
-from vicinal.bench.summary import CLAIM_SEEDS, Difference, Summary, SummaryRow
+from vicinal.bench.summary import Summary, SummaryRow
 from vicinal.bench.table import PROTOCOLS, Budget, Table
 from vicinal.errors import DataError
+from vicinal.evaluation.statistics import CLAIM_SEEDS, Difference, Estimate
 from vicinal.files import write_text
-from vicinal.reports.html import chart_data, render_page, script_json
-from vicinal.reports.tables import MISSING, metric_title, per_cent
+from vicinal.reports.html import chart_data, render_page, render_text
+from vicinal.reports.tables import MISSING, metric_title, per_cent, signed
 
 WIDEST = 9  # columns of the short table; a wider one is cut down to these metrics and its first
 _KEPT = ("map@r", "nmi", "f1")
@@ -32,15 +33,6 @@ def score(estimate: Estimate | None) -> str:
         return MISSING
     half = estimate.half_width
     return f"{100 * estimate.mean:.1f}" + ("" if half is None else f" ± {100 * half:.1f}")
-
-
-def signed(value: float) -> str:
-    """
-    >>> signed(0.0123), signed(-0.004), signed(0.00001)
-    ('+1.2', '−0.4', '0.0')
-    """
-    text = f"{abs(100 * value):.1f}"
-    return text if text == "0.0" else ("+" if value > 0 else "−") + text
 
 
 def interval(estimate: Estimate | None) -> str:
@@ -69,52 +61,42 @@ def row_score(row: SummaryRow, metric: str) -> str:
     return score(estimate) + (f" ({estimate.count})" if estimate is not None and estimate.count < row.done else "")
 
 
-def difference_texts(difference: Difference | None) -> Sequence[str]:
-    """Over seeds, over classes, p, and the smallest effect that would have shown."""
-    if difference is None:
-        return (MISSING,) * 4
-    found = interval(difference.over_seeds) + (" ✓" if difference.claimed else "")
-    return found, interval(difference.over_classes), probability(difference.p), per_cent(difference.smallest)
-
-
 def columns(summary: Summary) -> Columns:
     """The whole table."""
-    metrics = summary.table.metrics
-    found: Columns = {"row": lambda row: row.name}
-    found |= {metric_title(metric): partial(row_score, metric=metric) for metric in metrics}
+    first = metric_title(summary.table.metrics[0])
+    found = _scores(summary.table.metrics)
     if _any(summary, "held_out"):
         found["held out"] = lambda row: per_cent(row.held_out)
     if _any(summary, "difference"):
-        heads = (f"{metric_title(metrics[0])} vs. baseline", "over classes", "p (Holm)", "detectable")
-        found |= {head: partial(_difference_text, place=place) for place, head in enumerate(heads)}
+        found[f"{first} vs. baseline"] = _versus
+        found["over classes"] = lambda row: interval(_difference(row).over_classes)
+        found["p (Holm)"] = lambda row: probability(_difference(row).p)
+        found["detectable"] = lambda row: per_cent(_difference(row).smallest)
     if any(row.published for row in summary.rows):
         found["published"] = lambda row: (
             ", ".join(f"{metric_title(name)} {per_cent(x)}" for name, x in row.published.items()) or MISSING
         )
-    return found | {
-        "trials": _trials_cell,
-        "seeds": lambda row: f"{row.done}/{row.wanted}",
-        "marks": lambda row: "; ".join(row.marks),
-    }
+    found["trials"] = lambda row: str(row.trials or MISSING)
+    found["seeds"] = lambda row: f"{row.done}/{row.wanted}"
+    found["marks"] = lambda row: "; ".join(row.marks)
+    return found
 
 
 def short_columns(summary: Summary) -> Columns:
     """The short table, for a document or a terminal; marks are beside the seeds."""
-    first = summary.table.metrics[0]
+    first, metrics = summary.table.metrics[0], summary.table.metrics
     rest: Columns = {}
     if _any(summary, "difference"):
-        rest["baseline"] = lambda row: MISSING if row.difference is None else row.difference.against
-        rest[f"{metric_title(first)} vs. baseline"] = partial(_difference_text, place=0)
+        rest["baseline"] = lambda row: row.against or MISSING
+        rest[f"{metric_title(first)} vs. baseline"] = _versus
     if _has_published(summary):
         rest["published"] = lambda row: per_cent(row.published.get(first))
-    if len(_trials(summary)) > 1:
-        rest["trials"] = _trials_cell
+    if len({row.trials for row in summary.rows if row.trained}) > 1:
+        rest["trials"] = lambda row: str(row.trials or MISSING)
     rest["seeds"] = lambda row: "; ".join((*([str(row.done)] if row.done >= row.wanted else []), *row.marks))
-    metrics = summary.table.metrics
     if 1 + len(rest) + len(metrics) > WIDEST:
         metrics = tuple(metric for metric in metrics if metric in (first, *_KEPT))
-    found: Columns = {"row": lambda row: row.name}
-    return found | {metric_title(metric): partial(row_score, metric=metric) for metric in metrics} | rest
+    return _scores(metrics) | rest
 
 
 def cells(summary: Summary, columns: Columns) -> list[list[str]]:
@@ -122,54 +104,37 @@ def cells(summary: Summary, columns: Columns) -> list[list[str]]:
     return [[cell(row) for cell in columns.values()] for row in summary.rows]
 
 
-def _difference_text(row: SummaryRow, place: int) -> str:
-    return difference_texts(row.difference)[place]
+def _scores(metrics: Iterable[str]) -> Columns:
+    return {"row": lambda row: row.name} | {metric_title(name): partial(row_score, metric=name) for name in metrics}
 
 
-def _trials_cell(row: SummaryRow) -> str:
-    return MISSING if row.trials is None else str(row.trials)
+def _difference(row: SummaryRow) -> Difference:
+    return row.difference or Difference()
 
 
-def legend(summary: Summary) -> list[str]:
-    """What the columns mean, in sentences."""
-    table = summary.table
-    text = [
-        f"Protocol `{table.protocol}`: {PROTOCOLS[table.protocol]}.",
-        "Per cent: mean ± half of the 95 % interval over seeds (Student's t).",
-    ]
-    if any(estimate.count < row.done for row in summary.rows for estimate in row.scores.values()):
-        text.append("A number in brackets is that of the seeds that have a score, where not all do.")
-    if _any(summary, "difference"):
-        text.append(
-            "Vs. baseline: the mean of the paired differences to the baseline with the same seeds, its 95 % interval "
-            "over seeds, and the interval of the Recall@1 difference over test classes drawn anew (bootstrap). p is of "
-            "the paired t-test, corrected by Holm over the table. Detectable: the true difference that this many seeds "
-            f"find in 4 of 5 cases. A claim (✓) needs {CLAIM_SEEDS} seeds, an interval above 0 and p below 0.05."
-        )
-    if table.tuned:
-        text.append(tuning(table.tuned))
-    if _any(summary, "held_out"):
-        whose = "folds of the chosen trial" if table.tuned else "seeds, of the step that was tested"
-        text.append(
-            f"Held out: Recall@1 on held-out training classes, mean over the {whose}. What is best is chosen by it."
-        )
-    text.append("Trials: how many settings were tried before these were chosen, on held-out training classes.")
-    return text
+def _versus(row: SummaryRow) -> str:
+    return interval(_difference(row).over_seeds) + " ✓" * _difference(row).claimed
 
 
-def tuning(budget: Budget) -> str:
-    """How the rows of a tuned table came by their settings."""
-    folds = f"on {budget.folds} class-disjoint folds of the training classes"
-    if budget.trials == 1:
-        return (
-            f"Held out: each row as it stands was scored by Recall@1 after the last step {folds}; then it was trained "
-            "on all training classes and tested once."
-        )
-    return (
-        f"Tuned: of each tuned row {budget.trials} settings were tried, its own first, {folds}, what a method and its "
-        "baseline share in the same ranges; the best by Recall@1 after the last step was trained on all training "
-        "classes and tested once."
-    )
+def legend(summary: Summary, *, short: bool = False) -> list[str]:
+    """What the columns mean, in sentences; ``short`` for the short table."""
+    table, rows = summary.table, summary.rows
+    trials = list(dict.fromkeys(row.trials for row in rows if row.trained))
+    partly = any(estimate.count < row.done for row in rows for estimate in row.scores.values())
+    return render_text(
+        "vicinal.bench",
+        "legend.md.j2",
+        filters={"metric_title": metric_title},
+        table=table,
+        protocol=PROTOCOLS[table.protocol],
+        short=short,
+        partly=partly,
+        compared=_any(summary, "difference"),
+        held_out=_any(summary, "held_out"),
+        published=_has_published(summary),
+        trials=trials,
+        claim_seeds=CLAIM_SEEDS,
+    ).splitlines()
 
 
 def source(table: Table) -> str:
@@ -201,45 +166,12 @@ def origins(commits: Sequence[str]) -> str:
     return "; ".join([*text, f"code {', '.join(codes)}"] if codes else text) or MISSING
 
 
-def short_legend(summary: Summary) -> str:
-    table, first = summary.table, metric_title(summary.table.metrics[0])
-    text = [
-        f"Per cent, mean ± half of the 95 % interval over seeds; protocol `{table.protocol}`: "
-        f"{PROTOCOLS[table.protocol]}."
-    ]
-    if _any(summary, "difference"):
-        text.append(
-            f"Vs. baseline: the mean paired difference in {first} with its 95 % interval over seeds; ✓ needs "
-            f"{CLAIM_SEEDS} seeds, an interval above 0 and p below 0.05 after Holm's correction."
-        )
-    if _has_published(summary):
-        text.append(f"Published: the paper's own {first} on these images.")
-    if table.tuned:
-        text.append(tuning(table.tuned))
-    return " ".join([*text, trials_text(summary)])
-
-
-def trials_text(summary: Summary) -> str:
-    """How many settings were tried for the rows, where no column says it."""
-    trials = _trials(summary)
-    if trials == [None]:
-        return "Trials behind the rows' settings were not counted."
-    if len(trials) == 1:
-        return f"Trials behind each row's settings, on held-out training classes: {trials[0]}."
-    return "Trials: settings tried before these were chosen, on held-out training classes."
-
-
 def _any(summary: Summary, field: str) -> bool:
     return any(getattr(row, field) is not None for row in summary.rows)
 
 
 def _has_published(summary: Summary) -> bool:
     return any(summary.table.metrics[0] in row.published for row in summary.rows)
-
-
-def _trials(summary: Summary) -> list[int | None]:
-    """The different numbers of trials of the rows that train."""
-    return list(dict.fromkeys(row.trials for row in summary.rows if row.trained))
 
 
 # -- pages ----------------------------------------------------------------------------------------
@@ -260,23 +192,15 @@ def write_pages(summary: Summary, folder: Path) -> tuple[Path, Path]:
 
 def markdown(summary: Summary, *, pictured: bool = False) -> str:
     """The table, its figure, its legend and what each row sets."""
-    table = summary.table
-    lines = [f"# {plain(table.title)}", ""]
-    lines += [f"{plain(sentence)}\n" for sentence in (table.finding, summary.remark) if sentence]
-    lines += [f"![{plain(table.title)}]({table.name}.png)", ""] if pictured else []
     heads = columns(summary)
-    lines += grid(heads, cells(summary, heads))
-    lines += ["", *(f"- {sentence}" for sentence in legend(summary)), ""]
-    lines += ["A row has the settings of its baseline, then its own:", ""]
-    for row in (row for row in summary.rows if row.trained):
-        against = "" if row.difference is None else f" ({plain(row.difference.against)} +)"
-        seconds = f", {row.seconds:.0f} s of training" if row.seconds is not None else ""
-        words = f"`{row.words}`" if row.words else "as the table"
-        lines.append(f"- {plain(row.name)}{against}: {words}{seconds}; {origins(row.commits)}")
-    run = "; ".join(summary.hardware) or "Nothing has run yet."
-    lines += ["", f"`{command(table)}`, one row: `--rows NAME`. {run}"]
-    lines += ["", *(f"- {plain(note)}" for note in summary.notes)] if summary.notes else []
-    return "\n".join(lines).rstrip() + "\n"
+    values = {"grid": grid(heads, cells(summary, heads)), "legend": legend(summary), "pictured": pictured}
+    return _rendered("page.md.j2", summary, **values)
+
+
+def _rendered(template: str, summary: Summary, **values: Any) -> str:
+    values |= {name: getattr(summary, name) for name in ("table", "rows", "remark", "hardware", "notes")}
+    filters = {"origins": origins, "plain": plain}
+    return render_text("vicinal.bench", template, filters=filters, command=command(summary.table), **values)
 
 
 def grid(heads: Iterable[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -304,7 +228,7 @@ def html(summary: Summary, picture: bytes | None = None) -> str:
         rows=list(zip(summary.rows, cells(summary, heads), strict=True)),
         legend=legend(summary),
         charts=summary.charts,
-        charts_json=script_json([chart_data(chart) for chart in summary.charts]),
+        data=[chart_data(chart) for chart in summary.charts],
         hardware=summary.hardware,
         notes=summary.notes,
     )
@@ -356,22 +280,13 @@ def excerpt(summary: Summary, document: Path | None = None, folder: Path | None 
         folder: where its page and figure are; they are linked to where the document can reach them.
     """
     table = summary.table
-    title = plain(table.title) + ("" if table.title.endswith("?") else ".")
     page, picture = (_link(folder, f"{table.name}{suffix}", document) for suffix in (".md", ".png"))
-    said = (plain(sentence) for sentence in (table.finding, summary.remark) if sentence)
-    lines = [" ".join([f"**{title}**", *said]), ""]
-    lines += [f"![{plain(table.title)}]({picture})", ""] if picture else []
     shown = table.figure.excerpt(summary) if table.figure else None
     if shown is None:
         heads = short_columns(summary)
-        shown = [*grid(heads, cells(summary, heads)), "", short_legend(summary), ""]
-    lines += shown
-    made = sorted({commit for row in summary.rows for commit in row.commits})
-    facts = (origins(made), *summary.hardware) if made else ("nothing has run yet",)
-    lines.append(f"`{command(table)}`: {plain('; '.join(facts))}.")
-    if page:
-        lines.append(f"Each row's settings, its intervals over classes and all metrics are on [its page]({page}).")
-    return "\n".join(lines) + "\n"
+        shown = [*grid(heads, cells(summary, heads)), "", " ".join(legend(summary, short=True)), ""]
+    commits = sorted({commit for row in summary.rows for commit in row.commits})
+    return _rendered("excerpt.md.j2", summary, page=page, picture=picture, shown=shown, commits=commits)
 
 
 def _read(document: Path) -> str:

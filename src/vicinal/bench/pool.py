@@ -1,36 +1,33 @@
 """Run tasks in processes that stay, some at a time: they share cores or a GPU, survive failures, stop resumably."""
 
 import math
+import multiprocessing
 import os
-import re
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
+from multiprocessing.connection import wait
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 from filelock import FileLock, Timeout
 
-from vicinal.bench.worker import DONE
+from vicinal.bench.worker import DONE, serve
 from vicinal.data.resident import DECODED
 from vicinal.errors import ConfigError
 from vicinal.files import read_json, write_json
 from vicinal.training.console import Console
 
-PROGRAM = (sys.executable, "-m", "vicinal.bench.worker")
 LAST_LINES = 12  # of a failed task's log that are shown
 STOP_SECONDS = 120.0  # that a stopped task may take to save its run
 LEAVE_SECONDS = 20.0  # that a process without a task may take to end
-POLL_SECONDS = 0.05
-_ANSWER = re.compile(rb"^ended (\d+)$", re.MULTILINE)  # some library may print when it is imported
-_PACKAGE = Path(__file__).parents[1]
+POLL_SECONDS = 0.5  # between looks at processes that ended without an answer
+_SPAWN = multiprocessing.get_context("spawn")  # a forked process would share this one's threads and GPU context
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
@@ -70,7 +67,7 @@ Done = Callable[[Task, list[dict[str, Any]]], str]  # gets the results of a task
 
 
 class Worker:
-    """A process that does one task after another, and its standard input and output as the conversation with it.
+    """A process that does one task after another.
 
     Imports and a GPU's context take longer than a small task; a process that stays pays for them once.
 
@@ -79,66 +76,46 @@ class Worker:
         folder: of that task; what the process prints before its first task is logged there, too.
     """
 
-    def __init__(self, program: Sequence[str], environment: Mapping[str, str], task: Task, folder: Path) -> None:
-        self.task, self.folder, self._code = task, folder, _newest()
-        with (folder / "log.txt").open("ab") as file:
-            self.process = subprocess.Popen(
-                program,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=file,
-                bufsize=0,
-                env=environment,
-                start_new_session=True,  # a terminal's Ctrl-C reaches the bench alone, which stops each task once
-            )
-        self._requests, self._answers = cast(IO[bytes], self.process.stdin), cast(IO[bytes], self.process.stdout)
-        os.set_blocking(self._answers.fileno(), False)
-
-    def fit(self) -> bool:
-        """Whether it can do another task with the code as it is on the disk now."""
-        return self.process.poll() is None and self._code == _newest()
+    def __init__(self, task: Task, folder: Path, environment: Mapping[str, str], prepare: str) -> None:
+        self.task, self.folder = task, folder
+        self.pipe, theirs = _SPAWN.Pipe()
+        self.process = _SPAWN.Process(target=serve, args=(theirs, str(folder / "log.txt"), prepare))
+        with _environment(environment):  # threads are counted when numpy is imported
+            self.process.start()
+        theirs.close()
 
     def give(self) -> None:
         """Let it begin its task."""
         with suppress(BrokenPipeError):  # it has just ended, which `ended` reports
-            self._requests.write(f"{self.folder}\n".encode())
+            self.pipe.send(str(self.folder))
 
     def ended(self) -> int | None:
         """How its task ended; None while that runs."""
-        code = self.process.poll()  # before the answer: a process may end right after it
-        answer = _ANSWER.search(self._answers.read() or b"")
-        return code if answer is None else int(answer[1])
-
-    def interrupt(self) -> None:
-        """Stop its task as Ctrl-C would, so that it saves its run."""
-        self.process.send_signal(signal.SIGINT)
-        self.release()  # the task may have ended just before
-
-    def release(self) -> None:
-        """Let it end after the task that it has."""
-        self._requests.close()
+        code = self.process.exitcode  # before the answer: a process may end right after it
+        with suppress(EOFError, ConnectionResetError):
+            if self.pipe.poll():
+                return int(self.pipe.recv())
+        return code
 
     def leave(self, seconds: float = LEAVE_SECONDS) -> None:
-        """Wait for its end; after ``seconds``, kill it."""
-        self.release()
+        """Let it end after the task that it has; kill it if it has not after ``seconds``."""
+        self.pipe.close()
         try:
-            with suppress(subprocess.TimeoutExpired):
-                self.process.wait(seconds)
+            self.process.join(seconds)
         finally:
             self.process.kill()
-            self.process.wait()
-            self._answers.close()
+            self.process.join()
 
 
 class Pool:
     """Runs tasks below ``runs`` in at most ``slots`` processes, each of which does one after another.
 
-    A task that kills its process fails alone. Processes end with ``run``; those of a pool that is entered
-    (``with Pool(...) as pool``) stay from one ``run`` to the next.
+    A task that kills its process fails alone. Processes stay from one ``run`` to the next and end with the pool, which
+    holds its folder meanwhile: two benches would train in the same run folders.
 
     Args:
         fresh: begin anew whatever a task's folder holds.
-        program: what does tasks (``bench.worker``).
+        prepare: what loads what tasks need and gives the state that they begin in (``worker.ProcessState``).
         clock: seconds; what ``until`` is measured by.
     """
 
@@ -149,24 +126,34 @@ class Pool:
         slots: int,
         console: Console,
         fresh: bool = False,
-        program: Sequence[str] = PROGRAM,
+        prepare: str = "vicinal.bench.worker:ProcessState",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if slots < 1:
             raise ConfigError(f"--jobs must be at least 1, got {slots}.")
         self.runs, self.slots, self.console, self.fresh = runs, slots, console, fresh
-        self.program, self.clock = program, clock
+        self.prepare, self.clock = prepare, clock
         self.failures: list[Failure] = []
         self._idle: list[Worker] = []
-        self._entered = False
+        self._lock = FileLock(runs / "lock", timeout=0)  # the process's: one that was killed leaves none behind
 
     def __enter__(self) -> "Pool":
-        self._entered = True
+        self.runs.mkdir(parents=True, exist_ok=True)
+        try:
+            self._lock.acquire()
+        except Timeout:
+            raise ConfigError(
+                f"another process already runs jobs in {self.runs}. Wait for it to finish, or give this command "
+                f"another folder (bench: --runs, tune: --out)."
+            ) from None
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._entered = False
-        self._dismiss()
+        for worker in self._idle:
+            worker.pipe.close()  # all at once, so that they end side by side
+        while self._idle:
+            self._idle.pop().leave()
+        self._lock.release()
 
     def run(self, tasks: Iterable[Task], done: Done, *, title: str, until: float = math.inf) -> int:
         """Run all tasks and return how many were not started. Ctrl-C stops all and leaves them resumable.
@@ -177,7 +164,7 @@ class Pool:
         """
         waiting, running = deque(tasks), list[Worker]()
         total = len(waiting)
-        with alone_in(self.runs), self.console.following(total, 0, title) as follower:
+        with self.console.following(total, 0, title) as follower:
             try:  # Ctrl-C may come anywhere in here: a worker that is not noted yet sees that its parent is gone
                 while running or (waiting and self.clock() < until):
                     while waiting and len(running) < self.slots and self.clock() < until:
@@ -191,11 +178,9 @@ class Pool:
                     names = ", ".join(worker.task.name for worker in running[:3])
                     more = " ..." if len(running) > 3 else ""
                     follower.advance(total - len(waiting) - len(running), f"running: {names}{more}")
-                    time.sleep(POLL_SECONDS)
+                    wait([worker.pipe for worker in running], POLL_SECONDS)
             finally:
                 self._stop(running)
-                if not self._entered:
-                    self._dismiss()
         return len(waiting)
 
     def _start(self, task: Task, running: list[Worker]) -> None:
@@ -212,12 +197,12 @@ class Pool:
     def _worker(self, task: Task, folder: Path) -> Worker:
         while self._idle:
             worker = self._idle.pop()
-            if worker.fit():
+            if worker.process.is_alive():
                 worker.task, worker.folder = task, folder
                 return worker
             worker.leave()
         decoded = {DECODED: str((self.runs.parent / "decoded").resolve())}
-        return Worker(self.program, {**os.environ, **threads(self.slots, os.environ), **decoded}, task, folder)
+        return Worker(task, folder, threads(self.slots, os.environ) | decoded, self.prepare)
 
     def _end(self, worker: Worker, code: int, done: Done) -> None:
         task, found, log = worker.task, worker.folder / "done.json", worker.folder / "log.txt"
@@ -229,45 +214,35 @@ class Pool:
         self.console.line(f"{task.name} failed (exit {code}); its last lines, from {log}:\n{last}", warning=True)
 
     def _stop(self, running: list[Worker]) -> None:
-        """Interrupt each task, so that it saves its run; kill it if it does not end."""
+        """Interrupt each task as Ctrl-C would, so that it saves its run; kill it if it does not end."""
         if not running:
             return
         self.console.line(f"stopping {len(running)} jobs; a second Ctrl-C does not wait for them to save")
         limit = time.monotonic() + STOP_SECONDS
         try:
             for worker in running:
-                worker.interrupt()
+                with suppress(ProcessLookupError):
+                    os.kill(worker.process.pid or 0, signal.SIGINT)
+                worker.pipe.close()  # the task may have ended just before
             for worker in running:
-                worker.process.wait(max(0.1, limit - time.monotonic()))
-        except (subprocess.TimeoutExpired, KeyboardInterrupt):
+                worker.process.join(max(0.1, limit - time.monotonic()))
+        except KeyboardInterrupt:
             for worker in running:
                 worker.process.kill()
         finally:
             for worker in running:
-                worker.leave()
-
-    def _dismiss(self) -> None:
-        for worker in self._idle:
-            worker.release()  # all at once, so that they end side by side
-        while self._idle:
-            self._idle.pop().leave()
+                worker.leave(0.0)
 
 
 @contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
-    """Hold a folder of tasks, since two benches would train in the same run folders.
-
-    The lock is the process's, so one that was killed leaves none behind.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
+def _environment(extra: Mapping[str, str]) -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ.update(extra)
     try:
-        with FileLock(folder / "lock", timeout=0):
-            yield
-    except Timeout:
-        raise ConfigError(
-            f"another process already runs jobs in {folder}. Wait for it to finish, or give this command another "
-            f"folder (bench: --runs, tune: --out)."
-        ) from None
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def threads(slots: int, environment: Mapping[str, str]) -> dict[str, str]:
@@ -285,12 +260,3 @@ def slots_here() -> int:
 
     cores = os.cpu_count() or 1
     return min(4, cores) if torch.cuda.is_available() else min(16, cores)
-
-
-def _newest() -> int:
-    """When the newest file of the package was written: what a process has imported may be older."""
-    times = []
-    for path in _PACKAGE.rglob("*.py"):
-        with suppress(FileNotFoundError):  # being replaced at this moment
-            times.append(path.stat().st_mtime_ns)
-    return max(times)

@@ -42,9 +42,8 @@ class Bench:
 
     def do(self, tasks: Iterable[Task], done: Done, title: str) -> tuple[int, list[Failure]]:
         """Run tasks; return how many were not started, and which failed."""
-        pool = self.make_pool(self.runs / "jobs", slots=self.slots, console=self.console, fresh=self.fresh)
-        left = pool.run(tasks, done, title=title, until=self.until)
-        return left, pool.failures
+        with self.make_pool(self.runs / "jobs", slots=self.slots, console=self.console, fresh=self.fresh) as pool:
+            return pool.run(tasks, done, title=title, until=self.until), pool.failures
 
 
 @dataclass

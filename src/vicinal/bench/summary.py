@@ -7,45 +7,12 @@ from typing import Any
 import numpy as np
 
 from vicinal.bench.run import Outcome, commits
-from vicinal.bench.statistics import (
-    LEVEL,
-    Estimate,
-    class_bootstrap,
-    holm,
-    paired_t_interval,
-    smallest_effect,
-    spread_of,
-    t_interval,
-)
 from vicinal.bench.table import UNTRAINED_ROWS, Row, Table
+from vicinal.evaluation.statistics import Difference, Estimate, correct, difference, t_interval
 from vicinal.reports.series import Chart, Curve
 from vicinal.reports.tables import metric_title
 
-CLAIM_SEEDS = 5  # fewer show a difference, but claim none
 MOST_CURVES = 24  # lines that eight colors and three dashes distinguish
-
-
-@dataclass
-class Difference:
-    """A row minus its baseline in the first metric, over the seeds that both have.
-
-    Attributes:
-        over_classes: the difference in Recall@1 with the interval over test classes; None where they differ.
-        smallest: the smallest effect that this many seeds would have shown.
-        p: corrected by Holm over all differences of the table.
-    """
-
-    against: str
-    over_seeds: Estimate
-    over_classes: Estimate | None
-    smallest: float | None
-    p: float | None = None
-
-    @property
-    def claimed(self) -> bool:
-        """Whether the table may say that the row is better: enough seeds, the interval above 0, also after Holm."""
-        significant = self.p is not None and self.p < 1 - LEVEL
-        return self.over_seeds.count >= CLAIM_SEEDS and self.over_seeds.above_zero and significant
 
 
 @dataclass
@@ -53,6 +20,7 @@ class SummaryRow:
     """One printed line.
 
     Attributes:
+        against: the row that it is compared with.
         words: what the row sets; empty for rows without training.
         held_out: mean Recall@1 on held-out training classes, None where none were held out for it.
         done: seeds that have a result.
@@ -64,6 +32,7 @@ class SummaryRow:
     name: str
     words: str
     scores: Mapping[str, Estimate]
+    against: str | None
     difference: Difference | None
     held_out: float | None
     done: int
@@ -94,9 +63,7 @@ def summarize(outcome: Outcome) -> Summary:
     """The table as it stands; rows without any result are there too, as incomplete."""
     table, first = outcome.table, outcome.table.metrics[0]
     rows = [_row(row, outcome) for row in (*map(Row, UNTRAINED_ROWS), *table.rows)]
-    compared = [(d, d.over_seeds.p) for row in rows if (d := row.difference) and d.over_seeds.p is not None]
-    for (difference, _), p in zip(compared, holm([p for _, p in compared]), strict=True):
-        difference.p = p
+    correct(row.difference for row in rows if row.difference)
     for row in rows[1:]:
         if first in row.scores and first in rows[0].scores and row.scores[first].mean < rows[0].scores[first].mean:
             row.marks += ("below untrained",)
@@ -121,31 +88,30 @@ def regressions(outcome: Outcome) -> list[str]:
 
 
 def _row(row: Row, outcome: Outcome) -> SummaryRow:
-    table, lines = outcome.table, outcome.lines[row.name]
+    table, lines = outcome.table, outcome.lines[row.name].values()
     trained = row.name not in UNTRAINED_ROWS
-    scores = {}
-    for metric in table.metrics:
-        values = [line["metrics"][metric] for line in lines.values() if metric in line["metrics"]]
-        if values:
-            scores[metric] = t_interval(values)
-    scalars: dict[str, list[float]] = {}
-    for line in lines.values():
-        for name, value in line.get("scalars", {}).items():
-            scalars.setdefault(name, []).append(value)
+    values = {
+        metric: [line["metrics"][metric] for line in lines if metric in line["metrics"]] for metric in table.metrics
+    }
+    scalars = {name for line in lines for name in line.get("scalars", {})}
     return SummaryRow(
-        row.name,
-        " ".join((*_words(row.own), *row.extra)),
-        scores,
-        _difference(row, outcome) if row.against else None,
-        _mean(held_out_scores(row, outcome).values()) if trained else None,
-        len(lines),
-        table.seeds,
-        row.trials,
-        row.published,
-        tuple(_marks(row, outcome, trained=trained)),
-        _mean(line["seconds"] for line in lines.values()) if trained else None,
-        commits(lines.values()),
-        {name: float(np.mean(values)) for name, values in scalars.items()},
+        name=row.name,
+        words=" ".join((*_words(row.own), *row.extra)),
+        scores={metric: t_interval(found) for metric, found in values.items() if found},
+        against=row.against,
+        difference=_difference(row, outcome) if row.against else None,
+        held_out=_mean(held_out_scores(row, outcome).values()) if trained else None,
+        done=len(lines),
+        wanted=table.seeds,
+        trials=row.trials,
+        published=row.published,
+        marks=tuple(_marks(row, outcome, trained=trained)),
+        seconds=_mean(line["seconds"] for line in lines) if trained else None,
+        commits=commits(lines),
+        scalars={
+            name: float(np.mean([line["scalars"][name] for line in lines if name in line.get("scalars", {})]))
+            for name in sorted(scalars)
+        },
     )
 
 
@@ -175,12 +141,10 @@ def _marks(row: Row, outcome: Outcome, *, trained: bool) -> Iterable[str]:
 def _words(own: Mapping[str, Any]) -> Iterable[str]:
     """What a row sets, as on the command line."""
     for slot, value in own.items():
-        if not isinstance(value, Mapping):
-            yield f"{slot}={value if isinstance(value, str) else type(value).__name__}"
-            continue
-        for key, part in value.items():
+        for key, part in value.items() if isinstance(value, Mapping) else [("name", value)]:
             text = ",".join(map(str, part)) if isinstance(part, (list, tuple)) else str(part)
-            yield f"{slot}={text}" if key == "name" else f"{slot}.{key}={text}"
+            text = type(part).__name__ if key == "own" else text
+            yield f"{slot}={text}" if key in ("name", "own") else f"{slot}.{key}={text}"
 
 
 def _difference(row: Row, outcome: Outcome) -> Difference | None:
@@ -189,31 +153,7 @@ def _difference(row: Row, outcome: Outcome) -> Difference | None:
     seeds = sorted(ours.keys() & theirs.keys())
     if not seeds:
         return None
-    lines = [[outcome.lines[name][seed] for seed in seeds] for name in (row.name, against)]
-    return Difference(against, paired(ours, theirs), over_classes(*lines), smallest_difference(ours, theirs))
-
-
-def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Estimate:
-    """The mean difference over the seeds that both have, with its interval."""
-    seeds = sorted(ours.keys() & theirs.keys())
-    return paired_t_interval([ours[seed] for seed in seeds], [theirs[seed] for seed in seeds])
-
-
-def smallest_difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> float | None:
-    """The smallest effect that the shared seeds would have shown."""
-    found = [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
-    return smallest_effect(spread_of(found), len(found))
-
-
-def over_classes(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]]) -> Estimate | None:
-    """The bootstrap over test classes of two rows' results, seed by seed; None where their classes differ."""
-    lines = (*ours, *theirs)
-    if any("hits" not in line or line["queries"] != lines[0]["queries"] for line in lines):
-        return None
-    if len({len(line["hits"]) for line in lines}) > 1:
-        return None
-    hits, others = (np.sum([line["hits"] for line in side], axis=0) for side in (ours, theirs))
-    return class_bootstrap(hits, others, np.broadcast_to(lines[0]["queries"], hits.shape) * len(ours))
+    return difference(ours, theirs, *([outcome.lines[name][seed] for seed in seeds] for name in (row.name, against)))
 
 
 def held_out_scores(row: Row, outcome: Outcome) -> dict[int, float]:

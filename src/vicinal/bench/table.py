@@ -27,7 +27,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from vicinal.config import SLOTS, from_toml, from_words
+from vicinal.config import from_toml, from_words
+from vicinal.config import merged as merged_slots
 from vicinal.errors import ConfigError, unknown
 
 if TYPE_CHECKING:
@@ -51,7 +52,6 @@ _NO_MATTER = {
     "training": ("seed", "device", "workers", "resident", "compile", "cuda_graph", "checkpoint_seconds", "trackers"),
     "evaluation": ("artifacts", "batch_size"),
 }
-_OF_EVERY_MODEL = ("dim", "head", "head_norm", "start", "start_length", "normalize")
 
 
 @dataclass(frozen=True)
@@ -102,32 +102,18 @@ baseline = row  # the same, where others are compared with it; it may itself be 
 def layer(*words: str, **slots: Any) -> dict[str, Any]:
     """Combine slots and words into one dictionary of slots."""
     preset = slots.pop("preset", None)
-    for slot in slots.keys() - SLOTS:
-        raise ConfigError(unknown("slot", slot, (*SLOTS, "preset")))
     base = from_toml(Path(preset)) if str(preset).endswith(".toml") else {"preset": preset} if preset else {}
-    return merged(base, {slot: _plain(value) for slot, value in slots.items()}, from_words(words))
+    pairs = {
+        slot: {"name": value[0], **value[1]} if isinstance(value, tuple) and len(value) == 2 else value
+        for slot, value in slots.items()
+    }
+    return merged(base, pairs, from_words(words))
 
 
 def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """The later layers over the earlier; another name for a slot drops the arguments of the one before.
-
-    A network of another name keeps what any network has, such as ``dim``.
-
-    >>> merged({"loss": {"name": "triplet", "margin": 0.2}}, {"loss": {"name": "n_pair"}})
-    {'loss': {'name': 'n_pair'}}
-    """
-    found: dict[str, Any] = {}
-    for one in layers:
-        for slot, value in one.items():
-            old = found.get(slot)
-            if not isinstance(value, Mapping) or not isinstance(old, Mapping):
-                found[slot] = value
-            elif "name" in value and value["name"] != old.get("name"):
-                kept = {key: old[key] for key in _OF_EVERY_MODEL if slot == "model" and key in old}
-                found[slot] = {**kept, **value}
-            else:
-                found[slot] = merged(old, value)  # groups of arguments, too
-    return found
+    """The later slots over the earlier, as an experiment composes them, and the last preset."""
+    preset = next((layer["preset"] for layer in reversed(layers) if "preset" in layer), None)
+    return ({"preset": preset} if preset else {}) | merged_slots({}, *layers)
 
 
 @dataclass(frozen=True)
@@ -346,12 +332,3 @@ def _canonical(value: Any) -> Any:
 
 def _sorted(value: Any) -> Any:
     return sorted((key, _sorted(part)) for key, part in value.items()) if isinstance(value, Mapping) else value
-
-
-def _plain(value: Any) -> Any:
-    """A slot's value as ``row`` takes it, as a dictionary of name and arguments; objects stay."""
-    if isinstance(value, (str, Path)):
-        return {"name": str(value)}
-    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], Mapping):
-        return {"name": value[0], **value[1]}
-    return dict(value) if isinstance(value, Mapping) else value

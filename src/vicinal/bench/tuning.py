@@ -12,7 +12,7 @@ nothing is tested before every row has had all of its own.
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,21 +22,20 @@ import numpy as np
 
 from vicinal.bench import results
 from vicinal.bench.job import Fold, Job
-from vicinal.bench.pool import Pool, Task
+from vicinal.bench.pool import Done, Pool, Task
 from vicinal.bench.results import Line, fingerprint
 from vicinal.bench.run import Bench
 from vicinal.bench.run import chosen as rows_to_run
-from vicinal.bench.statistics import Estimate, spread_of, t_interval
 from vicinal.bench.table import Budget, Row, Table, merged, slots_hash
 from vicinal.config import compose, from_words, read
 from vicinal.errors import ConfigError, RunError
+from vicinal.evaluation.statistics import Estimate, spread_of, t_interval
 from vicinal.files import read_json, write_json, write_text
 from vicinal.training.console import Console
 
 FOLDER = "tuning"  # of tables' trials, below that of the results
 _LAST_ALONE = ("training.evaluate_every=1000000", "evaluation.restarts=1")  # the last epoch alone is evaluated
 _DIGITS = 16  # of a share of a range that are spread; more trials than 2^16 would not be
-_KEPT = ("commit", "code", "hardware", "created", "seconds", "wall", "diverged")
 
 
 # -- what may be tried: key=low..high, key=low..high:log, key=a,b,c; key+key=... is one value for both ----------------
@@ -226,12 +225,6 @@ class Trial:
         fold = line["fold"][0] if isinstance(line["fold"], list) else line["fold"]
         self.scores[fold], self.epochs[fold] = line["score"], line.get("epoch", 0)
 
-    def record(self, line: Line, journal: Path) -> str:
-        """Append a fold's line to the journal; return its score in words."""
-        results.append(journal, line)
-        self.take(line)
-        return "diverged" if "diverged" in line else f"R@1 {100 * line['score']:.1f}"
-
 
 @dataclass(frozen=True)
 class Chosen:
@@ -285,6 +278,19 @@ def _order(text: str) -> tuple[int, float, str]:
         return 1, 0.0, text
 
 
+def _recorder(todo: Mapping[Task, tuple[Trial, Line]], journal: Path) -> Done:
+    """Append each fold as it comes to the journal: what was found, then what the task was asked."""
+
+    def record(task: Task, found: list[Line]) -> str:
+        trial, asked = todo[task]
+        line = {**found[0], **asked, "trial": trial.number, "values": trial.values}
+        results.append(journal, line)
+        trial.take(line)
+        return "diverged" if "diverged" in line else f"R@1 {100 * line['score']:.1f}"
+
+    return record
+
+
 # -- one experiment -------------------------------------------------------------------------------
 
 
@@ -308,7 +314,7 @@ class Search:
     seed: int = 0
     searcher: str = "random"
 
-    def check(self) -> "Search":
+    def check(self) -> None:
         if not self.space:
             raise ConfigError(
                 "nothing to search: give at least one setting as key=low..high, key=low..high:log or key=a,b,c."
@@ -323,15 +329,14 @@ class Search:
             layer = read(self.source)[1] if self.source else {}
             config = compose(layer, from_words(self.words(values)), from_words(["training.validation=0"]))
         Fold(config.data, self.folds, 0, self.seed, test=False).load()
-        return self
 
     def words(self, values: Mapping[str, str]) -> list[str]:
         return [*self.fixed, *words_of(values)]
 
     def task(self, trial: Trial, fold: int) -> Task:
         arguments = {"source": self.source, "words": self.words(trial.values), "seed": self.seed}
-        name = f"trial {trial.number} fold {fold + 1}/{self.folds}"
         arguments |= {"fold": [fold, self.folds, self.seed]}
+        name = f"trial {trial.number} fold {fold + 1}/{self.folds}"
         return Task(name, "vicinal.bench.job:perform_fold", arguments, json.dumps(arguments))
 
     def describe(self) -> dict[str, Any]:
@@ -349,32 +354,25 @@ def tune(
     search: Search, folder: Path, *, slots: int, console: Console, make_pool: Callable[..., Pool] = Pool
 ) -> Chosen:
     """Search; every fold is written to ``folder/trials.jsonl`` as it comes, the choice to ``folder/tuning.json``."""
-    _claim(search.check(), folder)
+    search.check()
+    _claim(search, folder)
     journal = folder / "trials.jsonl"
-    lines, notes = results.read(journal)
-    for note in notes:
-        console.line(note, warning=True)
     trials: dict[int, Trial] = {}
-    for line in lines:
+    for line in _noted(journal, console):
         trials.setdefault(line["trial"], Trial(line["trial"], dict(line["values"]))).take(line)
     with make_pool(folder / "runs", slots=slots, console=console) as pool:
-        for batch in _batches(search, trials):
-            for trial in batch:
-                trials.setdefault(trial.number, trial)
-            todo = {
-                search.task(trial, fold): (trials[trial.number], fold)
-                for trial in batch
+        for numbers in [range(search.trials)] if search.searcher == "random" else [[n] for n in range(search.trials)]:
+            for number in numbers:
+                if number not in trials:  # one begun before a stop keeps its values
+                    trials[number] = Trial(number, _values(search, trials, number) if number else {})
+            todo: dict[Task, tuple[Trial, Line]] = {
+                search.task(trials[number], fold): (trials[number], {"fold": fold})
+                for number in numbers
                 for fold in range(search.folds)
-                if fold not in trials[trial.number].scores
+                if fold not in trials[number].scores
             }
-
-            def record(task: Task, found: list[Line], known: Mapping[Task, tuple[Trial, int]] = todo) -> str:
-                trial, fold = known[task]
-                line = {"trial": trial.number, "values": trial.values, "fold": fold, **found[0]}
-                return trial.record(line, journal)
-
             if todo:
-                pool.run(todo, record, title=f"tuning {search.source}")
+                pool.run(todo, _recorder(todo, journal), title=f"tuning {search.source}")
     whole = [trial for trial in trials.values() if len(trial.scores) == search.folds]
     chosen = choose(whole)
     facts = {"command": search.command(chosen), "trials_done": len(whole)}
@@ -382,18 +380,12 @@ def tune(
     return chosen
 
 
-def _batches(search: Search, trials: Mapping[int, Trial]) -> Iterator[list[Trial]]:
-    """Trials to run together: all of a random search; one by one where the next depends on the last."""
+def _values(search: Search, trials: Mapping[int, Trial], number: int) -> dict[str, str]:
+    """What trial ``number`` tries; Optuna knows the trials before it."""
     if search.searcher == "random":
-        yield [Trial(n, random_trial(search.space, search.seed, n) if n else {}) for n in range(search.trials)]
-        return
-    for number in range(search.trials):
-        if number not in trials and number:  # one begun before a stop keeps its values; others would be proposed now
-            known = [trials[n] for n in sorted(trials) if n < number and len(trials[n].scores) == search.folds]
-            scores = [(trial.values, trial.score.mean) for trial in known]
-            yield [Trial(number, optuna_trial(search.space, scores, search.seed))]
-        else:
-            yield [trials.get(number, Trial(0, {}))]
+        return random_trial(search.space, search.seed, number)
+    known = [trials[n] for n in sorted(trials) if n < number and len(trials[n].scores) == search.folds]
+    return optuna_trial(search.space, [(trial.values, trial.score.mean) for trial in known], search.seed)
 
 
 def _claim(search: Search, folder: Path) -> None:
@@ -410,6 +402,13 @@ def _claim(search: Search, folder: Path) -> None:
     write_json(path, wanted)
 
 
+def _noted(journal: Path, console: Console) -> list[Line]:
+    lines, notes = results.read(journal)
+    for note in notes:
+        console.line(note, warning=True)
+    return lines
+
+
 # -- all rows of a table --------------------------------------------------------------------------
 
 
@@ -424,36 +423,34 @@ def tune_table(table: Table, budget: Budget, bench: Bench, *, recorded_only: boo
         recorded_only: run nothing; rows without all of their trials stay as they are.
     """
     place, console = bench.folder / FOLDER, bench.console
-    known = _recorded(place, console, fresh=bench.fresh)
+    known: dict[tuple[Any, ...], list[Line]] = {}  # the folds of all tables by row, trial, number of folds and seed
+    for path in sorted(place.glob("*.trials.jsonl")):
+        for line in _noted(path, console):
+            if not bench.fresh or line.get("code") == fingerprint():
+                known.setdefault((line["slots"], line["trial"], *line["fold"][1:]), []).append(line)
     trials = {row.name: _trials(table, row, budget, known) for row in table.rows}
     if recorded_only:
-        return at(table, budget, _settle(trials, budget))
-    wanted = rows_to_run(table, bench.rows)
-    todo: dict[Task, tuple[Row, Trial, Job]] = {}
+        return _tuned(table, budget, _settle(trials, budget))
+    wanted = [row for row in table.rows if row.name in rows_to_run(table, bench.rows)]
+    todo: dict[Task, tuple[Trial, Line]] = {}
+    job = None
     for number in range(budget.trials):
-        for row in table.rows:
+        for row in wanted:
             trial = trials[row.name][number]
-            for fold in range(budget.folds):
-                if row.name in wanted and fold not in trial.scores:
-                    words = (*words_of(trial.values), *_LAST_ALONE)
-                    job = Job(table, row, "fold", budget.seed, words, (fold, budget.folds, budget.seed), bench.data)
-                    todo[replace(job.task(), name=f"{row.name}, trial {number}, fold {fold + 1}")] = row, trial, job
-    configs = [job.located() for _, _, job in todo.values()]
-    if configs:  # the rows of a table share its data
-        Fold(configs[0].data, budget.folds, 0, budget.seed, test=False).load()
+            asked: Line = {"table": table.name, "row": row.name, "slots": _row_hash(table, row)}
+            for fold in sorted(set(range(budget.folds)) - trial.scores.keys()):
+                words, cut = (*words_of(trial.values), *_LAST_ALONE), (fold, budget.folds, budget.seed)
+                job = Job(table, row, "fold", budget.seed, words, cut, bench.data)
+                job.located()  # raises before anything runs
+                task = replace(job.task(), name=f"{row.name}, trial {number}, fold {fold + 1}")
+                todo[task] = trial, {**asked, "fold": list(cut)}
+    if job:  # the rows of a table share its data
+        Fold(job.located().data, budget.folds, 0, budget.seed, test=False).load()
     console.line(
-        f"{table.name}: {budget.trials} trials of {len(wanted & trials.keys())} rows on {budget.folds} folds of the "
-        f"training classes: {len(todo)} runs to do"
+        f"{table.name}: {budget.trials} trials of {len(wanted)} rows on {budget.folds} folds of the training classes: "
+        f"{len(todo)} runs to do"
     )
-
-    def record(task: Task, lines: list[Line]) -> str:
-        row, trial, job = todo[task]
-        line: Line = {"table": table.name, "row": row.name, "slots": _row_hash(table, row), "trial": trial.number}
-        line |= {"values": trial.values, "fold": list(job.fold), "score": lines[0]["score"]}
-        line |= {key: lines[0][key] for key in _KEPT if key in lines[0]}
-        return trial.record(line, place / f"{table.name}.trials.jsonl")
-
-    left, failures = bench.do(todo, record, f"tuning {table.name}")
+    left, failures = bench.do(todo, _recorder(todo, place / f"{table.name}.trials.jsonl"), f"tuning {table.name}")
     if failures or left:
         console.line(
             f"{table.name}: {len(failures)} runs of trials failed, {left} were not started. Nothing is tested "
@@ -464,7 +461,7 @@ def tune_table(table: Table, budget: Budget, bench: Bench, *, recorded_only: boo
     settled = _settle(trials, budget)
     lines = [{"row": name, **best.described(), **asdict(budget)} for name, best in settled.items()]
     write_text(place / f"{table.name}.jsonl", "".join(map(results.written, lines)))
-    return at(table, budget, settled)
+    return _tuned(table, budget, settled)
 
 
 def _settle(trials: Mapping[str, Sequence[Trial]], budget: Budget) -> dict[str, Chosen]:
@@ -473,7 +470,7 @@ def _settle(trials: Mapping[str, Sequence[Trial]], budget: Budget) -> dict[str, 
     return {name: choose(own) for name, own in whole.items()}
 
 
-def at(table: Table, budget: Budget, settled: Mapping[str, Chosen]) -> Table:
+def _tuned(table: Table, budget: Budget, settled: Mapping[str, Chosen]) -> Table:
     """The table with its rows at what was chosen, trained on all training classes and tested once."""
     rows = []
     for row in table.rows:
@@ -508,16 +505,3 @@ def _trials(table: Table, row: Row, budget: Budget, known: Mapping[tuple[Any, ..
 
 def _row_hash(table: Table, row: Row) -> str:
     return slots_hash(merged(*table.layers(row)))
-
-
-def _recorded(place: Path, console: Console, *, fresh: bool) -> dict[tuple[Any, ...], list[Line]]:
-    """The folds of all tables by row, trial, number of folds and seed."""
-    known: dict[tuple[Any, ...], list[Line]] = {}
-    for path in sorted(place.glob("*.trials.jsonl")):
-        lines, notes = results.read(path)
-        for note in notes:
-            console.line(note, warning=True)
-        for line in lines:
-            if not fresh or line.get("code") == fingerprint():
-                known.setdefault((line["slots"], line["trial"], *line["fold"][1:]), []).append(line)
-    return known

@@ -1,21 +1,22 @@
-"""A process that does one task after another: ``python -m vicinal.bench.worker``.
+"""A process that does one task after another.
 
-It reads a task's folder a line, calls what ``task.json`` there names, writes ``done.json`` and answers how the task
-ended when it is ready for the next. A process that is not (killed, interrupted, an unforeseen error, a task that left
-traces) ends instead, and its exit code is the answer.
+It is sent a task's folder, calls what ``task.json`` there names, writes ``done.json`` and answers how the task ended
+when it is ready for the next. A process that is not (killed, interrupted, an unforeseen error, a task that left traces)
+ends instead, and its exit code is the answer.
 """
 
 import gc
 import importlib
+import multiprocessing
 import os
 import random
 import runpy
 import signal
 import sys
 import threading
-import time
 import warnings
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -26,33 +27,33 @@ DONE, REJECTED, INTERRUPTED = 0, 2, 130  # how tasks end; after the first two a 
 LEFT_BYTES = 2**29  # on a GPU: below it is work space that libraries keep for each stream, above it a leak
 
 
-def serve(prepare: "Callable[[], ProcessState] | None" = None) -> int:
-    """Do tasks until no more come; the exit code.
-
-    Standard output and error are each task's own log; the conversation is moved out of the way of all it starts.
+def serve(pipe: Connection, log: str, prepare: str) -> None:
+    """Do tasks until no more come, or until one leaves this process unfit for the next.
 
     Args:
-        prepare: loads what tasks need and gives the state that they begin in; ``ProcessState`` by default.
+        pipe: brings the tasks' folders; takes their exit codes.
+        log: where output goes before the first task; standard output and error are each task's own log.
+        prepare: ``module:name`` of what loads what tasks need and gives the state that they begin in.
     """
-    stop_with_parent()
-    with os.fdopen(os.dup(0), "rb") as requests, os.fdopen(os.dup(1), "wb", buffering=0) as answers:
-        with Path(os.devnull).open("rb") as nothing:
-            os.dup2(nothing.fileno(), 0)
-        os.dup2(2, 1)
-        try:
-            state = (prepare or ProcessState)()
-            for line in requests:
-                folder = Path(line.decode().rstrip("\n"))
-                _log_to(folder / "log.txt")
-                with warnings.catch_warnings():  # a task is warned of what the one before it was warned of
-                    code = do(folder)
-                sys.stdout.flush()
-                if code not in (DONE, REJECTED) or not state.restore():
-                    return code
-                answers.write(f"ended {code}\n".encode())
-        except KeyboardInterrupt:  # without a task, which would have caught it
-            return INTERRUPTED
-    return DONE
+    if hasattr(os, "setsid"):
+        os.setsid()  # a terminal's Ctrl-C reaches the bench alone, which stops each task once
+    threading.Thread(target=_stop_with_parent, daemon=True).start()
+    _log_to(Path(log))
+    try:
+        state = _function(prepare)()
+        while True:
+            folder = Path(pipe.recv())
+            _log_to(folder / "log.txt")
+            with warnings.catch_warnings():  # a task is warned of what the one before it was warned of
+                code = do(folder)
+            sys.stdout.flush()
+            if code not in (DONE, REJECTED) or not state.restore():
+                sys.exit(code)
+            pipe.send(code)
+    except KeyboardInterrupt:  # without a task, which would have caught it
+        sys.exit(INTERRUPTED)
+    except (EOFError, BrokenPipeError):
+        return
 
 
 def do(folder: Path) -> int:
@@ -88,16 +89,12 @@ def _log_to(path: Path) -> None:
         os.dup2(log.fileno(), 2)
 
 
-def stop_with_parent() -> None:
+def _stop_with_parent() -> None:
     """End as by Ctrl-C, which saves a run, when this process's parent is gone, even if that was killed."""
-    parent = os.getppid()
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1.0)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
         os.kill(os.getpid(), signal.SIGINT)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 class ProcessState:
@@ -105,7 +102,9 @@ class ProcessState:
 
     def __init__(self) -> None:
         import vicinal.bench.job  # noqa: F401  (what tasks load is part of the state that they begin in)
+        from vicinal.bench.results import fingerprint
 
+        fingerprint()  # results name the code that this process has, should the files change
         self._settings, self._environment = _settings(), dict(os.environ)
 
     def restore(self) -> bool:
@@ -152,7 +151,3 @@ def _settings() -> dict[str, Any]:
         "imports": list(sys.path),
         "signals": [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)],
     }
-
-
-if __name__ == "__main__":
-    sys.exit(serve())

@@ -32,7 +32,7 @@ def compare(
     if as_json:
         found = [
             {"name": line.group.name, "runs": [str(run.path) for run in line.group.runs.values()]}
-            | {key: value for key, value in vars(line).items() if key != "group"}
+            | {"score": line.score, "seeds": line.seeds, "notes": line.notes, **vars(line.difference)}
             for line in lines
         ]
         typer.echo(json.dumps({"metric": metric, "rows": found}, indent=2, default=asdict))
@@ -42,10 +42,10 @@ def compare(
         [
             line.group.name,
             score(line.score),
-            interval(line.over_seeds),
-            interval(line.over_classes),
-            probability(line.p),
-            per_cent(line.smallest),
+            interval(line.difference.over_seeds),
+            interval(line.difference.over_classes),
+            probability(line.difference.p),
+            per_cent(line.difference.smallest),
             f"{len(line.seeds)} of {len(line.group.runs)}" if line.seeds else str(len(line.group.runs)),
         ]
         for line in lines

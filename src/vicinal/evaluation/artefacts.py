@@ -1,7 +1,9 @@
 """What a report shows besides numbers: retrievals, map, confusions, diagnostics (docs/howto/run_directory.md)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,10 +13,9 @@ from torch import Tensor
 
 from vicinal.data.records import Records
 from vicinal.evaluation.encoder import Embedded
-from vicinal.evaluation.generalization import intra_inter_ratio, spectral_decay, spectrum
 from vicinal.evaluation.neighbors import Neighbors, neighbors
 from vicinal.evaluation.projection import tsne
-from vicinal.evaluation.retrieval import relevant_counts, right
+from vicinal.evaluation.retrieval import QueryScores, relevant_counts
 from vicinal.files import write_atomically
 from vicinal.run_directory import RunDirectory
 
@@ -23,19 +24,6 @@ MAP_POINTS = 1500  # t-SNE takes about 10 s for these on one core
 WORST, CONFUSED = 12, 12
 MEMBERS = 6  # thumbnails of each of the worst classes
 TILE, COLUMNS = 48, 40  # thumbnails: pixels per side, tiles per row
-
-
-@dataclass(frozen=True)
-class ClassRecall:
-    """How often the first neighbor of a class's queries is of that class."""
-
-    label: int
-    queries: int
-    hits: int
-
-    @property
-    def recall(self) -> float:
-        return self.hits / self.queries
 
 
 @dataclass(frozen=True)
@@ -57,25 +45,28 @@ class Confusion:
     example: tuple[int, int]
 
 
-def write_artefacts(run: RunDirectory, trained: Embedded, untrained: Embedded | None, *, seed: int) -> None:
-    """Write right answers by class and, given ``untrained`` to compare with, the pictures of a report.
+def write_artefacts(
+    run: RunDirectory, trained: Embedded, untrained: Embedded | None, queries: QueryScores, *, seed: int
+) -> None:
+    """Write the scores by class and, given ``untrained`` to compare with, the pictures of a report.
 
     They are retrievals, map, confusions and their thumbnails.
+
+    Args:
+        queries: the trained model's scores.
     """
-    rng = np.random.default_rng(seed)
-    queries, gallery = trained.roles()
-    found = _nearest(trained.vectors, queries, gallery, NEIGHBOURS if untrained is not None else 1)
-    worst = recall_by_class(found.ids[:, 0], trained.labels, queries, gallery)
-    if gallery is None:
-        rows = sorted(worst, key=lambda row: row.label)
-        columns = {name: np.array([getattr(row, name) for row in rows]) for name in ("label", "queries", "hits")}
-        run.write_arrays("by_class", **columns)
+    by_class = queries.by_class()
+    run.write_arrays("by_class", hits=by_class["recall@1"].astype(np.int64), **by_class)
     if untrained is None:
         return
+    rng = np.random.default_rng(seed)
+    asked, gallery = trained.roles()
+    found = _nearest(trained.vectors, asked, gallery, NEIGHBOURS)
     shown = _retrievals(run, trained, untrained, found, rng) | _map(run, trained, rng, seed)
-    confused = confused_pairs(found.ids[:, 0], trained.labels, queries, gallery)
-    shown |= _classes(run, worst[:WORST], confused[:CONFUSED], trained)
-    _records(run, trained.records, sorted(shown))
+    confused = confused_pairs(found.ids[:, 0], trained.labels, asked, gallery)
+    shown |= _classes(run, by_class, confused[:CONFUSED], trained)
+    document = write_thumbnails(run.thumbnails_path, trained.records, sorted(shown), TILE, COLUMNS)
+    run.write_document("records", document)
 
 
 def _nearest(
@@ -92,18 +83,6 @@ def _nearest(
     own[:, -1] |= ~own.any(dim=1)  # hidden behind duplicates of itself: then the last one goes
     ids, distances = (part[~own].view(len(queries), count) for part in (found.ids, found.distances))
     return replace(found, ids=ids, distances=distances)
-
-
-def diagnosis(name: str, embedded: Embedded, scores: Mapping[str, float]) -> dict[str, object]:
-    """One row of ``diagnostics.json``: its scores, density and spectrum."""
-    vectors, labels = embedded.vectors, embedded.labels
-    return {
-        "name": name,
-        **scores,
-        "intra_inter_ratio": intra_inter_ratio(vectors, labels),
-        "spectral_decay": spectral_decay(vectors),
-        "spectrum": [round(float(value), 6) for value in spectrum(vectors)],
-    }
 
 
 def _retrievals(
@@ -142,13 +121,20 @@ def _map(run: RunDirectory, trained: Embedded, rng: np.random.Generator, seed: i
     return set(record.tolist())
 
 
-def _classes(run: RunDirectory, worst: list[ClassRecall], confused: list[Confusion], trained: Embedded) -> set[int]:
-    """The worst classes, and the pairs of classes whose first neighbor is most often the other's."""
-    classes = trained.records.classes
+def _classes(
+    run: RunDirectory, by_class: Mapping[str, np.ndarray], confused: list[Confusion], trained: Embedded
+) -> set[int]:
+    """The worst classes, of equal ones the larger first, and the pairs of classes that are most often confused."""
+    classes, label = trained.records.classes, by_class["label"]
+    recall = by_class["recall@1"] / by_class["queries"]
+    worst = np.lexsort((label, -by_class["queries"], recall))[:WORST]
     run.write_document(
         "classes",
         {
-            "worst": [{"class": classes[c.label], "records": c.queries, "recall@1": c.recall} for c in worst],
+            "worst": [
+                {"class": classes[label[i]], "records": int(by_class["queries"][i]), "recall@1": float(recall[i])}
+                for i in worst
+            ],
             "confused": [
                 {
                     "class": classes[pair.label],
@@ -161,64 +147,30 @@ def _classes(run: RunDirectory, worst: list[ClassRecall], confused: list[Confusi
             ],
         },
     )
-    members = [(trained.labels == each.label).nonzero().flatten()[:MEMBERS].tolist() for each in worst]
+    members = [np.flatnonzero(trained.records.labels == label[i])[:MEMBERS].tolist() for i in worst]
     return {index for rows in (*members, *(pair.example for pair in confused)) for index in rows}
 
 
-def _records(run: RunDirectory, records: Records, shown: Iterable[int]) -> None:
-    """Names and classes of the records that the artefacts mention, with a thumbnail each where they are pictures."""
-    shown = list(shown)
-    pictures = records.source.kind == "images"
+def write_thumbnails(path: Path, records: Records, shown: Sequence[int], tile: int, columns: int) -> dict[str, Any]:
+    """Write thumbnails of some records, where they are pictures, as square tiles of one sheet, and list the records.
+
+    Returns:
+        the document that ``reports.artefacts.read_thumbnails`` reads beside the sheet.
+    """
+    pictures = bool(shown) and records.source.kind == "images"
     if pictures:
-        run.artefacts_path.mkdir(parents=True, exist_ok=True)
-        sheet = _contact_sheet(records, shown)
-        write_atomically(run.thumbnails_path, lambda file: sheet.save(file, format="PNG", optimize=True))
+        mode = "L" if records.source.read(shown[0]).mode == "L" else "RGB"
+        sheet = Image.new(mode, (columns * tile, -(-len(shown) // columns) * tile))
+        for place, index in enumerate(shown):
+            picture = ImageOps.fit(records.source.read(index).convert(mode), (tile, tile))
+            sheet.paste(picture, (place % columns * tile, place // columns * tile))
+        write_atomically(path, lambda file: sheet.save(file, format="PNG", optimize=True))
+    names, classes, labels = records.source.name, records.classes, records.labels
     rows = [
-        {
-            "id": index,
-            "name": records.source.name(index),
-            "class": records.classes[records.labels[index]],
-            "tile": place if pictures else None,
-        }
+        {"id": index, "name": names(index), "class": classes[labels[index]], "tile": place if pictures else None}
         for place, index in enumerate(shown)
     ]
-    run.write_document("records", {"tile": TILE, "columns": COLUMNS, "records": rows})
-
-
-def _contact_sheet(records: Records, shown: list[int]) -> Image.Image:
-    """Square tiles in one picture, so that a page embeds it once."""
-    first = records.source.read(shown[0])
-    size = (COLUMNS * TILE, -(-len(shown) // COLUMNS) * TILE)
-    sheet = Image.new("L" if first.mode == "L" else "RGB", size)
-    for place, index in enumerate(shown):
-        tile = ImageOps.fit(records.source.read(index), (TILE, TILE))
-        sheet.paste(tile, (place % COLUMNS * TILE, place // COLUMNS * TILE))
-    return sheet
-
-
-def recall_by_class(
-    first: Int[Tensor, "q"], labels: Int[Tensor, "n"], queries: Int[Tensor, "q"], gallery: Int[Tensor, "g"] | None
-) -> list[ClassRecall]:
-    """Recall@1 of each class, worst first, larger classes before smaller ones of equal recall.
-
-    Classes that no neighbor can be of (no other row) are left out.
-
-    Args:
-        first: position of the first neighbor of each query; -1 for none.
-        labels: of all rows.
-        queries: positions of the queries.
-        gallery: positions of the gallery; None for leave-one-out.
-
-    >>> recall_by_class(torch.tensor([1, 2, 3, 2]), torch.tensor([0, 0, 1, 1]), torch.arange(4), None)[0]
-    ClassRecall(label=0, queries=2, hits=1)
-    """
-    own = labels[queries]
-    asked = relevant_counts(own, None if gallery is None else labels[gallery]) > 0
-    hits = right(first.unsqueeze(1), own, labels).squeeze(1)[asked]
-    classes, place, sizes = torch.unique(own[asked], return_inverse=True, return_counts=True)
-    found = torch.bincount(place, weights=hits.double(), minlength=len(classes)).long()
-    rows = zip(classes.tolist(), sizes.tolist(), found.tolist(), strict=True)
-    return sorted((ClassRecall(*row) for row in rows), key=lambda row: (row.recall, -row.queries, row.label))
+    return {"tile": tile, "columns": columns, "records": rows}
 
 
 def confused_pairs(
@@ -226,7 +178,13 @@ def confused_pairs(
 ) -> list[Confusion]:
     """Pairs of classes by the share of the one's queries whose first neighbor is of the other, largest first.
 
-    Of equal shares the one of more queries comes first. Arguments and left-out classes are as in ``recall_by_class``.
+    Of equal shares the one of more queries comes first. Classes that no neighbor can be of (no other row) are left out.
+
+    Args:
+        first: position of the first neighbor of each query; -1 for none.
+        labels: of all rows.
+        queries: positions of the queries.
+        gallery: positions of the gallery; None for leave-one-out.
 
     >>> confused_pairs(torch.tensor([1, 2, 3, 2]), torch.tensor([0, 0, 1, 1]), torch.arange(4), None)
     [Confusion(label=0, taken_for=1, share=0.5, queries=2, example=(1, 2))]

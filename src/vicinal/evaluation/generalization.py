@@ -1,6 +1,7 @@
 """Diagnostics of generalization: density and spectrum of an embedding (Roth et al., ICML 2020)."""
 
 import math
+from collections.abc import Mapping
 
 import torch
 from jaxtyping import Float, Int
@@ -8,8 +9,21 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from vicinal.errors import DataError
+from vicinal.evaluation.encoder import Embedded
 
 _FLOOR = 2.0**-26  # singular values from a float64 Gram matrix have noise of sqrt(2^-52) of the largest
+
+
+def diagnosis(name: str, embedded: Embedded, scores: Mapping[str, float]) -> dict[str, object]:
+    """One row of ``diagnostics.json``: its scores, density and spectrum."""
+    vectors, labels = embedded.vectors, embedded.labels
+    return {
+        "name": name,
+        **scores,
+        "intra_inter_ratio": intra_inter_ratio(vectors, labels),
+        "spectral_decay": spectral_decay(vectors),
+        "spectrum": [round(float(value), 6) for value in spectrum(vectors)],
+    }
 
 
 def intra_inter_ratio(embeddings: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> float:

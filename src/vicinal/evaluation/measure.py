@@ -12,7 +12,7 @@ from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.clustering import clustering_scores, kmeans
 from vicinal.evaluation.encoder import Embedded
 from vicinal.evaluation.neighbors import Metric, neighbor_chunks
-from vicinal.evaluation.retrieval import Lone, ranks_needed, relevant_counts, retrieval_scores
+from vicinal.evaluation.retrieval import Lone, QueryScores, query_scores, ranks_needed, relevant_counts
 
 
 def evaluate(
@@ -57,8 +57,7 @@ def evaluate(
     if (gallery is None) != (gallery_labels is None):
         raise ConfigError("a gallery comes with its labels, got one without the other. Pass both or neither.")
     rows = _tensor(embeddings)
-    if device is None:
-        device = "cuda" if rows.device.type == "cpu" and torch.cuda.is_available() else rows.device
+    device = _device(rows) if device is None else device
     rows, own = _checked(rows, labels, "embeddings", device)
     others, theirs = None, None
     if gallery is not None and gallery_labels is not None:
@@ -67,45 +66,68 @@ def evaluate(
         rows = to_unit_length(rows, dim=1)
         others = None if others is None else to_unit_length(others, dim=1)
 
-    percent = len(rows if others is None else others) // 100 + 1  # CVM-Net's code (Hu et al. 2018) and HER's
-    asked = tuple(dict.fromkeys((*recalls, percent) if top_percent else recalls))
-    ranks = ranks_needed(relevant_counts(own, theirs), asked)
-    chunks = neighbor_chunks(rows, ranks, gallery=others, metric=metric, chunk_bytes=chunk_bytes)
-    found = retrieval_scores(chunks, own, theirs, recalls=asked, lone=lone)
-    scores = {f"recall@{k}": found[f"recall@{k}"] for k in recalls}
-    if top_percent:
-        scores["recall@1%"] = found[f"recall@{percent}"]
-    scores |= {name: value for name, value in found.items() if not name.startswith("recall@")}
+    scores = _retrieve(rows, own, others, theirs, recalls, top_percent, metric, lone, chunk_bytes).means()
     if clustering:
-        if metric == "cosine":
-            rows = to_unit_length(rows, dim=1)
+        rows = to_unit_length(rows, dim=1) if metric == "cosine" else rows
         scores |= clustering_scores(own, kmeans(rows, len(torch.unique(own)), seed=seed, restarts=restarts))
     return scores
 
 
 def measure(
-    embedded: Embedded, *, recalls: Sequence[int], clustering: bool, seed: int, restarts: int = 5
+    embedded: Embedded, *, recalls: Sequence[int], clustering: bool, seed: int = 0, restarts: int = 5
 ) -> dict[str, float]:
-    """Score embedded records by ``evaluate``: leave-one-out, or queries in a gallery where they have such roles.
+    """Score embedded records as ``evaluate`` does: leave-one-out, or queries in a gallery where they have roles."""
+    return measure_queries(embedded, recalls=recalls, clustering=clustering, seed=seed, restarts=restarts)[0]
+
+
+def measure_queries(
+    embedded: Embedded, *, recalls: Sequence[int], clustering: bool, seed: int = 0, restarts: int = 5
+) -> tuple[dict[str, float], QueryScores]:
+    """Score embedded records as ``measure`` does; return also the scores of each query, Recall@1 among them.
 
     Queries that are sought in a gallery are clustered only where there are two of a class on average. With one of each,
     as of two views of a place, every query is a cluster of its own: NMI and F1 of 1, whatever the network.
     """
     queries, gallery = embedded.roles()
-    vectors, labels = embedded.vectors, embedded.labels
-    if gallery is not None:
-        clustering = clustering and 2 * len(torch.unique(labels[queries])) <= len(queries)
-    return evaluate(
-        vectors[queries],
-        labels[queries],
-        gallery=None if gallery is None else vectors[gallery],
-        gallery_labels=None if gallery is None else labels[gallery],
-        recalls=recalls,
-        top_percent=gallery is not None,
-        clustering=clustering,
-        seed=seed,
-        restarts=restarts,
-    )
+    vectors, labels = _checked(embedded.vectors, embedded.labels, "embeddings", _device(embedded.vectors))
+    rows, own = vectors[queries], labels[queries]
+    asked = tuple(dict.fromkeys((*recalls, 1)))
+    if gallery is None:
+        found = _retrieve(rows, own, None, None, asked)
+    else:
+        found = _retrieve(rows, own, vectors[gallery], labels[gallery], asked, top_percent=True)
+        clustering = clustering and 2 * len(torch.unique(own)) <= len(queries)
+    scores = {name: mean for name, mean in found.means().items() if name != "recall@1" or 1 in recalls}
+    if clustering:
+        scores |= clustering_scores(own, kmeans(rows, len(torch.unique(own)), seed=seed, restarts=restarts))
+    return scores, found
+
+
+def _retrieve(
+    rows: Tensor,
+    own: Tensor,
+    others: Tensor | None,
+    theirs: Tensor | None,
+    recalls: Sequence[int],
+    top_percent: bool = False,
+    metric: Metric = "euclidean",
+    lone: Lone = "exclude",
+    chunk_bytes: int | None = None,
+) -> QueryScores:
+    percent = len(rows if others is None else others) // 100 + 1  # CVM-Net's code (Hu et al. 2018) and HER's
+    asked = tuple(dict.fromkeys((*recalls, percent) if top_percent else recalls))
+    ranks = ranks_needed(relevant_counts(own, theirs), asked)
+    chunks = neighbor_chunks(rows, ranks, gallery=others, metric=metric, chunk_bytes=chunk_bytes)
+    found = query_scores(chunks, own, theirs, recalls=asked, lone=lone)
+    scores = {f"recall@{k}": found.scores[f"recall@{k}"] for k in recalls}
+    if top_percent:
+        scores["recall@1%"] = found.scores[f"recall@{percent}"]
+    scores |= {name: found.scores[name] for name in ("map@r", "r_precision")}
+    return QueryScores(found.labels, scores)
+
+
+def _device(rows: Tensor) -> torch.device | str:
+    return "cuda" if rows.device.type == "cpu" and torch.cuda.is_available() else rows.device
 
 
 def _tensor(rows: Tensor | np.ndarray) -> Tensor:

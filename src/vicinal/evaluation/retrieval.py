@@ -8,8 +8,10 @@ left out of the means, as in pytorch-metric-learning; ``lone="count"`` keeps the
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -25,15 +27,40 @@ SOP_RECALLS = (1, 10, 100, 1000)
 INSHOP_RECALLS = (1, 10, 20, 30, 40, 50)
 
 
-def retrieval_scores(
+@dataclass(frozen=True)
+class QueryScores:
+    """Each query's scores, by metric; queries that are left out of the means are not among them.
+
+    Attributes:
+        labels: the queries' classes.
+        scores: ``recall@K`` for each K, ``map@r`` and ``r_precision``.
+    """
+
+    labels: Int[Tensor, "q"]
+    scores: dict[str, Float[Tensor, "q"]]
+
+    def means(self) -> dict[str, float]:
+        return {name: float(values.sum()) / len(values) for name, values in self.scores.items()}
+
+    def by_class(self) -> dict[str, np.ndarray]:
+        """``label`` and ``queries`` of each class, by growing label, and for each metric the sum over its queries."""
+        classes, place, sizes = torch.unique(self.labels.cpu(), return_inverse=True, return_counts=True)
+        sums = {
+            name: torch.bincount(place, weights=values.cpu(), minlength=len(classes)).numpy()
+            for name, values in self.scores.items()
+        }
+        return {"label": classes.numpy(), "queries": sizes.numpy(), **sums}
+
+
+def query_scores(
     chunks: Iterable[Neighbors],
     labels: Int[Tensor, "q"],
     gallery_labels: Int[Tensor, "g"] | None = None,
     *,
     recalls: Sequence[int] = (1, 2, 4, 8),
     lone: Lone = "exclude",
-) -> dict[str, float]:
-    """Mean scores over all queries, from their neighbors as these arrive; no chunk is kept.
+) -> QueryScores:
+    """Score all queries from their neighbors as these arrive; no chunk is kept.
 
     Args:
         chunks: the neighbors of all queries in order, at least ``ranks_needed`` of each.
@@ -41,9 +68,6 @@ def retrieval_scores(
         gallery_labels: the gallery's labels; None for leave-one-out, where ids name queries.
         recalls: the K of Recall@K; Recall@1 is precision at 1.
         lone: what becomes of queries whose class has no other row.
-
-    Returns:
-        ``recall@K`` for each K, ``map@r`` and ``r_precision``.
     """
     if lone not in ("exclude", "count"):
         raise ConfigError(unknown("treatment of lone queries", lone, ("exclude", "count")))
@@ -55,22 +79,34 @@ def retrieval_scores(
             f"{len(labels)} queries without. Evaluate on classes with at least two rows."
         )
     names = gallery_labels if gallery_labels is not None else labels
-    totals = {name: 0.0 for name in (*(f"recall@{k}" for k in recalls), "map@r", "r_precision")}
+    parts: dict[str, list[Tensor]] = {name: [] for name in (*(f"recall@{k}" for k in recalls), "map@r", "r_precision")}
     seen = 0
     for chunk in chunks:
         part = slice(chunk.start, chunk.start + len(chunk.ids))
         hits = right(chunk.ids, labels[part], names)[counted[part]]
         wanted = relevant[part][counted[part]]
         for k in recalls:
-            totals[f"recall@{k}"] += float(recall_at(hits, k).sum())
-        totals["r_precision"] += float(r_precision(hits, wanted).sum())
-        totals["map@r"] += float(map_at_r(hits, wanted).sum())
+            parts[f"recall@{k}"].append(recall_at(hits, k))
+        parts["map@r"].append(map_at_r(hits, wanted))
+        parts["r_precision"].append(r_precision(hits, wanted))
         seen += len(chunk.ids)
     if seen != len(labels):
         raise DataError(
             f"each query needs its neighbors, got those of {seen} for {len(labels)} labels. Pass those of all."
         )
-    return {name: total / int(counted.sum()) for name, total in totals.items()}
+    return QueryScores(labels[counted], {name: torch.cat(found) for name, found in parts.items()})
+
+
+def retrieval_scores(
+    chunks: Iterable[Neighbors],
+    labels: Int[Tensor, "q"],
+    gallery_labels: Int[Tensor, "g"] | None = None,
+    *,
+    recalls: Sequence[int] = (1, 2, 4, 8),
+    lone: Lone = "exclude",
+) -> dict[str, float]:
+    """Compute the mean scores over all queries; arguments as in ``query_scores``."""
+    return query_scores(chunks, labels, gallery_labels, recalls=recalls, lone=lone).means()
 
 
 def ranks_needed(relevant: Int[Tensor, "q"], recalls: Sequence[int]) -> int:

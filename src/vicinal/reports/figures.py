@@ -1,43 +1,55 @@
-"""The figures of a report in matplotlib, for papers and READMEs. No global state: pyplot is never touched."""
+"""The figures of a report in matplotlib, for papers and READMEs. No global state: pyplot is never touched.
+
+Class names come in any script, and as any file system allows; ``use_fonts`` makes them drawable.
+"""
 
 import math
+import unicodedata
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PatchCollection
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties, findfont, fontManager, get_font
 from matplotlib.patches import Rectangle
-from matplotlib.path import Path
+from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 from PIL import Image
 
-from vicinal.figures import Dendrogram, Scatter, Tuples
-from vicinal.reports.artefacts import Artefacts, Confusion, EmbeddingMap, Neighbor, Query, Record, Thumbnails
+from vicinal.reports.artefacts import Artefacts, EmbeddingMap, Query, Thumbnails, unit_square
 from vicinal.reports.colors import INK, LINES, PAPER, RIGHT, RULE, SOFT, WRONG, class_colors
-from vicinal.reports.diagnostics import spectrum_chart
-from vicinal.reports.fonts import shorten
-from vicinal.reports.method_figures import SIGNS, TREE, MethodFigures, place_dendrogram, unit_square
-from vicinal.reports.series import Chart, Progress, charts
+from vicinal.reports.series import Chart, Progress, charts, spectrum_chart
 
 _DASHES = ("-", "--", ":", "-.")  # the ninth line repeats a color, never a color and a dash
 _PICTURES_ACROSS = 26  # thumbnails that fit side by side on the map
-_QUERIES, _NEIGHBORS, _PAIRS, _TUPLES = 12, 8, 12, 12  # that a printed page holds
-_INCH = 0.5  # side of a cell
+_QUERIES, _NEIGHBORS = 12, 8  # that a printed page holds
+_INCH = 0.5  # side of a thumbnail's cell
 _PIXELS = 100  # of a cell; more than the figure's own resolution
 _EDGE = 0.08  # of a cell, between its border and the frame
-_TICK = Path([(-0.6, 0.0), (-0.15, -0.45), (0.65, 0.5)])
-_CROSS = Path([(-0.5, -0.5), (0.5, 0.5), (-0.5, 0.5), (0.5, -0.5)], [Path.MOVETO, Path.LINETO] * 2)
-_MARKERS = dict(zip(SIGNS, ("o", "s", "D", "^", "X"), strict=True))
+# DejaVu comes with matplotlib; the others lend it scripts that it lacks, on machines that have them.
+_FALLBACKS = (
+    "Noto Sans CJK JP",
+    "Noto Sans CJK SC",
+    "Noto Sans CJK KR",
+    "Source Han Sans",
+    "WenQuanYi Zen Hei",
+    "Hiragino Sans",
+    "PingFang SC",
+    "Microsoft YaHei",
+    "Yu Gothic",
+    "Malgun Gothic",
+    "Arial Unicode MS",
+)
+_UNKNOWN = "□"
 
 
-def draw(
-    results: Mapping[str, Any], progress: Progress, artefacts: Artefacts, method_figures: MethodFigures
-) -> dict[str, Figure]:
+def draw(results: Mapping[str, Any], progress: Progress, artefacts: Artefacts) -> dict[str, Figure]:
     """Draw the figures whose content a run has written, by the names of their files."""
     drawn, spectrum, thumbnails = charts(progress), spectrum_chart(artefacts.diagnostics), artefacts.thumbnails
-    figures: dict[str, Figure | None] = {}
+    figures: dict[str, Figure] = {}
     if drawn:
         figures["curves"] = draw_curves(drawn, (results.get("selected") or {}).get("step"))
     if spectrum:
@@ -46,14 +58,9 @@ def draw(
         figures["map"] = draw_map(artefacts.map, thumbnails)
     if thumbnails and artefacts.gallery:
         figures["retrieval"] = draw_retrieval(artefacts.gallery, thumbnails)
-    if thumbnails:
-        figures["confused"] = draw_confused(artefacts.confused, thumbnails)
-    return {name: figure for name, figure in figures.items() if figure is not None} | draw_method_figures(
-        method_figures
-    )
-
-
-# -- curves and map ---------------------------------------------------------------------------------
+    for figure in figures.values():
+        use_fonts(figure)
+    return figures
 
 
 def draw_curves(charts: Sequence[Chart], selected_step: int | None) -> Figure:
@@ -150,174 +157,82 @@ def _draw_chart(axes: Axes, chart: Chart) -> None:
         axes.legend(fontsize=7.5, frameon=False, labelcolor=INK, handlelength=1.6, loc="best")
 
 
-# -- thumbnails in frames that say right or wrong ---------------------------------------------------
-
-
-class Board:
-    """Square cells, counted from the left upper one, that hold a thumbnail each.
-
-    Tiles, frames and signs are collected and drawn together: one image and a few collections instead of hundreds.
-    """
-
-    def __init__(self, columns: float, rows: float, thumbnails: Thumbnails) -> None:
-        self.figure = Figure(figsize=(columns * _INCH, rows * _INCH), facecolor=PAPER)
-        self.axes: Axes = self.figure.add_axes((0.0, 0.0, 1.0, 1.0))
-        self.axes.axis("off")
-        self._columns, self._rows = columns, rows
-        self._thumbnails, self._sheet = thumbnails, thumbnails.image()
-        self._picture = Image.new("RGB", (round(columns * _PIXELS), round(rows * _PIXELS)), PAPER)
-        self._frames: dict[str, list[Rectangle]] = {INK: [], RIGHT: [], WRONG: []}
-
-    def put(self, record: Record, x: float, y: float, frame: str = INK) -> None:
-        if record.tile is not None:
-            side, box = round((1 - 2 * _EDGE) * _PIXELS), self._thumbnails.box(record.tile)
-            tile = self._sheet.resize((side, side), Image.Resampling.BICUBIC, box=box)
-            self._picture.paste(tile, (round((x + _EDGE) * _PIXELS), round((y + _EDGE) * _PIXELS)))
-        self._frames[frame].append(Rectangle((x + _EDGE, y + _EDGE), 1 - 2 * _EDGE, 1 - 2 * _EDGE))
-
-    def judge(self, neighbour: Neighbor, x: float, y: float) -> None:
-        """A thumbnail with its verdict."""
-        self.put(neighbour.record, x, y, RIGHT if neighbour.right else WRONG)
-
-    def write(
-        self, text: str, x: float, y: float, *, color: str = SOFT, size: float = 7.5, align: str = "left"
-    ) -> None:
-        self.axes.text(x, y, text, color=color, fontsize=size, ha=align, va="center")
-
-    def rule(self, x: float, first: float, last: float) -> None:
-        self.axes.plot([x, x], [first, last], color=RULE, linewidth=1)
-
-    def finished(self) -> Figure:
-        self.axes.imshow(np.asarray(self._picture), extent=(0, self._columns, self._rows, 0), aspect="auto", zorder=0)
-        # Line and sign as well as color tell right from wrong.
-        for frame, dash, sign in ((INK, "-", None), (RIGHT, "-", _TICK), (WRONG, (0, (2.2, 1.4)), _CROSS)):
-            frames = self._frames[frame]
-            self.axes.add_collection(
-                PatchCollection(frames, facecolor="none", edgecolor=frame, linewidth=1.8, linestyle=dash)
-            )
-            if sign is not None:
-                x = [rectangle.get_x() + 0.78 for rectangle in frames]
-                y = [rectangle.get_y() + 0.78 for rectangle in frames]
-                self.axes.plot(x, y, "o", markersize=7, color=frame, markeredgecolor=PAPER, markeredgewidth=0.7)
-                self.axes.plot(x, y, marker=sign, markersize=3, fillstyle="none", color=PAPER, linestyle="none")
-        self.axes.set(xlim=(0, self._columns), ylim=(self._rows, 0))
-        return self.figure
-
-
 def draw_retrieval(queries: Sequence[Query], thumbnails: Thumbnails) -> Figure:
-    """One row per query: its nearest neighbours after training and, beside them, before."""
+    """One row per query: its nearest neighbors after training and, beside them, before, in frames that say whether
+    they are right (a whole line) or wrong (a broken one)."""
     queries = queries[:_QUERIES]
     depth = min(_NEIGHBORS, max(len(query.trained) for query in queries))
-    compared = any(query.untrained for query in queries)
-    second = 1.5 + depth + 0.5  # where the untrained neighbours begin
-    board = Board(second + depth + 0.1 if compared else second, 0.6 + len(queries), thumbnails)
-    board.write("query", 0.1, 0.3)
-    board.write("nearest after training", 1.5, 0.3)
-    if compared:
-        board.write("nearest before training", second, 0.3)
-        board.rule(second - 0.25, 0.6, 0.6 + len(queries))
-    board.rule(1.25, 0.6, 0.6 + len(queries))
+    starts = {0.0: "query", 1.5: "nearest after training"}  # columns, in cells
+    if any(query.untrained for query in queries):
+        starts[depth + 2.0] = "nearest before training"
+    width, height = max(starts) + depth, len(queries) + 0.6
+    picture = Image.new("RGB", (round(width * _PIXELS), round(height * _PIXELS)), PAPER)
+    sheet, side = thumbnails.image(), 1 - 2 * _EDGE
+    frames: dict[str, list[Rectangle]] = {INK: [], RIGHT: [], WRONG: []}
     for row, query in enumerate(queries):
-        board.put(query.record, 0, 0.6 + row)
-        for start, neighbours in ((1.5, query.trained), (second, query.untrained)):
-            for place, neighbour in enumerate(neighbours[:depth]):
-                board.judge(neighbour, start + place, 0.6 + row)
-    return board.finished()
-
-
-def draw_confused(confused: Sequence[Confusion], thumbnails: Thumbnails) -> Figure | None:
-    """Pairs of classes: a query, the first neighbour that was wrong, and how often it happens."""
-    shown = [(pair, pair.example) for pair in confused if pair.example][:_PAIRS]
-    if not shown:
-        return None
-    columns = min(3, len(shown))
-    board = Board(7.0 * columns, 1.2 * -(-len(shown) // columns) + 0.1, thumbnails)
-    for place, (pair, (query, neighbour)) in enumerate(shown):
-        x, y = 7.0 * (place % columns) + 0.1, 1.2 * (place // columns) + 0.1
-        board.put(query, x, y)
-        board.write("→", x + 1.2, y + 0.5, align="center", size=9)
-        board.judge(Neighbor(neighbour, right=False, distance=None), x + 1.4, y)
-        # One text each: a name in a script that runs to the left must not turn the sentence around.
-        board.write(shorten(pair.label, 26), x + 2.6, y + 0.2, color=INK)
-        board.write(f"in {pair.share:.0%} of {pair.queries} queries taken for", x + 2.6, y + 0.52, size=6.5)
-        board.write(shorten(pair.taken_for, 26), x + 2.6, y + 0.84, color=INK)
-    return board.finished()
-
-
-# -- a method's own figures ------------------------------------------------------------------------
-
-
-def draw_method_figures(method_figures: MethodFigures) -> dict[str, Figure]:
-    """One figure for each figure that can be drawn, by the name of its file."""
-    figures: dict[str, Figure] = {}
-    for place, figure in enumerate(method_figures.figures, 1):
-        if isinstance(figure, Scatter) and figure.points:
-            figures[f"figure-{place}"] = _draw_scatter(figure)
-        elif isinstance(figure, Tuples) and method_figures.thumbnails and figure.tuples:
-            figures[f"figure-{place}"] = _draw_tuples(figure, method_figures)
-        elif isinstance(figure, Dendrogram) and figure.leaves:
-            figures[f"figure-{place}"] = _draw_dendrogram(figure, method_figures)
-    return figures
-
-
-def _draw_scatter(scatter: Scatter) -> Figure:
-    figure = Figure(figsize=(6.4, 4.4), layout="constrained", facecolor=PAPER)
-    axes = figure.add_subplot(aspect="equal")
+        shown = [(0.0, query.record, INK)]
+        for start, found in zip(list(starts)[1:], (query.trained, query.untrained), strict=False):
+            shown += [
+                (start + place, neighbor.record, RIGHT if neighbor.right else WRONG)
+                for place, neighbor in enumerate(found[:depth])
+            ]
+        for x, record, frame in shown:
+            left, top = x + _EDGE, row + 0.6 + _EDGE
+            frames[frame].append(Rectangle((left, top), side, side))
+            if record.tile is not None:
+                size = (round(side * _PIXELS),) * 2
+                tile = sheet.resize(size, Image.Resampling.BICUBIC, box=thumbnails.box(record.tile))
+                picture.paste(tile, (round(left * _PIXELS), round(top * _PIXELS)))
+    figure = Figure(figsize=(width * _INCH, height * _INCH), facecolor=PAPER)
+    axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
     axes.axis("off")
-    axes.set_title(scatter.title, loc="left", fontsize=10, color=INK, fontweight="bold")
-    for segment in scatter.segments:
-        start, end = scatter.points[segment.start], scatter.points[segment.end]
-        arrow = {"arrowstyle": "-|>", "color": SOFT, "linewidth": 0.7, "shrinkA": 3, "shrinkB": 3}
-        axes.annotate("", (end.x, end.y), (start.x, start.y), arrowprops=arrow)
-    groups = list(dict.fromkeys(point.group for point in scatter.points))
-    for place, group in enumerate(groups):
-        points = [point for point in scatter.points if point.group == group]
-        axes.scatter(
-            [point.x for point in points],
-            [point.y for point in points],
-            s=34,
-            color=LINES[place % len(LINES)],
-            marker=_MARKERS[SIGNS[place % len(SIGNS)]],
-            linewidths=0,
-            label=f" {group}",  # matplotlib would drop a label that starts with an underscore
-            zorder=3,
-        )
-    axes.legend(fontsize=7.5, frameon=False, labelcolor=INK, loc="best")
-    axes.margins(0.08)
+    axes.imshow(np.asarray(picture), extent=(0, width, height, 0), aspect="auto", zorder=0)
+    for color, framed in frames.items():
+        dash = (0, (2.2, 1.4)) if color == WRONG else "-"
+        axes.add_collection(PatchCollection(framed, facecolor="none", edgecolor=color, linewidth=2.5, linestyle=dash))
+    for x, words in starts.items():
+        axes.text(x + 0.1, 0.3, words, color=SOFT, fontsize=7.5, va="center")
+        if x:
+            axes.plot([x - 0.25] * 2, [0.6, height], color=RULE, linewidth=1)
+    axes.set(xlim=(0, width), ylim=(height, 0))
     return figure
 
 
-def _draw_tuples(tuples: Tuples, method_figures: MethodFigures) -> Figure:
-    shown = tuples.tuples[:_TUPLES]
-    members = max((len(each.members) for each in shown), default=0)
-    if method_figures.thumbnails is None:
-        raise ValueError("tuples are drawn from thumbnails")
-    board = Board(max(members, 1) * 1.2 + 8, 1.5 * len(shown) + 0.6, method_figures.thumbnails)
-    board.write(shorten(tuples.title, 80), 0.1, 0.3, color=INK, size=9)
-    for row, each in enumerate(shown):
-        y = 0.6 + 1.5 * row
-        for column, member in enumerate(each.members):
-            board.put(method_figures.records[member.record], 1.2 * column, y)
-            board.write(shorten(member.role, 14), 1.2 * column + 0.5, y + 1.2, size=6, align="center")
-        board.write(shorten(each.caption, 60), 1.2 * members + 0.2, y + 0.5, color=INK)
-    return board.finished()
+# -- text -----------------------------------------------------------------------------------------------------------
 
 
-def _draw_dendrogram(tree: Dendrogram, method_figures: MethodFigures) -> Figure:
-    placed, thumbnails = place_dendrogram(tree), method_figures.thumbnails
-    rows = len(placed.leaves)
-    figure = Figure(figsize=(6.4, 0.16 * rows + 0.5), layout="constrained", facecolor=PAPER)
-    axes = figure.add_subplot()
-    axes.axis("off")
-    axes.set_title(shorten(tree.title, 80), loc="left", fontsize=10, color=INK, fontweight="bold")
-    for (x1, y1, x, y2, x2), _ in placed.brackets:
-        axes.plot([x1, x, x, x2], [y1, y1, y2, y2], color=SOFT, linewidth=0.8)
-    sheet = None if thumbnails is None else thumbnails.image()
-    for row, leaf in enumerate(placed.leaves):
-        tile = method_figures.records[leaf.record].tile
-        if thumbnails is not None and sheet is not None and tile is not None:
-            picture = sheet.crop(thumbnails.box(tile))
-            axes.imshow(picture, extent=(TREE + 4, TREE + 16, row + 0.95, row + 0.05), aspect="auto")
-        axes.text(TREE + 20, row + 0.5, shorten(leaf.name, 32), color=INK, fontsize=6, va="center")
-    axes.set(xlim=(0, 1.5 * TREE), ylim=(rows, 0))
-    return figure
+def printable(text: str) -> str:
+    """The text as our fonts can draw it: what they lack is a box (matplotlib would warn of each), and invisible
+    characters, which could turn the rest of a line around, are left out.
+
+    >>> printable("A·Α\\n" + chr(0xE000) + chr(0x202E) + "b")
+    'A·Α □b'
+    """
+    known = _characters()
+    return "".join(
+        " " if character.isspace() else character if ord(character) in known else _UNKNOWN
+        for character in text
+        if unicodedata.category(character) != "Cf"
+    )
+
+
+def use_fonts(figure: Figure) -> None:
+    """Make all text of a finished figure drawable: known characters, our fonts, and ``$`` as a plain dollar."""
+    for text in figure.findobj(Text):
+        text.set_text(printable(text.get_text()))
+        text.set_parse_math(False)
+        text.set_fontfamily(list(_families()))
+    for axes in figure.axes:
+        axes.tick_params(which="both", labelfontfamily=list(_families()))
+
+
+@cache
+def _families() -> tuple[str, ...]:
+    installed = {entry.name for entry in fontManager.ttflist}
+    return ("DejaVu Sans", *(name for name in _FALLBACKS if name in installed))
+
+
+@cache
+def _characters() -> frozenset[int]:
+    paths = [findfont(FontProperties(family=[family])) for family in _families()]
+    return frozenset().union(*(get_font(path).get_charmap() for path in paths))

@@ -12,20 +12,25 @@ from markupsafe import Markup
 
 from vicinal.reports.series import Chart
 
+Filters = Mapping[str, Callable[..., Any]]
 
-def render_page(
-    package: str, template: str, *, scripts: Sequence[str], filters: Mapping[str, Callable[..., Any]], **values: Any
-) -> str:
+
+def render_page(package: str, template: str, *, scripts: Sequence[str], filters: Filters, **values: Any) -> str:
     """Render a template of ``package`` with the style and the ``scripts`` of the reports."""
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= filters
     texts = [shipped("vicinal.reports", name) for name in scripts]
-    return environment.from_string(shipped(package, template)).render(
-        css=Markup(shipped("vicinal.reports", "page.css")),
-        scripts=[Markup(text) for text in texts],
-        script_hashes=[base64.b64encode(sha256(text.encode()).digest()).decode() for text in texts],
-        **values,
-    )
+    values |= {
+        "css": Markup(shipped("vicinal.reports", "page.css")),
+        "scripts": [Markup(text) for text in texts],
+        "script_hashes": [base64.b64encode(sha256(text.encode()).digest()).decode() for text in texts],
+    }
+    return render_text(package, template, filters={"json": script_json, **filters}, escape=True, **values)
+
+
+def render_text(package: str, template: str, *, filters: Filters, escape: bool = False, **values: Any) -> str:
+    """Render a template of ``package``."""
+    environment = Environment(autoescape=escape, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= filters
+    return environment.from_string(shipped(package, template)).render(**values)
 
 
 def shipped(package: str, name: str) -> str:

@@ -1,7 +1,6 @@
 """The report's page: one HTML file, assembled from a run directory by a template that escapes whatever it is given."""
 
 import base64
-from collections.abc import Mapping
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -9,20 +8,27 @@ from typing import Any
 
 from vicinal.files import write_atomically, write_text
 from vicinal.reports import facts
-from vicinal.reports.artefacts import Artefacts, EmbeddingMap, Record, Thumbnails, read_artefacts
-from vicinal.reports.colors import class_colors
-from vicinal.reports.diagnostics import ACTIVE_CAPTION, SPECTRUM_CAPTION, measures, spectrum_chart
-from vicinal.reports.figures import draw
-from vicinal.reports.fonts import use_fonts
-from vicinal.reports.html import chart_data, render_page, script_json
-from vicinal.reports.method_figures import (
-    MethodFigures,
+from vicinal.reports.artefacts import (
+    EmbeddingMap,
+    Record,
+    Thumbnails,
     place_dendrogram,
     place_scatter,
+    read_artefacts,
     read_method_figures,
     unit_square,
 )
-from vicinal.reports.series import Progress, charts, read_progress
+from vicinal.reports.colors import class_colors
+from vicinal.reports.figures import draw
+from vicinal.reports.html import chart_data, render_page
+from vicinal.reports.series import (
+    ACTIVE_CAPTION,
+    SPECTRUM_CAPTION,
+    charts,
+    measures,
+    read_progress,
+    spectrum_chart,
+)
 from vicinal.reports.tables import changes, per_cent, table
 from vicinal.run_directory import RunDirectory, config_of
 
@@ -33,27 +39,17 @@ _PNG_BYTES = 1_000_000  # a larger sheet of thumbnails goes into the page as JPE
 def write_page(path: Path) -> Path:
     """Write the figures, then the page, of the run at ``path``."""
     run = RunDirectory.open(path)
-    artefacts = read_artefacts(run)
-    progress = read_progress(run.metrics())
-    results, method_figures = run.results or {}, read_method_figures(run)
-    for name, figure in draw(results, progress, artefacts, method_figures).items():
-        use_fonts(figure)
+    for name, figure in draw(run.results or {}, read_progress(run.metrics()), read_artefacts(run)).items():
         write_atomically(run.figures_path / f"{name}.png", partial(figure.savefig, format="png", dpi=_DOTS_PER_INCH))
-    page = render(run.info, run.status, results, progress, artefacts, method_figures)
     # A file name that is no text at all reaches us as lone surrogates, which no encoding can hold.
-    write_text(run.report_path, page.encode(errors="replace").decode())
+    write_text(run.report_path, render(run).encode(errors="replace").decode())
     return run.report_path
 
 
-def render(
-    info: Mapping[str, Any],
-    status: Mapping[str, Any],
-    results: Mapping[str, Any],
-    progress: Progress,
-    artefacts: Artefacts,
-    method_figures: MethodFigures = MethodFigures(),  # noqa: B008 (frozen and empty)
-) -> str:
-    """The page as text: a pure function of what the run directory holds."""
+def render(run: RunDirectory) -> str:
+    """The page as text."""
+    info, status, results = run.info, run.status, run.results or {}
+    artefacts, method_figures, progress = read_artefacts(run), read_method_figures(run), read_progress(run.metrics())
     thumbnails, embedding_map = artefacts.thumbnails, artefacts.map
     drawn, spectrum = charts(progress), spectrum_chart(artefacts.diagnostics)
     active = [chart for chart in drawn if chart.key == "scalar-active"]
@@ -70,7 +66,7 @@ def render(
             "dendrogram": place_dendrogram,
         },
         thumbnails=thumbnails,
-        sheet=_sheet(thumbnails) if thumbnails else None,
+        sheet=_sheet(thumbnails),
         info=info,
         config=config_of(info),
         status=status,
@@ -89,24 +85,19 @@ def render(
         active_caption=method_figures.captions.get("active", ACTIVE_CAPTION),
         captions={f"scalar-{group}": text for group, text in method_figures.captions.items()},
         method_figures=method_figures,
-        figure_sheet=_sheet(method_figures.thumbnails) if method_figures.thumbnails else None,
+        figure_sheet=_sheet(method_figures.thumbnails),
         spectrum=spectrum,
         spectrum_caption=SPECTRUM_CAPTION,
         measures=measures(artefacts.diagnostics),
         progress=progress,
         artefacts=artefacts,
-        charts_json=script_json([chart_data(chart, selected.get("step")) for chart in (*drawn, spectrum) if chart]),
-        map_json=script_json(_map_data(embedding_map)) if embedding_map else None,
-        map_classes=_classes(embedding_map) if embedding_map else [],
+        charts=[chart_data(chart, selected.get("step")) for chart in (*drawn, spectrum) if chart],
+        map=_map_data(embedding_map) if embedding_map else None,
     )
 
 
-def _classes(embedding_map: EmbeddingMap) -> list[str]:
-    return sorted({record.label for record in embedding_map.records})
-
-
 def _map_data(embedding_map: EmbeddingMap) -> dict[str, Any]:
-    classes = _classes(embedding_map)
+    classes = sorted({record.label for record in embedding_map.records})
     number = {label: place for place, label in enumerate(classes)}
     positions = unit_square(embedding_map.positions)
     return {
@@ -129,8 +120,10 @@ def _place(thumbnails: Thumbnails | None, record: Record) -> str:
     return f"{100 * left / width if width else 0:.4f}% {100 * top / height if height else 0:.4f}%"
 
 
-def _sheet(thumbnails: Thumbnails) -> str:
+def _sheet(thumbnails: Thumbnails | None) -> str | None:
     """The sheet as a data URI; the page holds it once."""
+    if thumbnails is None:
+        return None
     choices = {"png": thumbnails.png}
     if len(thumbnails.png) > _PNG_BYTES:
         jpeg = BytesIO()

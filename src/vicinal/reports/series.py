@@ -1,11 +1,14 @@
-"""The curves of a run, read line by line and thinned: a million steps make a page no larger than a hundred do."""
+"""The curves of a run, thinned so that a million steps make a page no larger than a hundred do, and diagnostics."""
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
-from vicinal.reports.tables import metric_title
+import numpy as np
+
+from vicinal.reports.tables import gain, metric_title, per_cent
 
 Unit = Literal["number", "share", "falling"]  # plain axis, per cent, logarithmic axis
 
@@ -43,110 +46,69 @@ class Chart:
 
 
 @dataclass(frozen=True)
-class Event:
-    step: int
-    epoch: int | None
-    message: str
-
-
-@dataclass
 class Progress:
     """What ``metrics.jsonl`` tells, thinned.
 
     Attributes:
         scalars: the method's scalars by name.
         evaluations: by split, then by metric.
-        events: the first of them, oldest first.
+        events: ``step``, ``epoch`` and ``message`` of the first of them, oldest first.
         events_left_out: how many more there were.
     """
 
-    scalars: dict[str, Curve] = field(default_factory=dict)
-    evaluations: dict[str, dict[str, Curve]] = field(default_factory=dict)
-    events: list[Event] = field(default_factory=list)
-    events_left_out: int = 0
+    scalars: dict[str, Curve]
+    evaluations: dict[str, dict[str, Curve]]
+    events: list[dict[str, Any]]
+    events_left_out: int
 
 
-@dataclass
-class _Bucket:
-    count: int
-    steps: float
-    total: float
-    low: float
-    high: float
+class Series:
+    """Values by step, packed: eight bytes each, so that a million steps are read within some megabytes."""
 
-    def take(self, count: int, steps: float, total: float, low: float, high: float) -> None:
-        self.count += count
-        self.steps += steps
-        self.total += total
-        self.low = min(self.low, low)
-        self.high = max(self.high, high)
-
-
-class Thinner:
-    """Collects ``(step, value)`` in at most ``limit`` buckets of equal width, however many come.
-
-    When they no longer fit, the width doubles and neighbors merge, so the series is read once and never held:
-    the result is what bucketing the whole series with the final width would have given.
-    """
-
-    def __init__(self, limit: int = POINTS) -> None:
-        self.limit, self.width = limit, 1
-        self._buckets: dict[int, _Bucket] = {}
+    def __init__(self) -> None:
+        self.steps, self.values = array("q"), array("d")
 
     def add(self, step: int, value: float) -> None:
-        bucket = self._buckets.get(step // self.width)
-        if bucket is not None:
-            bucket.take(1, step, value, value, value)
-            return
-        self._buckets[step // self.width] = _Bucket(1, step, value, value, value)
-        while len(self._buckets) > self.limit:
-            self._widen()
+        self.steps.append(step)
+        self.values.append(value)
 
-    def _widen(self) -> None:
-        self.width *= 2
-        old, self._buckets = self._buckets, {}
-        for place, bucket in old.items():
-            wider = self._buckets.setdefault(place // 2, bucket)
-            if wider is not bucket:
-                wider.take(bucket.count, bucket.steps, bucket.total, bucket.low, bucket.high)
-
-    def curve(self) -> Curve:
-        buckets = [self._buckets[place] for place in sorted(self._buckets)]
-        return Curve(
-            steps=[b.steps / b.count for b in buckets],
-            mean=[b.total / b.count for b in buckets],
-            low=[b.low for b in buckets],
-            high=[b.high for b in buckets],
-        )
+    def curve(self, limit: int = POINTS) -> Curve:
+        """Thin it into buckets of equal width, the least power of two that makes at most ``limit`` of them."""
+        steps, values, width = np.array(self.steps), np.array(self.values), 1
+        while len(starts := np.unique(steps // width, return_index=True)[1]) > limit:
+            width *= 2
+        counts = np.diff(starts, append=len(steps))
+        sums = (np.add.reduceat(column, starts) / counts for column in (steps, values))
+        ends = (ufunc.reduceat(values, starts) for ufunc in (np.minimum, np.maximum))
+        return Curve(*(column.tolist() for column in (*sums, *ends)))
 
 
 def read_progress(lines: Iterable[Mapping[str, Any]]) -> Progress:
     """Thin the lines of a run's ``metrics.jsonl`` in one pass."""
-    scalars: dict[str, Thinner] = {}
-    evaluations: dict[str, dict[str, Thinner]] = {}
-    progress = Progress()
+    scalars: dict[str, Series] = {}
+    evaluations: dict[str, dict[str, Series]] = {}
+    events = []
     for line in lines:
         match line.get("kind"):
             case "step":
                 _collect(scalars, line["step"], line)
             case "evaluation":
                 _collect(evaluations.setdefault(line["split"], {}), line["step"], line["metrics"])
-            case "event" if len(progress.events) < EVENTS:
-                progress.events.append(Event(line["step"], line.get("epoch"), line["message"]))
             case "event":
-                progress.events_left_out += 1
-    progress.scalars = {name: thinner.curve() for name, thinner in scalars.items()}
-    progress.evaluations = {
-        split: {name: thinner.curve() for name, thinner in metrics.items()} for split, metrics in evaluations.items()
-    }
-    return progress
+                events.append({"step": line["step"], "epoch": line.get("epoch"), "message": line["message"]})
+    return Progress(
+        {name: series.curve() for name, series in scalars.items()},
+        {split: {name: series.curve() for name, series in found.items()} for split, found in evaluations.items()},
+        events[:EVENTS],
+        max(0, len(events) - EVENTS),
+    )
 
 
-def _collect(thinners: dict[str, Thinner], step: int, values: Mapping[str, Any]) -> None:
+def _collect(found: dict[str, Series], step: int, values: Mapping[str, Any]) -> None:
     for name, value in values.items():
         # A diverged run's NaN has no place on an axis; the run's status and events tell of it.
         if name not in ("kind", "step", "epoch") and isinstance(value, (int, float)) and math.isfinite(value):
-            thinners.setdefault(name, Thinner()).add(step, value)
+            found.setdefault(name, Series()).add(step, value)
 
 
 def charts(progress: Progress) -> list[Chart]:
@@ -162,17 +124,79 @@ def charts(progress: Progress) -> list[Chart]:
             groups.setdefault(group, {})[rest] = curve
         else:
             groups.setdefault("loss" if name.endswith("_loss") else name, {})[name] = curve
-    evaluated = [
-        Chart(
-            f"evaluation-{split}", f"{metric_title(split)} metrics", "share", {metric_title(n): c for n, c in m.items()}
-        )
-        for split, m in progress.evaluations.items()
-    ]
-    scalars = [
-        Chart("scalar-active", "Share of active tuples", "share", lines)
-        if group == "active"
-        else Chart(f"scalar-{group}", metric_title(group), "share" if group.endswith("_share") else "number", lines)
+    found = [
+        Chart(f"scalar-{group}", *_TITLED.get(group, (metric_title(group), _unit(group))), lines)
         for group, lines in groups.items()
     ]
-    losses = [chart for chart in scalars if chart.key == "scalar-loss"]
-    return [*losses, *evaluated, *(chart for chart in scalars if chart not in losses)]
+    evaluated = [
+        Chart(f"evaluation-{split}", f"{metric_title(split)} metrics", "share", _titled(lines))
+        for split, lines in progress.evaluations.items()
+    ]
+    losses = [chart for chart in found if chart.key == "scalar-loss"]
+    return [*losses, *evaluated, *(chart for chart in found if chart not in losses)]
+
+
+_TITLED: dict[str, tuple[str, Unit]] = {"active": ("Share of active tuples", "share")}
+
+
+def _unit(group: str) -> Unit:
+    return "share" if group.endswith("_share") else "number"
+
+
+def _titled(lines: Mapping[str, Curve]) -> dict[str, Curve]:
+    return {metric_title(name): curve for name, curve in lines.items()}
+
+
+# -- diagnostics of generalization, each with a caption that says how to read it -----------------------------------
+
+
+SPECTRUM_CAPTION = (
+    "Singular values, largest first: a line that falls late uses many directions, a cliff means that few carry all."
+)
+ACTIVE_CAPTION = (
+    "Tuples of a batch that still have something to learn: near 0 the examples have become too easy, "
+    "stuck near 100 % nothing is being learned."
+)
+_RECALL = "High on both is what one wants; a wide gap means that the training classes were memorized."
+_RATIO = (
+    "Mean distance within classes over that between class means. Lower is tighter; a train value far below the other "
+    "means that only the training classes were squeezed."
+)
+_DECAY = "0 would use all directions of the space alike; the higher it is, the fewer directions carry the embedding."
+
+
+def measures(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The measures that at least one row of ``diagnostics.json`` has: title, bars (name, text, part of the full width)
+    and caption."""
+    known = {row["name"]: row["recall@1"] for row in rows if row.get("recall@1") is not None}
+    unseen = next((name for name in known if name in ("test", "validation")), "test")  # a run without test classes
+    difference = ""
+    if {"train", unseen} <= known.keys():
+        difference = f" Here: {gain(known['train'], known[unseen])} points from train to {unseen}."
+    found = []
+    for key, title, caption in (
+        ("recall@1", f"Recall@1, train against {unseen}", _RECALL + difference),
+        ("intra_inter_ratio", "Distances within / between classes", _RATIO),
+        ("spectral_decay", "Spectral decay", _DECAY),
+    ):
+        values = {row["name"]: float(row[key]) for row in rows if row.get(key) is not None}
+        share = key == "recall@1"
+        full = 1.0 if share else max(values.values(), default=0.0) or 1.0
+        bars = [
+            {"name": name, "text": f"{per_cent(value)} %" if share else f"{value:.3f}", "part": max(value / full, 0.0)}
+            for name, value in values.items()
+        ]
+        if bars:
+            found.append({"title": title, "bars": bars, "caption": caption})
+    return found
+
+
+def spectrum_chart(rows: Sequence[Mapping[str, Any]]) -> Chart | None:
+    """The singular values of the embeddings, one line per row that has them."""
+    lines = {}
+    for row in rows:
+        # Zero, a direction that is not used at all, has no place on a logarithmic axis: the line ends before it.
+        values = [float(value) for value in row.get("spectrum") or [] if value > 0]
+        if values:
+            lines[row["name"]] = Curve([float(i) for i in range(1, len(values) + 1)], values, values, values)
+    return Chart("spectrum", "Spectrum of the embeddings", "falling", lines, axis="direction") if lines else None

@@ -93,11 +93,16 @@ def gain(before: float | None, after: float | None) -> str:
     """
     if before is None or after is None:
         return MISSING
-    points = round(100 * after, 1) - round(100 * before, 1)
-    text = f"{abs(points):.1f}"
-    if text == "0.0":
-        return text
-    return ("+" if points > 0 else "−") + text
+    return signed((round(100 * after, 1) - round(100 * before, 1)) / 100)
+
+
+def signed(fraction: float) -> str:
+    """
+    >>> signed(0.0123), signed(-0.004), signed(0.00001)
+    ('+1.2', '−0.4', '0.0')
+    """
+    text = f"{abs(100 * fraction):.1f}"
+    return text if text == "0.0" else ("+" if fraction > 0 else "−") + text
 
 
 def _scores(results: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:

@@ -6,19 +6,19 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
 
 from vicinal import parallel
 from vicinal.data import open_path, own_data
 from vicinal.data.records import SPLITS, Batch, Records, Split
 from vicinal.data.transforms import ImageTransform
 from vicinal.errors import ConfigError, unknown
-from vicinal.evaluation.artefacts import diagnosis, write_artefacts
+from vicinal.evaluation.artefacts import write_artefacts, write_thumbnails
 from vicinal.evaluation.encoder import Embedded, Encoder
-from vicinal.evaluation.measure import measure
-from vicinal.evaluation.retrieval import relevant_counts
+from vicinal.evaluation.generalization import diagnosis
+from vicinal.evaluation.measure import measure, measure_queries
+from vicinal.evaluation.retrieval import QueryScores, relevant_counts
 from vicinal.figures import records_of, to_json
-from vicinal.files import read_tensors, write_atomically
+from vicinal.files import read_tensors
 from vicinal.methods.method import Method
 from vicinal.models import Embedder, Identity
 from vicinal.run_directory import FORMAT, RunDirectory
@@ -54,22 +54,21 @@ def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[s
     if not parallel.first():  # all have embedded their parts; one measures
         return
 
-    def scores(embedded: Embedded, *, clustering: bool = True) -> dict[str, float]:
-        return measure(
-            embedded, recalls=evaluation.recalls, clustering=clustering, seed=seed, restarts=evaluation.restarts
-        )
+    def scores(embedded: Embedded, *, clustering: bool = True) -> tuple[dict[str, float], QueryScores]:
+        recalls, restarts = evaluation.recalls, evaluation.restarts
+        return measure_queries(embedded, recalls=recalls, clustering=clustering, seed=seed, restarts=restarts)
 
-    rows = {} if raw is None else {"raw pixels": scores(raw, clustering=False)}
+    rows = {} if raw is None else {"raw pixels": scores(raw, clustering=False)[0]}
     untrained = None if features is None else _unit(features)
-    rows |= {} if untrained is None else {"untrained": scores(untrained)}
+    rows |= {} if untrained is None else {"untrained": scores(untrained)[0]}
     if network is not None and features is not None and run.head_path.is_file():
-        rows |= {"head start": scores(_with_head(network.embedder, features, run))}
-    rows |= {"trained": scores(trained)}
-    diagnoses = [diagnosis("train", known, scores(known)), diagnosis(split, trained, rows["trained"])]
+        rows["head start"], _ = scores(_with_head(network.embedder, features, run))
+    rows["trained"], queries = scores(trained)
+    diagnoses = [diagnosis("train", known, scores(known)[0]), diagnosis(split, trained, rows["trained"])]
     if untrained is not None:
         diagnoses.append(diagnosis(f"untrained {split}", untrained, rows["untrained"]))
     run.write_document("diagnostics", {"rows": diagnoses})
-    write_artefacts(run, trained, untrained, seed=seed)
+    write_artefacts(run, trained, untrained, queries, seed=seed)
     selected = {"step": position["best_step"], "epoch": position["best_epoch"]}
     chosen = position["best"] is not None
     how = {"by": "validation recall@1" if chosen else "last step", "value": position["best"]}
@@ -183,21 +182,5 @@ def write_figures(run: RunDirectory, method: Method, train: Records, last_batch:
     figures = () if last_batch is None else method.figures(last_batch)
     if not figures:
         return
-    shown = records_of(figures)
-    pictures = bool(shown) and train.source.kind == "images"
-    records = [
-        {
-            "id": index,
-            "name": train.source.name(index),
-            "class": train.classes[train.labels[index]],
-            "tile": place if pictures else None,
-        }
-        for place, index in enumerate(shown)
-    ]
-    if pictures:
-        sheet = Image.new("RGB", (COLUMNS * TILE, -(-len(shown) // COLUMNS) * TILE))
-        for place, index in enumerate(shown):
-            tile = ImageOps.fit(train.source.read(index).convert("RGB"), (TILE, TILE))
-            sheet.paste(tile, (place % COLUMNS * TILE, place // COLUMNS * TILE))
-        write_atomically(run.figure_thumbnails_path, lambda file: sheet.save(file, format="PNG", optimize=True))
-    run.write_document("figures", {"tile": TILE, "columns": COLUMNS, "records": records, "figures": to_json(figures)})
+    document = write_thumbnails(run.figure_thumbnails_path, train, records_of(figures), TILE, COLUMNS)
+    run.write_document("figures", {**document, "figures": to_json(figures)})

@@ -10,9 +10,8 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 from starlette.responses import HTMLResponse
 
-from vicinal.reports.artefacts import read_artefacts
+from vicinal.reports.artefacts import read_artefacts, read_method_figures
 from vicinal.reports.colors import class_colors
-from vicinal.reports.method_figures import read_method_figures
 from vicinal.reports.series import Chart, charts, read_progress
 from vicinal.retrieval.collection import Snapshot
 from vicinal.retrieval.map import CollectionMap
@@ -224,8 +223,7 @@ def _about(library: Library, limits: Limits) -> About:
 def _report(run: RunDirectory) -> str:
     from vicinal.reports.page import render  # loads matplotlib, which nothing else here needs
 
-    progress, figures = read_progress(run.metrics()), read_method_figures(run)
-    return text(render(run.info, run.status, run.results or {}, progress, read_artefacts(run), figures))
+    return text(render(run))
 
 
 def _hardness(run: RunDirectory, snapshot: Snapshot) -> Hardness:

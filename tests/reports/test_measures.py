@@ -1,32 +1,32 @@
 """Diagnostics with their captions; what a run did not measure is left out."""
 
-from vicinal.reports.diagnostics import measures, spectrum_chart
+from vicinal.reports.series import measures, spectrum_chart
 
 
 def test_recall_is_a_share_of_all_and_names_the_gap():
     [recall] = measures([{"name": "train", "recall@1": 0.96}, {"name": "test", "recall@1": 0.9}])
-    assert [(bar.name, bar.text, bar.part) for bar in recall.bars] == [
+    assert [tuple(bar.values()) for bar in recall["bars"]] == [
         ("train", "96.0 %", 0.96),
         ("test", "90.0 %", 0.9),
     ]
-    assert "−6.0 points from train to test" in recall.caption
+    assert "−6.0 points from train to test" in recall["caption"]
 
 
 def test_without_test_classes_the_gap_is_that_to_validation():
     rows = [{"name": "train", "recall@1": 0.9}, {"name": "validation", "recall@1": 0.8}]
     [recall] = measures([*rows, {"name": "untrained validation", "recall@1": 0.1}])
-    assert recall.title == "Recall@1, train against validation"
-    assert "−10.0 points from train to validation" in recall.caption
+    assert recall["title"] == "Recall@1, train against validation"
+    assert "−10.0 points from train to validation" in recall["caption"]
 
 
 def test_other_measures_are_shares_of_the_largest():
     [ratio] = measures([{"name": "train", "intra_inter_ratio": 0.2}, {"name": "test", "intra_inter_ratio": 0.4}])
-    assert [(bar.text, bar.part) for bar in ratio.bars] == [("0.200", 0.5), ("0.400", 1.0)]
+    assert [(bar["text"], bar["part"]) for bar in ratio["bars"]] == [("0.200", 0.5), ("0.400", 1.0)]
 
 
 def test_a_value_that_is_missing_or_zero_everywhere_does_no_harm():
     [decay] = measures([{"name": "train", "spectral_decay": 0.0}, {"name": "test", "spectral_decay": None}])
-    assert [(bar.name, bar.part) for bar in decay.bars] == [("train", 0.0)]
+    assert [(bar["name"], bar["part"]) for bar in decay["bars"]] == [("train", 0.0)]
 
 
 def test_nothing_measured_is_nothing_shown():

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vicinal.bench.statistics import (
+from vicinal.errors import DataError
+from vicinal.evaluation.statistics import (
     class_bootstrap,
     holm,
     paired_t_interval,
@@ -12,7 +13,6 @@ from vicinal.bench.statistics import (
     spread_of,
     t_interval,
 )
-from vicinal.errors import DataError
 
 VALUES, OTHERS = [0.62, 0.64, 0.61, 0.66, 0.63], [0.60, 0.63, 0.61, 0.62, 0.60]
 
@@ -25,14 +25,17 @@ def test_the_interval_is_scipys():
 
 
 def test_the_paired_test_is_scipys():
-    found, expected = paired_t_interval(VALUES, OTHERS), stats.ttest_rel(VALUES, OTHERS)
+    found, expected = (
+        paired_t_interval(dict(enumerate(VALUES)), dict(enumerate(OTHERS))),
+        stats.ttest_rel(VALUES, OTHERS),
+    )
     interval = expected.confidence_interval(0.95)
     assert (found.low, found.high, found.p) == pytest.approx((interval.low, interval.high, expected.pvalue))
     assert found.above_zero == (interval.low > 0)
 
 
 def test_one_pair_has_a_difference_but_no_interval():
-    found = paired_t_interval([0.5], [0.4])
+    found = paired_t_interval({3: 0.5, 4: 0.9}, {3: 0.4})
     assert found.mean == pytest.approx(0.1)
     assert found.low is None and found.p is None and found.half_width is None and not found.above_zero
 
@@ -43,9 +46,7 @@ def test_equal_values_have_no_width():
     assert t_interval([0.0, 0.0]).p == 1.0
 
 
-def test_pairs_of_different_number_are_rejected():
-    with pytest.raises(DataError, match="2 and 1 values"):
-        paired_t_interval([0.1, 0.2], [0.1])
+def test_no_value_is_rejected():
     with pytest.raises(DataError, match="got none"):
         t_interval([])
 
@@ -71,8 +72,6 @@ def test_the_bootstrap_is_a_function_of_its_seed_and_keeps_pairs_together():
     assert alike.low == pytest.approx(0.1) and alike.high == pytest.approx(0.1)
     other = np.roll(hits, 1)
     assert class_bootstrap(hits, other, queries) == class_bootstrap(hits, other, queries)
-    with pytest.raises(DataError, match="one length"):
-        class_bootstrap(hits, other[:-1], queries)
 
 
 def test_holm_keeps_order_and_never_falls():

@@ -1,16 +1,18 @@
 """Intervals, paired tests, bootstrap over classes, Holm's correction and power for a handful of seeds."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Real
 
 from vicinal.errors import DataError
 
 LEVEL = 0.95  # of every interval
 POWER = 0.8  # the usual chance with which an effect of the stated size is found (Cohen 1988)
+CLAIM_SEEDS = 5  # fewer show a difference, but claim none
 _FLAT = 1e-12  # spreads below this are rounding: all values are equal
 
 
@@ -64,17 +66,15 @@ def t_interval(values: Sequence[float]) -> Estimate:
     return Estimate(mean, low, high, count, float(test.pvalue))
 
 
-def paired_t_interval(values: Sequence[float], others: Sequence[float]) -> Estimate:
-    """Compute the interval of the mean difference ``values - others`` of pairs (same seed, same fold), and its test."""
-    if len(values) != len(others):
-        raise DataError(f"pairs are compared, got {len(values)} and {len(others)} values. Keep the shared seeds.")
-    return t_interval([value - other for value, other in zip(values, others, strict=True)])
+def paired_t_interval(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Estimate:
+    """Compute the interval of the mean difference ``ours - theirs`` over the seeds (or folds) that both have."""
+    return t_interval([ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())])
 
 
 def class_bootstrap(
-    hits: Float[np.ndarray, "c"],
-    other_hits: Float[np.ndarray, "c"],
-    queries: Float[np.ndarray, "c"],
+    hits: Real[np.ndarray, "c"],
+    other_hits: Real[np.ndarray, "c"],
+    queries: Real[np.ndarray, "c"],
     *,
     draws: int = 10_000,
     seed: int = 0,
@@ -91,11 +91,6 @@ def class_bootstrap(
         other_hits: the same of the baseline, over the same seeds.
         queries: how often each class was asked, over the same seeds.
     """
-    if not hits.shape == other_hits.shape == queries.shape or hits.ndim != 1 or not len(hits):
-        raise DataError(
-            f"a bootstrap over classes needs three columns of one length, got {hits.shape}, {other_hits.shape} and "
-            f"{queries.shape}. Compare runs on the same test classes."
-        )
     from scipy.stats import bootstrap
 
     gained, asked = np.asarray(hits, float) - other_hits, np.asarray(queries, float)
@@ -125,11 +120,12 @@ def holm(p_values: Sequence[float]) -> list[float]:
     >>> [round(p, 6) for p in holm([0.01, 0.04, 0.03])]
     [0.03, 0.06, 0.06]
     """
-    corrected, largest = [0.0] * len(p_values), 0.0
-    for rank, place in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
-        corrected[place] = largest
-    return corrected
+    values = np.asarray(p_values, float)
+    order = np.argsort(values, kind="stable")
+    factors = np.arange(len(values), 0, -1)
+    corrected = np.empty_like(values)
+    corrected[order] = np.maximum.accumulate(np.minimum(1.0, factors * values[order]))
+    return corrected.tolist()  # type: ignore[no-any-return]
 
 
 def smallest_effect(spread: float, count: int) -> float | None:
@@ -158,3 +154,63 @@ def smallest_effect(spread: float, count: int) -> float | None:
 def spread_of(values: Sequence[float]) -> float:
     """The sample's standard deviation; 0 for a single value."""
     return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+
+
+@dataclass
+class Difference:
+    """One side minus its baseline in one metric.
+
+    Attributes:
+        over_seeds: the mean of the paired differences with its interval; None without a shared seed.
+        over_classes: the difference with the interval over test classes; None where the classes differ.
+        smallest: the smallest effect that the shared seeds would have shown.
+        p: corrected by Holm over all differences of a table.
+    """
+
+    over_seeds: Estimate | None = None
+    over_classes: Estimate | None = None
+    smallest: float | None = None
+    p: float | None = None
+
+    @property
+    def claimed(self) -> bool:
+        """Whether a table may say that this side is better: enough seeds, the interval above 0, also after Holm."""
+        found = self.over_seeds
+        significant = self.p is not None and self.p < 1 - LEVEL
+        return found is not None and found.count >= CLAIM_SEEDS and found.above_zero and significant
+
+
+ClassScores = Mapping[str, Any]  # ``queries`` and ``hits`` of each class, as ``class_scores`` gives them
+
+
+def difference(
+    ours: Mapping[int, float],
+    theirs: Mapping[int, float],
+    our_classes: Sequence[ClassScores],
+    their_classes: Sequence[ClassScores],
+) -> Difference:
+    """Compare the scores of two sides by seed and, as many runs of each, by class."""
+    seeds = sorted(ours.keys() & theirs.keys())
+    return Difference(
+        paired_t_interval(ours, theirs) if seeds else None,
+        over_classes(our_classes, their_classes),
+        smallest_effect(spread_of([ours[seed] - theirs[seed] for seed in seeds]), len(seeds)),
+    )
+
+
+def over_classes(ours: Sequence[ClassScores], theirs: Sequence[ClassScores]) -> Estimate | None:
+    """Bootstrap the difference of two sides over test classes, run by run; None where their classes differ."""
+    lines = (*ours, *theirs)
+    if any("hits" not in line or line["queries"] != lines[0]["queries"] for line in lines):
+        return None
+    if len({len(line["hits"]) for line in lines}) > 1:
+        return None
+    hits, others = (np.sum([line["hits"] for line in side], axis=0) for side in (ours, theirs))
+    return class_bootstrap(hits, others, np.broadcast_to(lines[0]["queries"], hits.shape) * len(ours))
+
+
+def correct(differences: Iterable[Difference]) -> None:
+    """Give each difference its p-value after Holm's correction over all of them."""
+    tested = [(one, one.over_seeds.p) for one in differences if one.over_seeds and one.over_seeds.p is not None]
+    for (one, _), p in zip(tested, holm([p for _, p in tested]), strict=True):
+        one.p = p
