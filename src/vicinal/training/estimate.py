@@ -11,7 +11,7 @@ import torch
 from vicinal.config import Config
 from vicinal.data.records import SPLITS, Records
 from vicinal.data.transforms import ImageTransform
-from vicinal.methods.method import Method, ReadsRecords
+from vicinal.methods.method import Method
 from vicinal.models import count_parameters
 from vicinal.parallel import pick_device
 from vicinal.run_directory import RunDirectory
@@ -88,7 +88,7 @@ class Cost(NamedTuple):
 def _cost(config: Config, method: Method, records: Records) -> Cost:
     """Measure a forward and backward pass of a copy of the network."""
     device, transform = pick_device(config.training.device), config.transform.evaluation()
-    rows = config.training.batch_size if isinstance(method, ReadsRecords) else len(method.batches(0)[0])
+    rows = config.training.batch_size if method.reads_records else len(method.batches(0)[0])
     if isinstance(transform, ImageTransform):
         shape = (transform.channels, transform.size, transform.size)
     elif transform.kind == "features":
