@@ -38,6 +38,7 @@ class RunDirectory:
         self.checkpoints_path = self.path / "checkpoints"
         self.artefacts_path = self.path / "artefacts"
         self.thumbnails_path = self.artefacts_path / "thumbnails.png"
+        self.retrieval_thumbnails_path = self.artefacts_path / "retrieval.jpg"
         self.figure_thumbnails_path = self.artefacts_path / "figures.png"
 
     @classmethod

@@ -21,6 +21,7 @@ from vicinal.data.transforms import ImageTransform, OwnTransform, Transform
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.encoder import Embedded, Encoder
 from vicinal.methods.method import Method, ReadsRecords
+from vicinal.models.embedder import Embedder
 from vicinal.models.starts import start_as_discriminants, start_as_principal_components, start_by_glorot
 from vicinal.run_directory import RunDirectory
 from vicinal.training.build import build_method, norms_are_frozen
@@ -118,9 +119,9 @@ class Experiment:
             progress=progress,
         )
 
-    def start_head(self) -> None:
-        """Initialize the head as ``model.start`` says; once, before the first batch is planned."""
-        model, embedder = self.config.model, self.method.embedder
+    def start_head(self, embedder: Embedder | None = None) -> None:
+        """Initialize the head, by default that in training, as ``model.start`` says, before the first step."""
+        model, embedder = self.config.model, embedder or self.method.embedder
         if model.start == "random":
             return
         if model.start == "glorot":

@@ -16,8 +16,9 @@ from vicinal.errors import ConfigError, unknown
 from vicinal.evaluation.artefacts import write_artefacts, write_thumbnails
 from vicinal.evaluation.encoder import Embedded, Encoder
 from vicinal.evaluation.generalization import diagnosis
-from vicinal.evaluation.measure import measure, measure_queries
-from vicinal.evaluation.retrieval import QueryScores, relevant_counts
+from vicinal.evaluation.measure import Measured, measure
+from vicinal.evaluation.retrieval import relevant_counts
+from vicinal.evaluation.statistics import gains
 from vicinal.figures import records_of, to_json
 from vicinal.methods.method import Method
 from vicinal.models import Embedder, Identity
@@ -27,6 +28,7 @@ from vicinal.training.experiment import Experiment
 
 RAW_PIXELS = 64 * 64 * 3  # inputs up to this size are also measured as they are
 TILE, COLUMNS = 64, 16  # thumbnails of figures: pixels per side, tiles per row
+RAW, UNTRAINED = "raw pixels", "untrained"  # rows without training
 TRAIN_SAMPLE = 10_000  # training records behind the train-against-test diagnosis
 
 
@@ -49,30 +51,29 @@ def write_results(
         return
     console.line(f"measuring {len(part)} {split} records")
     encoder = experiment.selected(run)
-    untrained = _unit(experiment.embed(experiment.untrained(), part, features=True)) if evaluation.artifacts else None
+    before = {} if not evaluation.artifacts else _before(experiment, part)
     trained = experiment.embed(encoder, part)
     known = experiment.embed(encoder, _sample(experiment.train, seed))
-    raw = _raw(experiment, part) if evaluation.artifacts else None
     if not parallel.first():  # all have embedded their parts; one measures
         return
 
-    def scores(embedded: Embedded, *, clustering: bool = True) -> tuple[dict[str, float], QueryScores]:
+    def scores(embedded: Embedded, *, clustering: bool = True) -> Measured:
         recalls, restarts = evaluation.recalls, evaluation.restarts
-        return measure_queries(embedded, recalls=recalls, clustering=clustering, seed=seed, restarts=restarts)
+        return measure(embedded, recalls=recalls, clustering=clustering, seed=seed, restarts=restarts)
 
-    rows = {} if raw is None else {"raw pixels": scores(raw, clustering=False)[0]}
-    rows |= {} if untrained is None else {"untrained": scores(untrained)[0]}
-    rows["trained"], queries = scores(trained)
-    diagnoses = [diagnosis("train", known, scores(known)[0]), diagnosis(split, trained, rows["trained"])]
-    if untrained is not None:
-        diagnoses.append(diagnosis(f"untrained {split}", untrained, rows["untrained"]))
+    rows = {name: scores(found, clustering=name != RAW) for name, found in {**before, "trained": trained}.items()}
+    diagnoses = [diagnosis("train", known, scores(known).scores), diagnosis(split, trained, rows["trained"].scores)]
+    if UNTRAINED in before:
+        diagnoses.append(diagnosis(f"untrained {split}", before[UNTRAINED], rows[UNTRAINED].scores))
     run.write_document("diagnostics", {"rows": diagnoses})
-    write_artefacts(run, trained, untrained, queries, seed=seed)
+    write_artefacts(run, trained, before.get(UNTRAINED), rows["trained"].queries, seed=seed)
     selected = {"step": position["best_step"], "epoch": position["best_epoch"]}
     chosen = position["best"] is not None
     how = {"by": "validation recall@1" if chosen else "last step", "value": position["best"]}
     notes = [*dict.fromkeys((*experiment.notes, *experiment.method.notes)), *_lone(trained)]
     facts = {"protocol": "validation" if chosen else "final", "selected": selected | how}
+    above = {name: gains(rows["trained"].queries, rows[name].queries) for name in before}
+    facts |= {"gains": above} if above else {}
     run.write_results(_results(split, trained, rows, {*position["skipped"], *trained.skipped}, notes) | facts)
 
 
@@ -105,14 +106,13 @@ def measure_run(
         raise ConfigError(f"{records.name} has no {split} records. Choose another --split, or `all`.")
     with console.following(len(part), 0, "embedding") as follower:
         embedded = encoder.embed(part, skip_corrupt=skip_corrupt, progress=follower.advance)
-    metrics = measure(
-        embedded, recalls=recalls, clustering=clustering, seed=settings["seed"], restarts=settings["restarts"]
-    )
-    return _results(split, embedded, {"trained": metrics}, set(embedded.skipped), [])
+    seed, restarts = settings["seed"], settings["restarts"]
+    found = measure(embedded, recalls=recalls, clustering=clustering, seed=seed, restarts=restarts)
+    return _results(split, embedded, {"trained": found}, set(embedded.skipped), [])
 
 
 def _results(
-    split: str, embedded: Embedded, rows: Mapping[str, Mapping[str, float]], skipped: set[str], notes: list[str]
+    split: str, embedded: Embedded, rows: Mapping[str, Measured], skipped: set[str], notes: list[str]
 ) -> dict[str, Any]:
     """Return the document that ``results.json`` holds."""
     return {
@@ -121,7 +121,7 @@ def _results(
         "records": len(embedded.vectors),
         "classes": len(np.unique(embedded.records.labels)),
         "skipped": len(skipped),
-        "rows": [{"name": name, "metrics": metrics} for name, metrics in rows.items()],
+        "rows": [{"name": name, "metrics": row.scores, "spread": row.spread} for name, row in rows.items()],
         "notes": [*notes, *(f"could not be read: {name}" for name in sorted(skipped))],
     }
 
@@ -134,13 +134,21 @@ def _lone(embedded: Embedded) -> list[str]:
     return [f"{lone} records have no other of their class and are not asked for."] if lone else []
 
 
-def _raw(experiment: Experiment, part: Records) -> Embedded | None:
-    """Return the inputs themselves as vectors, where they are small pictures: what no network at all would give."""
-    transform = experiment.preprocessing
-    if not isinstance(transform, ImageTransform) or (width := transform.channels * transform.size**2) > RAW_PIXELS:
-        return None
-    flat = Embedder(Flat(width), None, normalize=False)
-    return _unit(experiment.embed(Encoder(flat, transform, experiment.device), part))
+def _before(experiment: Experiment, part: Records) -> dict[str, Embedded]:
+    """Embed records as they were before the first step, by the name of the row.
+
+    They are the inputs themselves where they are small pictures, the untrained network's features and, where the head
+    starts in closed form, what that head alone makes of them.
+    """
+    transform, untrained, found = experiment.preprocessing, experiment.untrained(), dict[str, Embedded]()
+    if isinstance(transform, ImageTransform) and (width := transform.channels * transform.size**2) <= RAW_PIXELS:
+        flat = Embedder(Flat(width), None, normalize=False)
+        found[RAW] = _unit(experiment.embed(Encoder(flat, transform, experiment.device), part))
+    found[UNTRAINED] = _unit(experiment.embed(untrained, part, features=True))
+    if experiment.config.model.start not in ("random", "glorot"):
+        experiment.start_head(untrained.embedder)
+        found["head start"] = experiment.embed(untrained, part)
+    return found
 
 
 class Flat(Identity):
