@@ -382,7 +382,7 @@ def when_hardness_helps() -> Figure:
     curves = defaultdict(lambda: defaultdict(list))
     for line in CURVES.read_text(encoding="utf-8").splitlines():
         run = json.loads(line)
-        if run["data"] == "cub" and not run["hold_out"] and run["run"].startswith("N-pair"):
+        if run["data"] == "cub" and not run["hold_out"] and run["run"] in ("N-pair, authors", "N-pair + HDML, authors"):
             for part in ("test", "train"):
                 curves[part, "HDML" in run["run"]][run["step"]].append(100 * run[part]["recall@1"])
     figure = Figure(figsize=(7.2, 2.8))

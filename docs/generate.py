@@ -40,14 +40,6 @@ def preset_table() -> str:
     )
 
 
-def recipe_table() -> str:
-    """The recipes of version 0.1 and the commands that replace them, as Markdown."""
-    former = config.FORMER_RECIPES.items()
-    return _markdown(
-        ["recipe of 0.1", "command now"], [[f"`{name}`", f"`vicinal train {words}`"] for name, words in former]
-    )
-
-
 def _markdown(head: list[str], rows: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in [head, ["---"] * len(head), *rows])
 
@@ -55,7 +47,6 @@ def _markdown(head: list[str], rows: list[list[str]]) -> str:
 GENERATED: dict[str, Callable[[], str]] = {
     "combinations": combination_matrix,
     "presets": preset_table,
-    "recipes": recipe_table,
 }
 
 

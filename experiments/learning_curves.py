@@ -76,6 +76,7 @@ def train(run: Run, data: Path, file: Path) -> None:
 
     from vicinal.config import compose, from_words
     from vicinal.evaluation.measure import measure
+    from vicinal.training.cuda_graph import CUDAGraphStep
     from vicinal.training.experiment import pick_precision, prepare
 
     own = (f"data={data / run.data}", f"training.seed={run.seed}", f"training.steps={run.steps}")
@@ -86,6 +87,8 @@ def train(run: Run, data: Path, file: Path) -> None:
     experiment.start_head()
     precision = pick_precision(config.training.precision, device)
     method.embedder.accelerate(precision, compiled=config.training.compile == "on")
+    captured = device.type == "cuda" and config.training.cuda_graph == "auto" and method.capturable
+    take = CUDAGraphStep(method) if captured else method
     evaluated, seconds = {step for step in run.evaluated if step < run.steps} | {run.steps}, 0.0
 
     def evaluate(step: int) -> bool:
@@ -110,7 +113,7 @@ def train(run: Run, data: Path, file: Path) -> None:
         method.embedder.train()
         since = time.monotonic()
         for batch in experiment.batches(experiment.plan(epoch), epoch=epoch, start=0):
-            method(batch)
+            take(batch)
             step += 1
             if step in evaluated:
                 if device.type == "cuda":
@@ -176,30 +179,38 @@ def read(file: Path) -> list[Line]:
 
 
 def table(lines: Sequence[Line]) -> Iterator[str]:
-    """R@1 / MAP@R against steps as Markdown, a table for each data set and share of held-out classes."""
+    """R@1 / MAP@R against steps as Markdown, a table for each data set, share of held-out classes and list of steps."""
     for data, hold_out in sorted({(line["data"], line["hold_out"]) for line in lines}):
-        group = [line for line in lines if (line["data"], line["hold_out"]) == (data, hold_out)]
-        steps = sorted({line["step"] for line in group})
-        yield f"\n{data}" + (f", {hold_out:.0%} of the training classes held out" if hold_out else "") + "\n"
-        yield f"| run | seed | classes | {' | '.join(f'{step:,}' for step in steps)} |"
-        yield "|---|---|---|" + "---|" * len(steps)
-        for name, seed in dict.fromkeys((line["run"], line["seed"]) for line in group):
-            found = {line["step"]: line for line in group if (line["run"], line["seed"]) == (name, seed)}
-            for part in (part for part in PARTS if part in found[min(found)]):
-                cells = (_cell(found.get(step, {}).get(part)) for step in steps)
-                yield f"| {name} | {seed} | {part.replace('_', ' ')} | {' | '.join(cells)} |"
+        found: dict[tuple[str, int], dict[int, Line]] = {}
+        for line in lines:
+            if (line["data"], line["hold_out"]) == (data, hold_out):
+                found.setdefault((line["run"], line["seed"]), {})[line["step"]] = line
+        lists = dict.fromkeys(tuple(sorted(run)) for run in found.values())
+        complete = [one for one in lists if not any(one != other and other[: len(one)] == one for other in lists)]
+        for steps in complete:
+            yield f"\n{data}" + (f", {hold_out:.0%} of the training classes held out" if hold_out else "") + "\n"
+            yield f"| run | seed | classes | {' | '.join(f'{step:,}' for step in steps)} |"
+            yield "|---|---|---|" + "---|" * len(steps)
+            of_these = {run: at for run, at in found.items() if tuple(sorted(at)) == steps[: len(at)]}
+            for name, seed in sorted(of_these, key=lambda run: list(dict.fromkeys(n for n, _ in found)).index(run[0])):
+                at = of_these[name, seed]
+                for part in (part for part in PARTS if part in at[min(at)]):
+                    cells = (_cell(at.get(step, {}).get(part)) for step in steps)
+                    yield f"| {name} | {seed} | {part.replace('_', ' ')} | {' | '.join(cells)} |"
 
 
 def differences(lines: Sequence[Line]) -> Iterator[str]:
     """Paired differences of runs ``A + B`` to their baselines ``A``, and both generalization gaps, as Markdown.
 
-    Runs without held-out classes: the mean over seeds ± standard deviation; from three seeds on, Student's interval.
+    Runs ``A + B without C`` are compared with ``A + B``, too. Runs without held-out classes: the mean over seeds ±
+    standard deviation; from three seeds on, Student's interval.
     """
     from scipy.stats import t
 
     for found, name, baseline, seeds in _pairs(lines):
         steps = sorted(set.intersection(*(set(found[run, seed]) for run in (name, baseline) for seed in seeds)))
-        yield f"\n{name}, to its baseline, {len(seeds)} seeds\n"
+        other = baseline if " + " in baseline else "its baseline"
+        yield f"\n{name}, to {other}, {len(seeds)} seeds\n"
         yield f"| | {' | '.join(f'{step:,}' for step in steps)} |"
         yield "|---|" + "---|" * len(steps)
         for part, metric in (("test", "recall@1"), ("test", "map@r"), ("train", "recall@1"), ("train", "map@r")):
@@ -238,17 +249,19 @@ def selected(lines: Sequence[Line]) -> Iterator[str]:
 
 
 def _pairs(lines: Sequence[Line]) -> Iterator[tuple[dict[tuple[str, int], dict[int, Line]], str, str, list[int]]]:
-    """Each run whose name without `` + METHOD`` is another run's on the same data, that run, and the seeds of both."""
+    """Each run whose name without `` + METHOD``, or `` without PART``, is another run's on the same data, that run, and
+    the seeds of both."""
     for data in sorted({line["data"] for line in lines}):
         found: dict[tuple[str, int], dict[int, Line]] = {}
         for line in lines:
             if line["data"] == data and not line["hold_out"] and "test" in line:
                 found.setdefault((line["run"], line["seed"]), {})[line["step"]] = line
         for name in dict.fromkeys(name for name, _ in found):
-            baseline = re.sub(r" \+ [^,]+", "", name)
-            seeds = sorted(seed for run, seed in found if run == name and (baseline, seed) in found)
-            if baseline != name and seeds:
-                yield found, name, baseline, seeds
+            for left_out in (r" \+ [^,]+", r" with(out)? [^,]+"):
+                other = re.sub(left_out, "", name)
+                seeds = sorted(seed for run, seed in found if run == name and (other, seed) in found)
+                if other != name and seeds:
+                    yield found, name, other, seeds
 
 
 def _spread(values: Sequence[float], sign: str = "") -> str:
@@ -261,7 +274,7 @@ def plot(lines: Sequence[Line], file: Path) -> None:
     from matplotlib.figure import Figure
 
     ink, soft, rule, colors = "#222222", "#666666", "#e4e4e4", ("#5b6b7f", "#c8511b")
-    pairs = list(_pairs(lines))
+    pairs = [pair for pair in _pairs(lines) if " + " not in pair[2] and len(pair[3]) > 1]
     figure = Figure(figsize=(5.2 * len(pairs), 4.6), layout="constrained", facecolor="white")
     panels = figure.subplots(1, len(pairs), sharey=True, squeeze=False)[0]
     for axes, (found, name, baseline, seeds) in zip(panels, pairs, strict=True):
@@ -281,7 +294,7 @@ def plot(lines: Sequence[Line], file: Path) -> None:
             text = f"{label}  {mean_end:.1f}"
             axes.text(places[-1] + 0.15, height, text, fontsize=8.5, color=color, va="center")
         loss, method = baseline.split(",")[0].capitalize(), name.split(" + ")[1].split(",")[0]
-        title = f"{loss} with and without {method}, {len(seeds)} seeds"
+        title = f"{loss}, and with {method}, {len(seeds)} seeds"
         axes.set_title(title, fontsize=10.5, color=ink, loc="left")
         axes.set_xticks(list(places), [f"{step:,}" for step in steps])
         axes.set_xlim(-0.2, places[-1] + 3.5)
@@ -299,7 +312,7 @@ def plot(lines: Sequence[Line], file: Path) -> None:
     )
     figure.supxlabel("    ".join(legend), fontsize=8.5, color=soft, x=0.05, ha="left")
     panels[0].set_ylabel("R@1, per cent", fontsize=9, color=soft)
-    figure.savefig(file, format="png", dpi=130)
+    figure.savefig(file, format="png", dpi=90)
 
 
 def _apart(values: Sequence[float], least: float) -> list[float]:

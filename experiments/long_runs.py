@@ -3,7 +3,7 @@
 ``DONE`` are complete and in ``results/learning_curves.jsonl``; they come last, to be repeated by ``--only``.
 """
 
-from learning_curves import Run
+from learning_curves import STEPS, Run
 
 TRIPLET = "loss=triplet loss.margin=1 loss.normalize=false loss.reduction=sum sampler=triplets sampler.triplets=40"
 COMPILED = "training.compile=on"
@@ -60,14 +60,25 @@ OURS = {
 }
 
 
-def cub(name: str, words: str, seed: int, steps: int) -> Run:
+def cub(name: str, words: str, seed: int, steps: int, evaluated: tuple[int, ...] = STEPS) -> Run:
     """A run of the preset ``cub``."""
-    return Run(name, "cub", "cub", f"{words} {COMPILED}".strip(), seed, steps)
+    return Run(name, "cub", "cub", f"{words} {COMPILED}".strip(), seed, steps, evaluated=evaluated)
 
 
-NO_HARDNESS = Run("N-pair + HDML without hardness, authors", "cub", "cub_paper", f"method.alpha=0 {COMPILED}")
+def episodes(name: str) -> Run:
+    """ALA, its baseline or a variant of it, over triplets of episodes."""
+    return cub(name, f"{EPISODES} {ALA[name]}".strip(), 0, 3000, (0, 250, 500, 1000, 2000))
 
-DONE = [  # 8,000 and 900 steps; the runs on Cars196 were not compiled
+
+def without(part: str, words: str, seed: int) -> Run:
+    """HDML over N-pair in the setting of its authors, without a part of it."""
+    return Run(f"N-pair + HDML {part}, authors", "cub", "cub_paper", f"{words} {COMPILED}", seed)
+
+
+NO_HARDNESS = "without hardness", "method.alpha=0"  # negatives stay where they are, and pass the generator
+NO_SYNTHETICS = "with w = 1", "method.real_share=1"  # J_syn has no weight: N-pair and the penalty on weights
+
+DONE = [  # 8,000, 900 and 3,000 steps; the runs on Cars196 were not compiled
     *(run for seed in (0, 1) for run in authors("N-pair", "", seed)),
     *authors("N-pair", "", 0, 0.3),
     *authors("triplet", TRIPLET, 0),
@@ -75,16 +86,21 @@ DONE = [  # 8,000 and 900 steps; the runs on Cars196 were not compiled
     *authors("triplet", TRIPLET, 1),
     *(loop(name, 0, 0.3) for name in ("multi-similarity", "LoOp", SAMPLES, WAIT)),
     loop("multi-similarity", 0),
+    *(run for seed in (3, 4) for run in authors("N-pair", "", seed)),
+    *(without(*NO_HARDNESS, seed) for seed in (0, 1, 2)),
+    without(*NO_SYNTHETICS, 0),
+    *(episodes(name) for name in ("triplets of episodes", "ALA")),
 ]
 RUNS = [
-    *(run for seed in (3, 4) for run in (*authors("triplet", TRIPLET, seed), *authors("N-pair", "", seed))),
-    *authors("triplet", TRIPLET, 2),  # five seeds of each
-    *(cub(name, f"{EPISODES} {words}", 0, 4000) for name, words in ALA.items()),
     *(cub(name, words, seed, 5000) for seed in (0, 1, 2) for name, words in OURS.items()),
+    *(episodes(name) for name in ("ALA, relative", "weight 1, descent", "ALA, descent")),
+    *(run for seed in (3, 4) for run in authors("triplet", TRIPLET, seed)),
+    *authors("triplet", TRIPLET, 2),  # five seeds
+    *(without(*NO_HARDNESS, seed) for seed in (3, 4)),
+    *(run for seed in (1, 2) for run in authors("N-pair", "", seed, 0.3)),
     *(loop(name, seed) for seed in (1, 2) for name in ("multi-similarity", "LoOp", SAMPLES)),
     *(loop(name, seed, 0.3) for seed in (1, 2) for name in ("multi-similarity", SAMPLES, WAIT)),
-    *(run for seed in (1, 2) for run in authors("N-pair", "", seed, 0.3)),
-    NO_HARDNESS,
+    *(without(*NO_SYNTHETICS, seed) for seed in (1, 2)),
     *(loop(name, 0) for name in ("LoOp", SAMPLES, WAIT, NEAREST)),  # the first two were cut off
     loop(NEAREST, 0, 0.3),
     *DONE,

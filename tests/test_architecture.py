@@ -8,7 +8,7 @@ import pytest
 SRC = Path(__file__).parents[1] / "src/vicinal"
 LAYERS = [
     {"errors"},
-    {"files", "arguments", "description", "geometry", "tuples", "parallel"},
+    {"files", "arguments", "geometry", "tuples", "parallel"},
     {"run_directory", "figures", "distances"},
     {"miners", "reports"},  # reports read run directories, never live objects
     {"losses", "samplers", "models", "data", "linear"},

@@ -5,9 +5,9 @@ import pytest
 import torch
 from PIL import Image
 
+from vicinal.arguments import describe
 from vicinal.config import SLOTS, Config, compose, from_toml, from_words, presets, read
 from vicinal.data import FeatureTransform, Glyphs, ImageTransform, OwnTransform
-from vicinal.description import describe
 from vicinal.errors import ConfigError
 from vicinal.losses import MultiSimilarityLoss
 from vicinal.methods import HDML
@@ -178,9 +178,9 @@ def test_arguments_of_the_data_are_heeded(pictures):
         (["training.epochs=many"], r"training\.epochs is a whole number, got 'many'"),
         (["training.epochs=2.5"], r"training\.epochs is a whole number"),
         (["optimizer.learning_rate=nan"], r"optimizer\.learning_rate is a finite number, got 'nan'"),
-        (["training.seed=-1"], r"training\.seed must be at least 0, got -1"),
+        (["training.seed=-1"], r"training\.seed must be at least 0 .*got -1"),
         (["training.device=gpu"], r"training\.device: unknown value 'gpu'"),
-        (["evaluation.recalls=0"], "positive K"),
+        (["evaluation.recalls=0"], r"evaluation\.recalls must be at least 1, got 0"),
         (["loss.miner=hardset"], r"unknown miner 'hardset'; did you mean 'hardest'\?"),
         (["loss=mine:Loss"], r"code of your own; say that it may run with --trust mine:Loss"),
         (["training.trackers=tensorbord"], r"did you mean 'tensorboard'\?"),
@@ -190,19 +190,6 @@ def test_arguments_of_the_data_are_heeded(pictures):
 def test_a_mistake_is_named_with_the_remedy(words, message):
     with pytest.raises(ConfigError, match=message):
         compose({"data": "glyphs"}, from_words(words))
-
-
-@pytest.mark.parametrize(
-    ("name", "command"),
-    [
-        ("glyphs_multi_similarity", "vicinal train glyphs"),
-        ("cub_hdml_n_pair", "vicinal train cub loss=n_pair method=hdml"),
-        ("cub_features_loop", "vicinal train cub_features method=loop"),
-    ],
-)
-def test_a_former_recipe_names_the_new_command(name, command):
-    with pytest.raises(ConfigError, match=command):
-        compose({"preset": name})
 
 
 def test_a_callable_of_ones_own_augments_and_ours_evaluates(pictures):

@@ -18,7 +18,7 @@ from typer.main import get_command
 from vicinal.bench.table import load_tables
 from vicinal.cli.catalog import KINDS
 from vicinal.cli.main import app
-from vicinal.config import FORMER_RECIPES, compose, from_words, presets
+from vicinal.config import compose, from_words, presets
 from vicinal.documentation import explanation
 from vicinal.errors import ConfigError
 from vicinal.methods import Plain
@@ -143,16 +143,6 @@ def test_the_files_on_a_page_compose(page):
         layer = tomllib.loads(block)
         layer.pop("data", None)
         composed(layer=layer)
-
-
-def test_former_recipes_name_commands_that_compose():
-    for words in FORMER_RECIPES.values():
-        name, *settings = words.replace("LOSS", "triplet").replace("METHOD", "hdml").split()
-        layer = from_words(settings)
-        if "data" in layer:
-            compose({"preset": name}, {"training": {"validation": 0.0}}, layer)
-        else:
-            composed(name, layer=layer)
 
 
 def test_generated_tables_are_those_of_the_code():

@@ -64,7 +64,7 @@ class Run:
 
         ``vicinal index`` and ``vicinal search`` keep a collection of your own; this looks in the run's test classes.
         """
-        from vicinal.data.own_data import own_data
+        from vicinal.data import own_data
         from vicinal.evaluation.neighbors import neighbors
 
         _, records = own_data(self.directory)

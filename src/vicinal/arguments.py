@@ -1,16 +1,58 @@
-"""Arguments of constructors: which there are, and values for them from words, files and Python."""
+"""Arguments of constructors: which there are, values for them from words and files, and objects as JSON and back.
+
+The convention is scikit-learn's: what a constructor takes, the object keeps under the same name. So an object is
+described by its class's name and the current values of those attributes, and rebuilt by calling that class, found in a
+list that the caller gives. Nothing in a file can name any other code.
+"""
 
 import dataclasses
 import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from vicinal.errors import ConfigError, unknown
 
 T = TypeVar("T")
 _TRUE, _FALSE = ("true", "yes", "1", "on"), ("false", "no", "0", "off")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The numbers that a setting takes, as an interval, in its annotation: ``Annotated[float, Limits("[0, 1)")]``."""
+
+    interval: str
+
+    def check(self, value: float, key: str) -> None:
+        low, high = self.interval[1:-1].split(", ")
+        above = value >= float(low) if self.interval[0] == "[" else value > float(low)
+        below = value <= float(high) if self.interval[-1] == "]" else value < float(high)
+        if not above or not below:
+            words = f"{'at least' if self.interval[0] == '[' else 'above'} {low}"
+            words += "" if high == "inf" else f" and {'at most' if self.interval[-1] == ']' else 'below'} {high}"
+            raise ConfigError(f"{key} must be {words}, got {value}.")
+
+
+Count = Annotated[int, Limits("[1, inf)")]
+Seed = Annotated[int, Limits("[0, 9e18]")]  # what fits in the 64 bits of torch's and numpy's generators
+Share = Annotated[float, Limits("[0, 1]")]
+Positive = Annotated[float, Limits("(0, inf)")]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Base of a group of settings: each field is brought to what its annotation has, and checked against its limits."""
+
+    slot: ClassVar[str]  # what messages call the group
+
+    def __post_init__(self) -> None:
+        hints = typing.get_type_hints(type(self), include_extras=True)
+        for item in dataclasses.fields(self):
+            value = coerce(getattr(self, item.name), hints[item.name], f"{self.slot}.{item.name}")
+            object.__setattr__(self, item.name, value)
 
 
 def parameters(kind: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -44,7 +86,7 @@ def coerce_arguments(
         unlisted: names that a message about an unknown one does not offer.
     """
     known = parameters(kind)
-    hints = typing.get_type_hints(kind.__init__ if isinstance(kind, type) else kind)  # type: ignore[misc]
+    hints = typing.get_type_hints(kind.__init__ if isinstance(kind, type) else kind, include_extras=True)  # type: ignore[misc]
     found = {}
     for name, value in arguments.items():
         if name not in known:
@@ -66,6 +108,11 @@ def coerce(value: Any, annotation: Any, key: str) -> Any:
     True
     """
     origin, options = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Annotated:
+        value = coerce(value, options[0], key)
+        for limits in options[1:]:
+            limits.check(value, key)
+        return value
     if origin in (typing.Union, types.UnionType):
         return _coerce_union(value, options, key)
     if origin is Literal:
@@ -120,3 +167,73 @@ def _number(value: Any, kind: type, key: str) -> int | float:
     if number != number or number in (float("inf"), float("-inf")):
         raise ConfigError(f"{key} is a finite number, got {value!r}.")
     return number
+
+
+def class_name(kind: type) -> str:
+    """Name a class as ``package.module:Class``.
+
+    >>> class_name(Limits)
+    'vicinal.arguments:Limits'
+    """
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def kept_arguments(value: Any) -> dict[str, Any]:
+    """Return the constructor's arguments of an object if it keeps all of them as plain values, else nothing."""
+    names = parameters(type(value))
+    kept = {name: getattr(value, name) for name in names if hasattr(value, name)}
+    return kept if len(kept) == len(names) and all(map(_is_plain, kept.values())) else {}
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, (str, int, float, bool, Path))
+
+
+def describe(value: Any) -> Any:
+    """Return the JSON form of an object that keeps its constructor's arguments as attributes.
+
+    >>> describe(Limits("[0, 1)"))
+    {'class': 'Limits', 'interval': '[0, 1)'}
+    """
+    if isinstance(value, (list, tuple)):
+        return [describe(item) for item in value]
+    if _is_plain(value):
+        return str(value) if isinstance(value, Path) else value
+    if hasattr(value, "to_description"):
+        return value.to_description()
+    kind = type(value)
+    for name in parameters(kind):
+        if not hasattr(value, name):
+            raise ConfigError(f"{kind.__name__} cannot be described: it does not keep its argument {name!r}.")
+    return {"class": kind.__name__, **{name: describe(getattr(value, name)) for name in parameters(kind)}}
+
+
+def build(description: Any, allowed: Mapping[str, type]) -> Any:
+    """Build the object that a description stands for; a class outside ``allowed`` is an error, never looked up.
+
+    >>> build({"class": "system", "command": "true"}, {"Crop": int})
+    Traceback (most recent call last):
+    vicinal.errors.ConfigError: unknown class 'system'. Known: Crop.
+    """
+    if isinstance(description, list):
+        return tuple(build(item, allowed) for item in description)
+    if _is_plain(description):
+        return description
+    if not isinstance(description, dict) or not isinstance(description.get("class"), str):
+        raise ConfigError(f"a description must be a JSON object with a 'class', got {description!r:.80}")
+    name = description["class"]
+    if name not in allowed:
+        raise ConfigError(unknown("class", name, allowed))
+    kind = allowed[name]
+    if hasattr(kind, "from_description"):
+        return kind.from_description(description, allowed)
+    arguments = {key: build(value, allowed) for key, value in description.items() if key != "class"}
+    for key in arguments:
+        if key not in parameters(kind):
+            raise ConfigError(f"in the description of {name}: " + unknown("argument", key, parameters(kind)))
+    try:
+        return kind(**arguments)
+    except TypeError as error:
+        raise ConfigError(f"{name} cannot be built from its description: {error}") from error

@@ -12,11 +12,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from torch import nn
 
-from vicinal.arguments import coerce_arguments, construct, defaults, parameters
+from vicinal.arguments import (
+    Count,
+    Limits,
+    Seed,
+    Settings,
+    class_name,
+    coerce_arguments,
+    construct,
+    defaults,
+    kept_arguments,
+    parameters,
+)
 from vicinal.data import DATASETS_BY_NAME, Arrays, CrossView, open_path
 from vicinal.data.records import Dataset, Kind
 from vicinal.data.resident import Residency
@@ -29,7 +40,6 @@ from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.miners import MINERS
 from vicinal.models import ModelConfig
 from vicinal.models.config import PREFIXES, backbone_class
-from vicinal.models.custom import class_name, kept_arguments
 from vicinal.samplers import SAMPLERS
 
 T = TypeVar("T")
@@ -54,7 +64,7 @@ _OF_EVERY_MODEL = ("dim", "head", "head_norm", "start", "start_length", "normali
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training:
+class Training(Settings):
     """How long to train, on what, and how the model is selected.
 
     Attributes:
@@ -79,46 +89,29 @@ class Training:
         trackers: ``tensorboard``, ``mlflow`` or ``wandb``: where to log besides ``metrics.jsonl``.
     """
 
-    epochs: int = 10
-    steps: int | None = None
-    patience: int | None = None
-    batch_size: int = 64
-    validation: float = 0.2
-    evaluate_every: int = 1
-    seed: int = 0
-    ema: float | None = None
-    chunk: int | None = None
+    slot: ClassVar[str] = "training"
+    epochs: Count = 10
+    steps: Count | None = None
+    patience: Count | None = None
+    batch_size: Annotated[int, Limits("[4, inf)")] = 64
+    validation: Annotated[float, Limits("[0, 1)")] = 0.2
+    evaluate_every: Count = 1
+    seed: Seed = 0
+    ema: Annotated[float, Limits("(0, 1)")] | None = None
+    chunk: Count | None = None
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     compile: Literal["auto", "on", "off"] = "auto"
     cuda_graph: Literal["auto", "off"] = "auto"
     resident: Residency = "auto"
-    workers: int | None = None
+    workers: Annotated[int, Limits("[0, inf)")] | None = None
     skip_corrupt: bool = False
-    checkpoint_seconds: float = 20.0
-    trackers: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        for name, least in (
-            *(("epochs", 1), ("steps", 1), ("patience", 1), ("batch_size", 4), ("evaluate_every", 1)),
-            *(("seed", 0), ("chunk", 1), ("workers", 0), ("checkpoint_seconds", 0)),
-        ):
-            value = getattr(self, name)
-            if value is not None and not value >= least:
-                raise ConfigError(f"training.{name} must be at least {least}, got {value}.")
-        if self.seed >= 2**63:
-            raise ConfigError(f"training.seed must be below 2**63, got {self.seed}.")
-        if not 0 <= self.validation < 1:
-            raise ConfigError(f"training.validation is a share of the classes, 0 <= share < 1, got {self.validation}.")
-        if self.ema is not None and not 0 < self.ema < 1:
-            raise ConfigError(f"training.ema is a decay between 0 and 1, such as 0.999, got {self.ema}.")
-        for tracker in self.trackers:
-            if tracker not in (known := ("tensorboard", "mlflow", "wandb")):
-                raise ConfigError(unknown("tracker", tracker, known))
+    checkpoint_seconds: Annotated[float, Limits("[0, inf)")] = 20.0
+    trackers: tuple[Literal["tensorboard", "mlflow", "wandb"], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluation:
+class Evaluation(Settings):
     """How the selected model is measured on the test classes.
 
     Attributes:
@@ -129,17 +122,16 @@ class Evaluation:
         batch_size: rows at a time when embedding.
     """
 
-    recalls: tuple[int, ...] = (1, 2, 4, 8)
-    restarts: int = 3
+    slot: ClassVar[str] = "evaluation"
+    recalls: tuple[Count, ...] = (1, 2, 4, 8)
+    restarts: Count = 3
     artifacts: bool = True
-    batch_size: int = 256
+    batch_size: Count = 256
 
     def __post_init__(self) -> None:
-        if not self.recalls or min(self.recalls) < 1:
-            raise ConfigError(f"evaluation.recalls are positive K, at least one, got {self.recalls}.")
-        for name in ("restarts", "batch_size"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"evaluation.{name} must be at least 1, got {getattr(self, name)}.")
+        super().__post_init__()
+        if not self.recalls:
+            raise ConfigError("evaluation.recalls needs at least one K, got none.")
 
 
 @dataclass(frozen=True)
@@ -269,8 +261,6 @@ def presets() -> dict[str, Path]:
 
 def preset(name: str) -> dict[str, Any]:
     """Read the layer of a preset."""
-    if name in FORMER_RECIPES:
-        raise ConfigError(f"the recipe {name!r} is a preset with slots now: `vicinal train {FORMER_RECIPES[name]}`.")
     if name not in presets():
         raise ConfigError(unknown("preset", name, presets()) + " An experiment file of your own ends in .toml.")
     return from_toml(presets()[name])
@@ -302,7 +292,7 @@ def compose(*layers: Layer, preset_name: str | None = None, trust: Trust | None 
     if name is None:
         name = DEFAULT_PRESET if data is None else _preset_for(data, given.get("model", {}), reasons)
     base = preset(name)
-    if _renames(given.get("model", {}), _normal("model", base.get("model"))):
+    if _renames(given.get("model", {}), as_mapping("model", base.get("model"))):
         # Sizes of the preset's pictures fit the preset's model.
         base["transform"] = {k: v for k, v in base.get("transform", {}).items() if k not in _OF_MODEL}
     raw = merged(base, *layers)
@@ -352,11 +342,11 @@ def merged(base: Layer, *layers: Layer) -> dict[str, Any]:
     >>> merged({"loss": {"name": "triplet", "margin": 0.2}}, {"loss": {"name": "n_pair"}})
     {'loss': {'name': 'n_pair'}}
     """
-    found = {slot: _normal(slot, value) for slot, value in base.items() if slot in SLOTS}
+    found = {slot: as_mapping(slot, value) for slot, value in base.items() if slot in SLOTS}
     for layer in layers:
         for slot, value in layer.items():
             if slot in SLOTS:
-                new, old = _normal(slot, value), found.get(slot, {})
+                new, old = as_mapping(slot, value), found.get(slot, {})
                 if _renames(new, old):
                     shared = slot == "model" and not _is_own(new)  # a network of the user's own keeps its output
                     old = {k: v for k, v in old.items() if k in _OF_EVERY_MODEL} if shared else {}
@@ -382,7 +372,7 @@ def _laid_over(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]
     return {**old, **new, **{key: _laid_over(old[key], new[key]) for key in both}}
 
 
-def _normal(slot: str, value: Any) -> dict[str, Any]:
+def as_mapping(slot: str, value: Any) -> dict[str, Any]:
     """Return a slot's value as a dictionary of ``name`` (or ``own``, an object of the user's) and arguments."""
     if value is None:
         return {}
@@ -429,7 +419,7 @@ def _data(raw: Mapping[str, Any]) -> Dataset:
     if name is None:
         raise ConfigError("data has arguments but no name or path. Give data=PATH.")
     if isinstance(inner := arguments.get("data"), (str, Mapping)):  # of data around other data, such as `corrupted`
-        arguments["data"] = _data(_normal("data", inner))
+        arguments["data"] = _data(as_mapping("data", inner))
     if name in DATASETS_BY_NAME:
         return typing.cast(Dataset, construct(DATASETS_BY_NAME[name], arguments, "data"))
     opened = open_path(name)
@@ -600,38 +590,3 @@ def _unknown_setting(key: str) -> str:
     if hint:
         return f"unknown setting {key!r}; did you mean {hint}=...?"
     return unknown("setting", key, SLOTS) + " An argument is written slot.argument=value."
-
-
-# Recipes of version 0.1 and what one types instead.
-FORMER_RECIPES = {
-    "glyphs_multi_similarity": "glyphs",
-    "glyphs_triplet": "glyphs loss=batch_all_triplet",
-    "glyphs_n_pair": "glyphs loss=n_pair",
-    "glyphs_normalized_softmax": "glyphs loss=normalized_softmax",
-    "glyphs_methods": "glyphs loss=LOSS method=METHOD",
-    "glyphs_corrupted": "glyphs data=corrupted data.data=glyphs loss=batch_all_triplet",
-    "omniglot_npair": "omniglot loss=n_pair",
-    "omniglot_hdml_n_pair": "omniglot loss=n_pair method=hdml",
-    "omniglot_methods": "omniglot loss=LOSS method=METHOD",
-    "omniglot_cross_view": "omniglot_pairs",
-    "cub_multi_similarity": "cub",
-    **{
-        f"{data}_{name}": f"{data} {slots}"
-        for data in ("cub", "cub_features")
-        for name, slots in {
-            "npair": "loss=n_pair",
-            "triplet": "loss=semi_hard_triplet",
-            "danml": "loss=danml",
-            "her": "loss=hard_exemplar",
-            "hdml_n_pair": "loss=n_pair method=hdml",
-            "hdml_triplet": "loss=triplet method=hdml",
-            "ala_triplet": "loss=triplet method=ala",
-            "ala_margin": "loss=margin method=ala",
-            "ala_contrastive": "loss=contrastive method=ala",
-            "htl": "method=htl",
-            "loop": "method=loop",
-            "normalized_softmax": "loss=normalized_softmax",
-            "methods": "loss=LOSS method=METHOD",
-        }.items()
-    },
-}

@@ -2,32 +2,27 @@
 
 import inspect
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
 
 from vicinal import config
 from vicinal.arguments import parameters
-from vicinal.data import DATASETS_BY_NAME, ImageTransform
+from vicinal.data import ImageTransform
 from vicinal.errors import ConfigError, unknown
-from vicinal.losses import LOSSES
-from vicinal.methods import METHODS
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.miners import MINERS
-from vicinal.models import BACKBONES, ModelConfig
-from vicinal.models.config import backbone_class
-from vicinal.samplers import SAMPLERS
+from vicinal.models import BACKBONES, ModelConfig, backbone_class
 
-REGISTRIES: dict[str, Mapping[str, Any]] = {
-    "losses": LOSSES,
-    "methods": METHODS,
+KINDS: dict[str, Mapping[str, Any]] = {  # what `vicinal list` knows
+    "losses": config.REGISTRIES["loss"],
+    "methods": config.REGISTRIES["method"],
     "models": BACKBONES,
-    "samplers": SAMPLERS,
+    "samplers": config.REGISTRIES["sampler"],
     "miners": MINERS,
-    "datasets": DATASETS_BY_NAME,
+    "datasets": config.REGISTRIES["data"],
+    "presets": config.presets(),
 }
-NAMED = {"loss": "losses", "method": "methods", "sampler": "samplers", "data": "datasets"}  # slots that take a name
-UNNAMED: dict[str, type] = {
+_ONE_CLASS: dict[str, type] = {  # slots that take no name
     "training": config.Training,
     "evaluation": config.Evaluation,
     "optimizer": OptimizerConfig,
@@ -35,101 +30,93 @@ UNNAMED: dict[str, type] = {
 }
 
 
-@dataclass(frozen=True)
-class Explanation:
-    """A class as the command line shows it; arguments are key, default and meaning."""
+class Explanation(NamedTuple):
+    """A class as the command line shows it; settings are key, default and meaning."""
 
     title: str
     text: str
-    arguments: tuple[tuple[str, str, str], ...]
+    settings: list[tuple[str, str, str]]
 
 
 def summaries(kind: str) -> dict[str, str]:
-    """Name and first sentence of everything of a kind."""
+    """Return name and first sentence of everything of a kind."""
+    if kind not in KINDS:
+        raise ConfigError(unknown("kind", kind, KINDS))
     if kind == "presets":
-        return {name: str(config.from_toml(path).get("title", "")) for name, path in config.presets().items()}
-    found = {name: first_line(part) for name, part in REGISTRIES[kind].items()}
+        return {name: str(config.from_toml(path).get("title", "")) for name, path in KINDS[kind].items()}
+    docs = {name: inspect.getdoc(part) or "" for name, part in KINDS[kind].items()}
+    found = {name: text.split("\n\n")[0].replace("\n", " ").replace("``", "`") for name, text in docs.items()}
     if kind == "models":
         found |= {"timm:NAME": "Any network of timm.", "torchvision:NAME": "Any classification network of torchvision."}
     return found
 
 
 def explanation(what: str) -> Explanation:
-    """``loss=triplet``, a slot without names (``training``), or a preset's name."""
+    """Explain ``loss=triplet``, a slot without names (``training``), or a preset by its name."""
     slot, equals, name = what.partition("=")
     if not equals and slot in config.presets():
-        return _preset(slot)
+        layer = config.preset(slot)
+        text = "\n".join(f"{key}: {layer[key]}" for key in config.ABOUT if key in layer)
+        slots = {key: config.as_mapping(key, layer[key]) for key in config.SLOTS if key in layer}
+        return Explanation(
+            slot,
+            text,
+            [
+                (key if name == "name" else f"{key}.{name}", _typed(value), "")
+                for key, arguments in slots.items()
+                for name, value in arguments.items()
+            ],
+        )
     if slot not in config.SLOTS:
         raise ConfigError(unknown("slot or preset", slot, (*config.SLOTS, *config.presets())))
     if slot == "model":
-        return _model(name)
-    if slot in UNNAMED:
-        return _class(slot, UNNAMED[slot], slot)
-    registry = REGISTRIES[NAMED[slot]]
+        shared = _settings(slot, ModelConfig, leave_out=("name", "arguments", "module"))
+        if not name:
+            return Explanation(slot, _body(ModelConfig), shared)
+        kind = backbone_class(name)  # raises with the nearest name if there is none
+        own = _settings(slot, kind, leave_out=set(parameters(kind)) - set(ModelConfig.parameters(name)))
+        return Explanation(what, _body(kind), own + shared)
+    if slot in _ONE_CLASS:
+        return Explanation(slot, _body(_ONE_CLASS[slot]), _settings(slot, _ONE_CLASS[slot]))
+    registry = config.REGISTRIES[slot]
     if name not in registry:
         known = ", ".join(registry)
         raise ConfigError(unknown(slot, name, registry) if name else f"name one of them: {slot}=NAME of {known}.")
-    return _class(f"{slot}={name}", registry[name], slot)
+    return Explanation(what, _body(registry[name]), _settings(slot, registry[name], config.DERIVED.get(slot, ())))
 
 
-def _class(title: str, kind: type, slot: str) -> Explanation:
+def _settings(slot: str, kind: type, leave_out: Collection[str] = ()) -> list[tuple[str, str, str]]:
+    """Return key, default and meaning of what a class takes."""
     meaning = arguments_of(kind)
-    rows = []
     takes = getattr(kind, "fitted", kind) if slot == "sampler" else kind
-    for name, parameter in parameters(takes).items():
-        default = "(follows from the data)" if parameter.default is parameter.empty else typed(parameter.default)
-        if name not in config.DERIVED.get(slot, ()):
-            rows.append((f"{slot}.{name}", default, meaning.get(name, "")))
-    return Explanation(title, body(kind), tuple(rows))
-
-
-def _model(name: str) -> Explanation:
-    shared = _class("model", ModelConfig, "model")
-    rows = [row for row in shared.arguments if row[0] not in ("model.name", "model.arguments", "model.module")]
-    if not name:
-        return Explanation("model", shared.text, tuple(rows))
-    kind = backbone_class(name)  # raises with the nearest name if there is none
-    meaning = arguments_of(kind)
-    own = [
-        (f"model.{key}", typed(parameter.default), meaning.get(key, ""))
-        for key, parameter in ModelConfig.parameters(name).items()
-        if parameter.default is not parameter.empty
+    return [
+        (
+            f"{slot}.{name}",
+            "(follows from the data)" if parameter.default is parameter.empty else _typed(parameter.default),
+            meaning.get(name, ""),
+        )
+        for name, parameter in parameters(takes).items()
+        if name not in leave_out
     ]
-    return Explanation(f"model={name}", body(kind), (*own, *rows))
 
 
-def _preset(name: str) -> Explanation:
-    layer = config.preset(name)
-    text = "\n".join(f"{key}: {layer[key]}" for key in ("title", "cost", "expected") if key in layer)
-    rows = []
-    for slot in config.SLOTS:
-        value = layer.get(slot, {})
-        for key, item in value.items() if isinstance(value, dict) else [("name", value)]:
-            rows.append((slot if key == "name" else f"{slot}.{key}", typed(item), ""))
-    return Explanation(name, text, tuple(rows))
-
-
-def first_line(part: Any) -> str:
-    return (inspect.getdoc(part) or "").split("\n\n")[0].replace("\n", " ").replace("``", "`")
-
-
-def body(kind: Any) -> str:
-    """A docstring up to its arguments and examples."""
+def _body(kind: type) -> str:
+    """Return a docstring up to its arguments and examples."""
     text = re.split(r"^(?:Args|Attributes|Returns|>>>)", inspect.getdoc(kind) or "", flags=re.M)[0]
     return text.strip().replace("``", "`")
 
 
-def arguments_of(kind: Any) -> dict[str, str]:
-    """What a docstring says of each argument."""
+def arguments_of(kind: type) -> dict[str, str]:
+    """Return what a docstring says of each argument."""
     section = re.search(r"^(?:Attributes|Args):\n((?:[ ]+.*\n?|\n)+)", inspect.getdoc(kind) or "", re.M)
     entries = re.findall(r"^ {4}(\w+): (.*(?:\n {5,}.*)*)", section.group(1) if section else "", re.M)
     return {name: " ".join(words.replace("``", "`").split()) for name, words in entries}
 
 
-def typed(value: Any) -> str:
-    """A value as the command line takes it."""
+def _typed(value: Any) -> str:
+    """Return a value as the command line takes it."""
     if isinstance(value, bool) or value is None:
         return str(value).lower()
     if isinstance(value, (list, tuple)):
-        return ",".join(map(typed, value))
+        return ",".join(map(_typed, value))
     return str(value) if isinstance(value, (str, int, float)) else type(value).__name__

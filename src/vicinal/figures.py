@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vicinal.description import build, describe
+from vicinal.arguments import build, describe
 from vicinal.errors import ConfigError
 
 

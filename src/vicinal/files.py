@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from vicinal.errors import DataError
+from vicinal.errors import DataError, RunError, VicinalError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # collection lets another thread parse in between, the first fails with a SystemError (CPython issue 106905). Reentrant,
 # because what a collection runs may read, too.
 _HEADERS = RLock()
-_PARTS = ".*.part"  # names of what is not yet written to the end
+PARTS = ".*.part"  # names of what is not yet written to the end
 
 # What numpy and zipfile raise over damaged archives, besides their own.
 _DAMAGED = (ValueError, OSError, EOFError, TypeError, AttributeError, NotImplementedError)
@@ -111,7 +111,7 @@ def check_links(folder: Path) -> None:
 
 def remove_parts(folder: Path) -> None:
     """Remove what killed processes left half-written in ``folder`` and below; call it while no other one writes."""
-    for path in folder.rglob(_PARTS):
+    for path in folder.rglob(PARTS):
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
 
 
@@ -123,6 +123,17 @@ def _regular(path: Path) -> Path:
     if not stat.S_ISREG(path.stat().st_mode):
         raise DataError(f"{path} is not a regular file. Remove it, or restore it from a copy.")
     return path
+
+
+@contextmanager
+def decoding(path: Path, remedy: str = "Restore it from a copy.") -> Iterator[None]:
+    """Name ``path`` in whatever is raised over its content, which may be damaged in any way."""
+    try:
+        yield
+    except VicinalError:
+        raise
+    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise RunError(f"{path} is damaged ({type(error).__name__}: {error}). {remedy}") from error
 
 
 def _unreadable(path: Path, kind: str, error: BaseException) -> DataError:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from vicinal.errors import RunError
-from vicinal.files import check_links, naming, read_arrays, read_lines, read_object, write_arrays, write_json
+from vicinal.files import PARTS, check_links, naming, read_arrays, read_lines, read_object, write_arrays, write_json
 
 _FORMER = {"figures": "exhibits", "captions": "readings"}  # names of version 0.1
 FORMAT = 1  # raised when a reader of the old format would misread the new one
@@ -45,12 +45,10 @@ class RunDirectory:
     def create(cls, path: Path | str, *, need_bytes: int = 0) -> "RunDirectory":
         """Create an empty run directory; an error if it cannot be written or lacks room, before any work is done."""
         run = cls(path)
-        if run.path.exists() and any(run.path.iterdir() if run.path.is_dir() else [run.path]):
-            advice = f", or resume it with `{run.resume_command()}`" if run.info_path.is_file() else ""
-            raise RunError(f"the run folder {run.path} is not an empty folder. Name another with --run{advice}.")
+        run.check_unused()
         try:
             run.path.mkdir(parents=True, exist_ok=True)
-            probe = run.path / ".probe"
+            probe = run.path / ".probe.part"
             probe.write_bytes(b"")
             probe.unlink()
         except OSError as error:
@@ -63,11 +61,28 @@ class RunDirectory:
             )
         return run
 
+    def check_unused(self) -> None:
+        """Raise a RunError for a folder that holds anything but what a run left that was killed before it began."""
+        if self.path.exists() and not self._stillborn():
+            advice = f", or resume it with `{self.resume_command()}`" if self.info_path.is_file() else ""
+            raise RunError(f"the run folder {self.path} is not an empty folder. Name another with --run{advice}.")
+
+    def _stillborn(self) -> bool:
+        """Whether the folder holds no more than what is written before run.json, which makes it a run."""
+        return self.path.is_dir() and all(
+            path.name in (".lock", self.model_path.name) or path.match(PARTS) for path in self.path.iterdir()
+        )
+
     @classmethod
     def open(cls, path: Path | str) -> "RunDirectory":
         """Open an existing run of a format that this version reads."""
         run = cls(path)
         if not run.info_path.is_file():
+            if run.path.is_dir() and any(run.path.iterdir()) and run._stillborn():
+                raise RunError(
+                    f"{run.path} was killed before its run began. Give the command that began it again, with --run "
+                    f"{shlex.quote(str(run.path))}; or remove the folder: `rm -r {shlex.quote(str(run.path))}`."
+                )
             fault = "it has no run.json" if run.path.is_dir() else "there is no such folder"
             raise RunError(f"{run.path} is not a run: {fault}. {_runs_near(run.path)}")
         check_links(run.path)

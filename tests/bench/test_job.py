@@ -10,8 +10,8 @@ from sklearn.decomposition import PCA as Peer
 
 from vicinal.bench.job import Fold, Job, SelectOnTest, by_query, class_scores, pca, perform
 from vicinal.bench.table import UNTRAINED_ROWS
-from vicinal.data.arrays import Arrays
 from vicinal.data.records import FeatureArray, Records
+from vicinal.data.table import Arrays
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.encoder import Embedded
 from vicinal.evaluation.measure import measure

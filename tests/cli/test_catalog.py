@@ -41,8 +41,3 @@ def test_everything_can_be_explained(vicinal, what):
 def test_a_mistake_is_met_with_the_nearest(vicinal, what, hint):
     done = vicinal("explain", what)
     assert done.returncode == 2 and hint in done.stderr
-
-
-def test_recipes_name_their_successor(vicinal):
-    done = vicinal("recipes")
-    assert done.returncode == 2 and "vicinal list presets" in done.stderr

@@ -99,7 +99,6 @@ def test_what_the_system_refuses_is_one_message_too(vicinal, monkeypatch):
     ("words", "message"),
     [
         (["train", "glyhps"], "did you mean 'glyphs'"),
-        (["train", "glyphs_multi_similarity"], "`vicinal train glyphs`"),
         (["train", "glyphs", "training.epoch=3"], "did you mean 'epochs'"),
         (["train", "images"], "Give --data"),
         (["train", "images", "data=nowhere"], "nowhere"),

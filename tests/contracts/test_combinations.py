@@ -49,6 +49,7 @@ def test_a_combination_trains_resumes_and_exports(method, loss, tmp_path):
         for file in checkpoint.iterdir():
             file.unlink()
         checkpoint.rmdir()
+    run.write_status("interrupted")
     resume(run.path, console=console)
     assert run.metrics_path.read_bytes() == whole and run.weights_path.read_bytes() == weights
     difference = export_run(run, onnx=(method, loss) in GRAPHS).difference

@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import vicinal.losses
-from vicinal.description import build, describe
+from vicinal.arguments import build, describe
 from vicinal.errors import ConfigError, DataError
 from vicinal.losses import CircleLoss, Loss, ProxyLoss, reduce
 from vicinal.tuples import Triplets

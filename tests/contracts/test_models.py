@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from vicinal.description import build, describe
+from vicinal.arguments import build, describe
 from vicinal.models import (
     MODELS,
     BNInception,

@@ -7,10 +7,10 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from vicinal.arguments import build, describe
 from vicinal.data import DATASETS
-from vicinal.data.arrays import Arrays
 from vicinal.data.splits import overlapping_classes
-from vicinal.description import build, describe
+from vicinal.data.table import Arrays
 from vicinal.errors import ConfigError, DataError
 
 FEATURES = np.arange(12, dtype=np.float32).reshape(6, 2)

@@ -6,11 +6,10 @@ import shutil
 import numpy as np
 import pytest
 
-from vicinal.data.arrays import Arrays
 from vicinal.data.check import check
 from vicinal.data.folder import Folder
 from vicinal.data.records import ImageArray, Records
-from vicinal.data.table import CrossView, Table
+from vicinal.data.table import Arrays, CrossView, Table
 from vicinal.errors import DataError
 
 

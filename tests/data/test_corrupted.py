@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from vicinal.arguments import build, describe
 from vicinal.data import DATASETS, Corrupted, Glyphs
-from vicinal.description import build, describe
 from vicinal.errors import ConfigError, DataError
 
 GLYPHS = Glyphs(per_class=4, size=8)

@@ -5,10 +5,10 @@ import os
 import numpy as np
 import pytest
 
+from vicinal.arguments import build, describe
 from vicinal.data import DATASETS
 from vicinal.data.folder import Folder, without_labels
 from vicinal.data.splits import overlapping_classes
-from vicinal.description import build, describe
 from vicinal.errors import DataError
 
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from PIL import ImageFont
 
+from vicinal.arguments import build, describe
 from vicinal.data import DATASETS, glyphs
 from vicinal.data.glyphs import Distortion, Glyphs, distorted
 from vicinal.data.splits import overlapping_classes
-from vicinal.description import build, describe
 from vicinal.errors import ConfigError
 
 
@@ -97,7 +97,7 @@ def test_a_cache_of_another_shape_is_rendered_anew(counted, tmp_path):
 
 @pytest.mark.parametrize("settings", [{"per_class": 1}, {"size": 4}])
 def test_settings_that_cannot_work_are_refused(settings):
-    with pytest.raises(ConfigError, match="of at least 2"):
+    with pytest.raises(ConfigError, match="must be at least"):
         Glyphs(**settings)
 
 

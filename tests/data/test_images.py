@@ -1,12 +1,17 @@
 """Reading images of every kind."""
 
 import io
+import os
+import shutil
 import struct
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from PIL import ExifTags, Image, ImageOps
 
+from vicinal.data import ImageTransform, check, images
 from vicinal.data.folder import Folder
 from vicinal.data.images import read_image, upright
 from vicinal.data.packed import Packed, pack
@@ -117,3 +122,53 @@ def test_packed_photographs_are_upright_as_well(tmp_path):
         save(tmp_path / "in" / name / "1.jpg", Image.new("RGB", (6, 4)), exif=held(6))
     pack(Folder(str(tmp_path / "in")).load(), tmp_path / "out")
     assert Packed(str(tmp_path / "out")).load().source.read(0).size == (4, 6)
+
+
+@pytest.mark.parametrize("size", [(20_000, 1), (1, 20_000), (40, 40)])
+def test_pictures_too_long_or_large_are_rejected_before_they_are_decoded(size, tmp_path, monkeypatch):
+    path = save(tmp_path / "x.png", Image.new("L", size))
+    packed = pack(Folder(str(folder_of(path)), test=0.0).load(), tmp_path / "packed")[0].parent
+    sources = Folder(str(tmp_path / "set"), test=0.0).load().source, Packed(str(packed)).load().source
+    monkeypatch.setattr(images, "MOST_PIXELS", 1500)
+    monkeypatch.setattr(Image.Image, "resize", lambda *_: pytest.fail("resized"))
+    for read in (lambda: read_image(path), lambda: sources[0].read(0), lambda: sources[1].read(0)):
+        with pytest.raises(DataError, match=rf"{size[0]:,} x {size[1]:,} pixels"):
+            read()
+    assert len(check(Folder(str(tmp_path / "set"))).unreadable) == 2
+
+
+def folder_of(path):
+    for name in "ab":
+        (path.parent / "set" / name).mkdir(parents=True)
+        shutil.copy(path, path.parent / "set" / name / "x.png")
+    return path.parent / "set"
+
+
+def test_a_picture_that_resizing_makes_too_large_is_named():
+    transform = ImageTransform(size=8, resize=16_000)
+    with pytest.raises(DataError, match=r"long\.png: 160,000 x 16,000 pixels .*transform\.resize"):
+        transform.prepare(Image.new("L", (100, 10)), "long.png")
+
+
+def test_only_regular_files_are_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe.png")  # nobody writes into it: reading would wait forever
+    for path in (tmp_path / "pipe.png", tmp_path):
+        with pytest.raises(DataError, match="cannot be read: it is not a regular file"):
+            read_image(path)
+
+
+def test_heic_files_are_read_through_pillow_heif_or_the_package_is_named(tmp_path, monkeypatch):
+    path = tmp_path / "IMG_1.HEIC"
+    Image.new("RGB", (6, 4)).save(path, "PNG")
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    images._register_heif.cache_clear()
+    with pytest.raises(DataError, match=r"IMG_1\.HEIC cannot be read: .*pip install 'vicinal\[heic\]'"):
+        read_image(path)
+    registered = []
+    fake = SimpleNamespace(register_heif_opener=lambda: registered.append(True))
+    monkeypatch.setitem(sys.modules, "pillow_heif", fake)
+    assert read_image(path).size == (6, 4) and registered == [True]
+    images._register_heif.cache_clear()
+    (tmp_path / "set" / "a").mkdir(parents=True)
+    path.rename(tmp_path / "set" / "a" / path.name)
+    assert len(Folder(str(tmp_path / "set"), test=0.0).load()) == 1

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from vicinal.arguments import build, describe
 from vicinal.data import DATASETS, ImageTransform, Omniglot, OmniglotPairs, check, omniglot, open_path
 from vicinal.data.omniglot import ArchivedDrawings
-from vicinal.data.published import Counts
 from vicinal.data.records import GALLERY, QUERY, ImageArray
 from vicinal.data.splits import hold_out, kin_of, overlapping_classes
-from vicinal.description import build, describe
 from vicinal.errors import ConfigError, DataError
 
 BACKGROUND = [f"Latin/character{c:02d}/{c:04d}_{d:02d}.png" for c in (2, 1) for d in (2, 1)]
@@ -43,7 +42,7 @@ def write_archive(path, members):
 def root(tmp_path, monkeypatch):
     """Two characters to train on and two to test on, two drawings each; a cache of its own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(Omniglot, "counts", {"train": Counts(images=4, classes=2), "test": Counts(images=4, classes=2)})
+    monkeypatch.setattr(Omniglot, "counts", {"train": (4, 2), "test": (4, 2)})
     write_archive(tmp_path / "images_background.zip", BACKGROUND)
     write_archive(tmp_path / "images_evaluation.zip", EVALUATION)
     return tmp_path
@@ -105,15 +104,14 @@ def test_every_process_opens_the_archives_for_itself(root, monkeypatch):
     monkeypatch.setattr(omniglot, "ZipFile", lambda path: opened.append(path) or ZipFile(path))
     source.read(1)
     assert not opened
+    monkeypatch.setattr(os, "getpid", lambda: -1)  # as after a fork
     sent = pickle.loads(pickle.dumps(source))  # noqa: S301  as a spawned worker gets it
     assert sent.read(0) == first and len(opened) == 1
-    monkeypatch.setattr(os, "getpid", lambda: -1)  # as after a fork
-    assert source.read(0) == first and len(opened) == 2
-    assert source.read(1) and len(opened) == 2
+    assert source.read(1) and len(opened) == 1
 
 
 @pytest.mark.parametrize("name", ["images_background.zip", "images_evaluation.zip"])
-@pytest.mark.parametrize("missing", ["refuse", "use"])
+@pytest.mark.parametrize("missing", ["raise", "use"])
 def test_a_truncated_archive_is_refused_by_name(name, missing, root):
     whole = (root / name).read_bytes()
     for length in (len(whole) // 2, len(whole) - 10, 0):
@@ -165,7 +163,7 @@ def test_another_number_of_drawings_is_refused(root, monkeypatch):
 
 @pytest.mark.parametrize("size", [7, 106])
 def test_a_size_that_is_no_reduction_is_refused(size):
-    with pytest.raises(ConfigError, match=f"`data.size` must be 8 to 105, .*, got {size}"):
+    with pytest.raises(ConfigError, match=rf"data\.size must be at least 8 and at most 105, got {size}"):
         Omniglot(size=size)
 
 
@@ -212,7 +210,7 @@ def test_turned_characters_are_further_training_classes_and_nothing_else_changes
 def test_a_character_is_held_out_with_its_turned_ones(root, monkeypatch):
     members = [f"Latin/character{c:02d}/{c:04d}_{d:02d}.png" for c in range(1, 6) for d in (1, 2)]
     write_archive(root / "images_background.zip", members)
-    monkeypatch.setitem(Omniglot.counts, "train", Counts(images=10, classes=5))
+    monkeypatch.setitem(Omniglot.counts, "train", (10, 5))
     records = hold_out(Omniglot(str(root), size=21, turned=True).load(), 0.4, seed=0)
     training, validation = (set(records.columns["kin"][records.splits == split]) for split in ("train", "validation"))
     assert len(validation) == 2 and not training & validation
@@ -232,9 +230,7 @@ def pair_drawing() -> bytes:
 def pairs_root(tmp_path, monkeypatch):
     """Two characters to train on and two to test on, by twenty drawers who draw alike."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(
-        Omniglot, "counts", {"train": Counts(images=40, classes=2), "test": Counts(images=40, classes=2)}
-    )
+    monkeypatch.setattr(Omniglot, "counts", {"train": (40, 2), "test": (40, 2)})
     for archive, alphabet in (("images_background", "Latin"), ("images_evaluation", "Ge'ez")):
         with ZipFile(tmp_path / f"{archive}.zip", "w") as file:
             for character in (1, 2):
@@ -290,7 +286,7 @@ def test_angles_follow_from_the_seed_and_not_from_the_size_of_the_gallery(pairs_
 
 def test_is_described_and_rebuilt_and_checks_its_settings(pairs_root):
     assert build(describe(OmniglotPairs(pairs_root, size=28)), DATASETS) == OmniglotPairs(pairs_root, size=28)
-    with pytest.raises(ConfigError, match="1 to 10, got 11"):
+    with pytest.raises(ConfigError, match="at most 10, got 11"):
         OmniglotPairs(pairs_root, galleries=11)
 
 

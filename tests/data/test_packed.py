@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from vicinal.arguments import build, describe
 from vicinal.data import DATASETS, open_path
 from vicinal.data.folder import Folder
 from vicinal.data.packed import MANIFEST, Packed, pack, unpack
 from vicinal.data.records import FeatureArray, ImageArray, Records
 from vicinal.data.table import Table
 from vicinal.data.transforms import ImageTransform
-from vicinal.description import build, describe
 from vicinal.errors import ConfigError, DataError
 
 
@@ -42,7 +42,7 @@ def test_the_source_may_be_sent_to_other_processes(packed):
 def test_missing_parts_are_refused_by_number(packed):
     (packed / "part-001.tar").unlink()
     (packed / "rows.npz").unlink()
-    with pytest.raises(DataError, match=r"but 2 are missing: part-001\.tar, rows\.npz\."):
+    with pytest.raises(DataError, match=r"are missing: part-001\.tar, rows\.npz\."):
         Packed(str(packed)).load(strict=False)
 
 
@@ -51,11 +51,11 @@ def test_a_changed_byte_is_noticed_by_its_hash_and_a_cut_by_its_size(packed):
     content = bytearray(part.read_bytes())
     content[700] ^= 1
     part.write_bytes(content)
-    with pytest.raises(DataError, match=r"size or hash of part-000\.tar differ"):
+    with pytest.raises(DataError, match=r"differ in size or hash .*: part-000\.tar"):
         Packed(str(packed)).load()
     assert len(Packed(str(packed)).load(strict=False)) == 12  # a check then reads and names each image
     part.write_bytes(content[:-512])
-    with pytest.raises(DataError, match=r"size or hash of part-000\.tar differ"):
+    with pytest.raises(DataError, match=r"differ in size or hash .*: part-000\.tar"):
         Packed(str(packed)).load(strict=False)
 
 
@@ -293,5 +293,3 @@ def test_what_was_not_packed_cannot_be_unpacked(carried, tmp_path):
     for records in (original, packed.part("train")):
         with pytest.raises(ConfigError, match="only a whole packed set can be unpacked"):
             unpack(records, tmp_path / "out")
-    with pytest.raises(ConfigError, match="did you mean 'name'"):
-        unpack(packed, tmp_path / "out", by="names")

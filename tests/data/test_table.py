@@ -5,10 +5,10 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from vicinal.arguments import build, describe
 from vicinal.data import DATASETS, CrossView, Table, hold_out, open_path
 from vicinal.data.records import GALLERY, QUERY
 from vicinal.data.splits import overlapping_classes
-from vicinal.description import build, describe
 from vicinal.errors import DataError
 
 
@@ -177,7 +177,7 @@ def test_one_column_of_the_two_is_enough_to_tell_a_table_of_pairs(root):
     """So that a misspelt one is named as what it should be, not taken for a table of labels."""
     for header, lacking in (("query_pth,gallery_path", "query_path"), ("query_path,air", "gallery_path")):
         table = open_path(write_table(root, ["ground/a.png,air/a.png"], header, "x.csv"))
-        with pytest.raises(DataError, match=rf"x\.csv: .* got {header.replace(',', ', ')}\. Add `{lacking}`"):
+        with pytest.raises(DataError, match=rf"x\.csv: unknown column '{lacking}'"):
             table.load()
 
 
@@ -187,16 +187,14 @@ TURNED = "query_path,gallery_path,angle"
 @pytest.mark.parametrize(("cell", "row"), [("north", 0), ("", 2), ("nan", 1), ("inf", 2)])
 def test_an_angle_that_is_no_number_is_named_with_its_row(root, cell, row):
     rows = [f"ground/{name}.png,air/{name}.png,{cell if place == row else 15}" for place, name in enumerate("abc")]
-    with pytest.raises(
-        DataError, match=rf"x\.csv, line {row + 2}: `angle` must be a number of degrees, got '{cell}'\. Give"
-    ):
+    with pytest.raises(DataError, match=rf"x\.csv, line {row + 2}: `angle` must be a number, got '{cell}'"):
         CrossView(write_table(root, rows, TURNED, "x.csv")).load()
 
 
 def test_an_empty_angle_of_a_parquet_file_is_named_with_its_row(root):
     pairs = {"query_path": ["ground/a.png", "ground/b.png"], "gallery_path": ["air/a.png", "air/b.png"]}
     pyarrow.parquet.write_table(pyarrow.table(pairs | {"angle": [3.0, None]}), root / "x.parquet")
-    with pytest.raises(DataError, match=r"x\.parquet, row 1: `angle` must be a number of degrees, got None"):
+    with pytest.raises(DataError, match=r"x\.parquet, row 1: `angle` must be a number, got None"):
         CrossView(str(root / "x.parquet")).load()
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from vicinal.description import build, describe
+from vicinal.arguments import build, describe
 from vicinal.errors import ConfigError
 from vicinal.models import (
     BACKBONES,
@@ -94,9 +94,9 @@ def test_a_model_json_of_the_first_version_is_rebuilt():
         ({"name": "small", "arguments": {"width": 3}}, r"argument of model small 'width'; did you mean 'widths'\?"),
         ({"name": "resnet18", "arguments": {"depth": 50}}, r"argument of model resnet18 'depth'"),
         ({"head": "mpl"}, r"did you mean 'mlp'\?"),
-        ({"pooling": "avg"}, "unknown value of model.pooling 'avg'"),
+        ({"pooling": "avg"}, r"model.pooling: unknown value 'avg'"),
         ({"start": "pca"}, r"model\.start"),
-        ({"dim": 0}, r"model\.dim must be above 0, got 0"),
+        ({"dim": 0}, r"model\.dim must be at least 1 .*got 0"),
         ({"start": "principal", "head": "mlp"}, r"model\.start=principal computes a linear head"),
         ({"start": "discriminant", "head_norm": True}, r"model\.head_norm=True\. Set .* model\.head_norm=false"),
         ({"start": "glorot", "dim": None}, r"model\.start=glorot .* need a head, got .* model\.dim=None"),

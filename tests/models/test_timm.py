@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from vicinal.description import build, describe
+from vicinal.arguments import build, describe
 from vicinal.errors import ConfigError
 from vicinal.models import (
     MODELS,

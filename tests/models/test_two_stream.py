@@ -28,11 +28,6 @@ def test_without_a_role_nothing_is_embedded(embedder):
             ask(torch.zeros(2, 6))
 
 
-def test_streams_of_different_size_raise():
-    with pytest.raises(ConfigError, match="3 dimensions and those of the gallery 4"):
-        TwoStreamEmbedder(Embedder(Identity(6), 3), Embedder(Identity(6), 4))
-
-
 def test_weights_are_separate_and_all_of_them_learn(embedder):
     names = set(embedder.state_dict())
     assert names == {f"{stream}.head.{part}" for stream in ("query", "gallery") for part in ("weight", "bias")}

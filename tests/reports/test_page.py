@@ -105,7 +105,7 @@ def test_the_page_says_what_was_trained(reported):
 def test_the_title_is_the_data_and_the_experiment(reported):
     data = reported.run.info["data"]["name"]
     assert f"<h1>{data}</h1>" in reported.text and "Characters never seen before" not in reported.text
-    assert f"<title>{data}: preset" in reported.text
+    assert f"<title>{data}: " in reported.text and "preset glyphs · vicinal report</title>" in reported.text
 
 
 def test_a_change_that_is_not_significant_is_no_headline(make_run, tmp_path):

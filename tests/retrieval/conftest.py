@@ -7,8 +7,8 @@ import pytest
 import torch
 from PIL import Image
 
+from vicinal.arguments import describe
 from vicinal.data import Arrays, FeatureTransform, Folder, ImageTransform
-from vicinal.description import describe
 from vicinal.evaluation.encoder import Encoder
 from vicinal.models import Embedder, Identity, SmallConvNet
 from vicinal.run_directory import RunDirectory

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from vicinal.data import FeatureTransform
-from vicinal.data.own_data import own_data, own_description
+from vicinal.data import FeatureTransform, own_data, own_description
 from vicinal.data.splits import hold_out
 from vicinal.errors import ConfigError
 from vicinal.evaluation.encoder import Encoder

@@ -10,8 +10,8 @@ import pytest
 import torch
 from PIL import Image
 
+from vicinal.arguments import describe
 from vicinal.data import Glyphs
-from vicinal.description import describe
 from vicinal.errors import ConfigError, DataError, RunError
 from vicinal.evaluation.encoder import Encoder
 from vicinal.retrieval.collection import CollectionDirectory, Place, model_fingerprint, require_same_model

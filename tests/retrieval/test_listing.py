@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from vicinal.data import CrossView
-from vicinal.data.published import Counts
 from vicinal.errors import ConfigError, DataError
 from vicinal.retrieval.listing import list_data_set, list_place
 
@@ -80,7 +79,7 @@ def test_vectors_made_of_a_data_set_take_its_pictures_row_by_row(tmp_path, draw)
     (root / "image_class_labels.txt").write_text("1 1\n2 1\n3 2\n4 2\n")
     np.savez(tmp_path / "v.npz", features=np.eye(4), labels=[0, 0, 1, 1], splits=["train", "test", "test", "test"])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vicinal.data.CUB.counts", {"train": Counts(0, 0), "test": Counts(4, 2)})
+        patch.setattr("vicinal.data.CUB.counts", {"train": (0, 0), "test": (4, 2)})
         listing = list_place(str(tmp_path / "v.npz"), tmp_path / "c", split="test", images=str(root))
         assert entries(listing) == {path: (path[:-6], {}) for path in paths[1:]}
         np.savez(tmp_path / "v.npz", features=np.eye(4), labels=[0, 1, 0, 1])

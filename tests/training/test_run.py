@@ -19,6 +19,7 @@ from vicinal.errors import ConfigError, DivergenceError, RunError
 from vicinal.evaluation.encoder import Encoder
 from vicinal.run_directory import RunDirectory
 from vicinal.training.checkpoint import latest_checkpoint, load_checkpoint
+from vicinal.training.console import Console
 from vicinal.training.run import resume, start
 
 
@@ -129,15 +130,42 @@ def test_ctrl_c_stops_between_steps_and_says_how_to_go_on(finished, tiny, tmp_pa
     assert (path / "metrics.jsonl").read_bytes() == finished.metrics_path.read_bytes()
 
 
-def test_a_run_killed_before_its_first_checkpoint_starts_over(finished, tiny, console):
-    run = finished
-    whole = run.metrics_path.read_bytes()
-    for path in run.checkpoints_path.iterdir():
-        for file in path.iterdir():
-            file.unlink()
-        path.rmdir()
+def test_a_run_killed_before_its_first_checkpoint_starts_over(tiny, tmp_path, console):
+    """Also where the loss draws from torch's generator and weights are averaged from the first head on."""
+    settings = ["loss.noisy=true", "model.start=principal", "training.ema=0.9", "training.epochs=1"]
+    run = begin(tiny, tmp_path / "run", console, *settings)
+    whole, weights = run.metrics_path.read_bytes(), run.weights_path.read_bytes()
+    shutil.rmtree(run.checkpoints_path)
+    run.model_path.unlink()
+    run.write_status("running")
     resume(run.path, trust=tiny.trust, console=console)
-    assert run.metrics_path.read_bytes() == whole
+    assert run.metrics_path.read_bytes() == whole and run.weights_path.read_bytes() == weights
+
+
+def test_a_run_killed_before_it_began_is_begun_again(finished, tiny, tmp_path, console):
+    path = tmp_path / "run"
+    path.mkdir()
+    for name in (".lock", "model.json", ".run.json.abc.part"):
+        (path / name).write_text("")
+    with pytest.raises(RunError, match=f"killed before its run began.* --run {path}; .*`rm -r {path}`"):
+        resume(path, trust=tiny.trust, console=console)
+    run = begin(tiny, path, console)
+    assert run.metrics_path.read_bytes() == finished.metrics_path.read_bytes()
+    assert not list(path.rglob("*.part"))
+
+
+def test_a_folder_in_use_is_rejected_before_data_are_read(tiny, tmp_path, console, monkeypatch):
+    monkeypatch.setattr("vicinal.training.run.prepare", lambda *arguments: pytest.fail("data were read"))
+    (tmp_path / "precious").write_text("x")
+    with pytest.raises(RunError, match="not an empty folder"):
+        begin(tiny, tmp_path, console)
+
+
+def test_a_finished_run_is_not_measured_again(finished, tiny, capsys):
+    before = {path: path.stat().st_mtime_ns for path in finished.path.rglob("*")}
+    resume(finished.path, trust=tiny.trust, console=Console())
+    assert "is finished" in capsys.readouterr().err
+    assert {path: path.stat().st_mtime_ns for path in finished.path.rglob("*")} == before
 
 
 def test_a_nan_stops_with_step_files_and_checkpoint_named(tiny, tmp_path, console):
@@ -165,6 +193,7 @@ def test_code_of_the_users_own_only_runs_when_the_user_names_it(finished, tiny, 
 def test_a_run_without_own_code_resumes_by_its_name_alone(tiny, tmp_path, console):
     run = begin(tiny, tmp_path / "run", console, "loss=multi_similarity", "training.epochs=1")
     before = run.metrics_path.read_bytes()
+    run.write_status("running")
     resume(run.path, console=console)
     assert run.metrics_path.read_bytes() == before
 
@@ -174,6 +203,7 @@ def test_a_number_of_steps_ends_in_mid_epoch_and_resumes_there(tiny, tmp_path, c
     steps = [line["step"] for line in run.metrics() if line["kind"] == "step"]
     assert steps == list(range(7))
     before = run.metrics_path.read_bytes()
+    run.write_status("running")
     resume(run.path, console=console)
     assert run.metrics_path.read_bytes() == before
 
@@ -190,12 +220,36 @@ def test_changed_data_is_refused_on_resume(finished, tiny, console):
     info = json.loads(run.info_path.read_text())
     info["data"]["fingerprint"] = "0" * 16
     run.info_path.write_text(json.dumps(info))
+    run.write_status("interrupted")
     with pytest.raises(RunError, match="changed since it started"):
         resume(run.path, trust=tiny.trust, console=console)
 
 
 def test_two_processes_cannot_train_one_run(finished, tiny, console):
+    finished.write_status("running")
     with FileLock(finished.path / ".lock"), pytest.raises(RunError, match="another process"):
+        resume(finished.path, trust=tiny.trust, console=console)
+
+
+DAMAGE = [
+    ("run.json", lambda found: found["config"].update(slots=1.5)),
+    ("run.json", lambda found: found.pop("data")),
+    ("state.json", lambda found: found["state"]["dict"].append(["position", {"dict": [["x", 1]]}])),
+    ("state.json", lambda found: found.update(state=[])),
+]
+
+
+@pytest.mark.parametrize(("name", "damage"), DAMAGE)
+def test_a_damaged_run_names_the_file(finished, tiny, console, name, damage):
+    file = next(finished.path.rglob(name))
+    if name == "state.json":
+        for other in set(finished.checkpoints_path.iterdir()) - {file.parent}:
+            shutil.rmtree(other)
+    document = json.loads(file.read_text())
+    damage(document)
+    file.write_text(json.dumps(document))
+    finished.write_status("running")
+    with pytest.raises(RunError, match=name if name == "run.json" else f"{file.parent.name} is damaged"):
         resume(finished.path, trust=tiny.trust, console=console)
 
 

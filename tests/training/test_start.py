@@ -1,6 +1,5 @@
 """How a head begins: as principal components where a config asks for them, once, also across a resume."""
 
-import shutil
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -8,7 +7,6 @@ import pytest
 import torch
 
 from vicinal.training.experiment import prepare
-from vicinal.training.run import resume, start
 from vicinal.training.trainer import Trainer
 
 
@@ -46,15 +44,6 @@ def test_glorots_start_is_drawn_by_the_seed(tiny):
         experiment.start_head()
         heads.append(experiment.method.embedder.head[1].weight.detach().clone())
     assert torch.equal(heads[0], heads[1]) and not torch.equal(heads[1], heads[2])
-
-
-def test_a_run_killed_before_its_first_checkpoint_starts_with_the_same_head(tiny, tmp_path, console):
-    config = tiny.config("model.start=principal", "training.epochs=1")
-    first = start(config, tmp_path / "run", command="test", console=console)
-    before = first.metrics_path.read_bytes()
-    shutil.rmtree(first.checkpoints_path)
-    second = resume(first.path, trust=tiny.trust, console=console)
-    assert second.metrics_path.read_bytes() == before
 
 
 @pytest.mark.parametrize(

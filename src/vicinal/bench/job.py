@@ -19,6 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from vicinal.arguments import build
 from vicinal.bench.pool import Task
 from vicinal.bench.results import Line, fingerprint
 from vicinal.bench.table import (
@@ -39,7 +40,6 @@ from vicinal.data import DATASETS, open_path
 from vicinal.data.location import existing
 from vicinal.data.records import Dataset, Records
 from vicinal.data.splits import class_folds, kin_of
-from vicinal.description import build
 from vicinal.errors import ConfigError, DataError, DivergenceError, RunError
 from vicinal.evaluation.encoder import Embedded, Encoder
 from vicinal.evaluation.measure import measure

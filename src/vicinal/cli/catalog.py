@@ -5,26 +5,21 @@ from typing import Annotated
 import typer
 
 KINDS = ("losses", "methods", "models", "samplers", "miners", "presets", "datasets")
+_EXAMPLES = {"losses": "loss=", "methods": "method=", "models": "model=", "samplers": "sampler=", "datasets": "data="}
 
 
 def list_(
     kind: Annotated[str, typer.Argument(metavar="|".join(KINDS), help="What to list.")],
 ) -> None:
     """List what a slot can be filled with, a line each."""
-    from vicinal.config import presets
     from vicinal.documentation import summaries
-    from vicinal.errors import ConfigError, unknown
 
-    if kind not in KINDS:
-        raise ConfigError(unknown("kind", kind, KINDS))
     found = summaries(kind)
     width = max(map(len, found))
     for name, summary in found.items():
         typer.echo(f"{typer.style(name.ljust(width), bold=True)}  {summary}")
-    slot = {"presets": "", "datasets": "data="}.get(kind, f"{kind[:-2] if kind == 'losses' else kind[:-1]}=")
     if kind != "miners":
-        example = next(iter(presets())) if kind == "presets" else f"{slot}{next(iter(found))}"
-        typer.echo(f"\n`vicinal explain {example}` shows what it takes.")
+        typer.echo(f"\n`vicinal explain {_EXAMPLES.get(kind, '')}{next(iter(found))}` shows what it takes.")
 
 
 def explain(
@@ -33,18 +28,11 @@ def explain(
     """Show the arguments of a class with their defaults, what it does and the paper it is from."""
     from vicinal.documentation import explanation
 
-    found = explanation(what)
-    typer.secho(found.title, bold=True)
-    if found.text:
-        typer.echo(f"\n{found.text}")
-    if found.arguments:
+    title, text, settings = explanation(what)
+    typer.secho(title, bold=True)
+    if text:
+        typer.echo(f"\n{text}")
+    if settings:
         typer.echo("\nsettings, with their defaults:")
-    for key, default, words in found.arguments:
+    for key, default, words in settings:
         typer.echo(f"  {typer.style(key, bold=True)}={default}{'  ' + words if words else ''}")
-
-
-def recipes() -> None:
-    """Replaced by `vicinal list presets`."""
-    from vicinal.errors import ConfigError
-
-    raise ConfigError("recipes are presets with slots now: `vicinal list presets`, `vicinal explain loss=triplet`.")

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from vicinal.cli.search import Trust
+
 if TYPE_CHECKING:
     from vicinal.retrieval.clusters import Method
     from vicinal.retrieval.collection import Snapshot
@@ -26,6 +28,7 @@ def cluster(
     to: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where to write. Default: RUN/clusters.")] = None,
     collection: Annotated[Path | None, typer.Option(help="Where the collection is. Default: RUN/collection.")] = None,
     seed: Annotated[int, typer.Option(help="Of k-means.")] = 0,
+    trust: Trust = False,
     device: Annotated[str, typer.Option(help="For a calibration: auto, cpu or cuda.")] = "auto",
 ) -> None:
     """Group the collection of RUN by k-means or density: groups.csv and groups.html."""
@@ -39,7 +42,7 @@ def cluster(
     from vicinal.training.console import Console
 
     opened, words = RunDirectory.open(run), list[str]()
-    snapshot = snapshot_of(opened, collection)
+    snapshot = snapshot_of(opened, collection, trust=trust)
     if method == "dbscan":
         device_ = pick_device(device)
         near = distance_threshold(opened, distance=distance, rate=max_false_match, usual=DENSE_RATE, device=device_)
@@ -62,6 +65,7 @@ def dedupe(
     ] = None,
     to: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where to write. Default: RUN/duplicates.")] = None,
     collection: Annotated[Path | None, typer.Option(help="Where the collection is. Default: RUN/collection.")] = None,
+    trust: Trust = False,
     device: Annotated[str, typer.Option(help="For a calibration: auto, cpu or cuda.")] = "auto",
 ) -> None:
     """List near duplicates in the collection of RUN: duplicates.csv and duplicates.html. Nothing is deleted."""
@@ -73,7 +77,7 @@ def dedupe(
     from vicinal.training.console import Console
 
     opened, console = RunDirectory.open(run), Console()
-    snapshot = snapshot_of(opened, collection)
+    snapshot = snapshot_of(opened, collection, trust=trust)
     near = distance_threshold(opened, distance=distance, rate=max_false_match, device=pick_device(device))
     with console.following(len(snapshot), 0, "comparing") as follower:
         found = near_duplicates(snapshot.vectors(), near.distance, progress=follower.advance)

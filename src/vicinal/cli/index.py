@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from vicinal.cli.search import Trust
+
 
 def index(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
@@ -29,6 +31,7 @@ def index(
     ] = None,
     store_index: Annotated[str | None, typer.Option(help="How Milvus searches: FLAT, HNSW or IVF.")] = None,
     skip_corrupt: Annotated[bool, typer.Option(help="Leave out what cannot be read, instead of stopping.")] = False,
+    trust: Trust = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     batch_size: Annotated[int, typer.Option(help="Rows at a time.")] = 256,
     workers: Annotated[int, typer.Option(help="Processes that read images.")] = 0,
@@ -58,6 +61,7 @@ def index(
         skip_corrupt=skip_corrupt,
         store=store,
         store_index=store_index,
+        trust=trust,
     )
     console = Console()
     try:

@@ -33,10 +33,8 @@ COMMANDS = {
     "export": "export:export",
     "serve": "serve:serve",
     "list": "catalog:list_",
-    "recipes": "catalog:recipes",
     "data": "data:app",
 }
-HIDDEN = ("recipes",)  # of version 0.1; names its replacement
 
 
 class _Commands(Mapping[str, Any]):
@@ -60,8 +58,7 @@ def _command(name: str) -> Any:
     if isinstance(found, typer.Typer):
         alone.add_typer(found, name=name)
     else:
-        hidden = name in HIDDEN
-        alone.command(name, help=_flowing(found), epilog=None if hidden else epilog(name), hidden=hidden)(found)
+        alone.command(name, help=_flowing(found), epilog=epilog(name))(found)
     return get_group(alone).commands[name]
 
 

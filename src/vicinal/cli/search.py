@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from vicinal.retrieval.query import Answer
 
 
+Trust = Annotated[bool, typer.Option("--trust", help="Use folders and engines that a foreign collection names.")]
+
+
 class Format(StrEnum):
     table = "table"
     json = "json"
@@ -37,6 +40,7 @@ def search(
     format: Annotated[Format, typer.Option(help="table, json, or sheet: a picture.")] = Format.table,
     out: Annotated[Path, typer.Option(help="The picture to write with --format sheet.")] = Path("search.png"),
     collection: Annotated[Path | None, typer.Option(help="Where the collection is. Default: RUN/collection.")] = None,
+    trust: Trust = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
     """Find what is nearest to images, to things of the collection, or to a label."""
@@ -47,7 +51,7 @@ def search(
     from vicinal.run_directory import RunDirectory
 
     opened, threshold = RunDirectory.open(run), None
-    snapshot = snapshot_of(opened, collection)
+    snapshot = snapshot_of(opened, collection, trust=trust)
     model = load(run, device=device, role="query") if queries else None
     query = query_of(snapshot, model, files=queries or (), ids=id or (), labels=label or ())
     if max_false_match is not None or max_distance is not None:

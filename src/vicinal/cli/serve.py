@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from vicinal.cli.search import Trust
+
 
 def serve(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
@@ -16,6 +18,7 @@ def serve(
     allow_host: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="A further name by which browsers may call the server.")
     ] = None,
+    trust: Trust = False,
     device: Annotated[str, typer.Option(help="Where uploads are embedded: auto, cpu or cuda.")] = "auto",
     max_false_match: Annotated[
         float | None,
@@ -38,7 +41,7 @@ def serve(
     from vicinal.retrieval.serve.server import LOOPBACK
     from vicinal.retrieval.serve.server import serve as run_server
 
-    library = open_library(run, collection=collection, device=device, max_false_match=max_false_match)
+    library = open_library(run, collection=collection, device=device, max_false_match=max_false_match, trust=trust)
     snapshot = library.collection.snapshot()
     typer.echo(f"{len(snapshot):,} items of generation {snapshot.generation}, {snapshot.dim} dimensions")
     if host not in LOOPBACK:

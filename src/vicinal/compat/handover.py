@@ -23,7 +23,7 @@ def handover(embedder: Embedder, transform: Transform, *, metric: str) -> dict[s
         "output": {
             "name": "embeddings",
             "type": "float32",
-            "dim": embedder.dim or embedder.width,
+            "dim": embedder.embedding_dim,
             "unit_length": embedder.normalize,
             "metric": metric,
             "words": f"One vector for each input, {length}. Two inputs are the more alike the smaller the {metric} "

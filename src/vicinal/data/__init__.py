@@ -2,10 +2,10 @@
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from vicinal.data.arrays import Arrays
+from vicinal.arguments import build
 from vicinal.data.check import CheckReport, check, load_unchecked
-from vicinal.data.columns import column_names
 from vicinal.data.corrupted import Corrupted
 from vicinal.data.folder import Folder
 from vicinal.data.glyphs import Glyphs
@@ -17,9 +17,12 @@ from vicinal.data.packed import Packed, pack, unpack
 from vicinal.data.published import CUB, Cars196, InShop, StanfordOnlineProducts
 from vicinal.data.records import Batch, Dataset, FeatureArray, ImageArray, ImageFiles, Records, Source
 from vicinal.data.splits import hold_out
-from vicinal.data.table import VIEWS, CrossView, Table
+from vicinal.data.table import VIEWS, Arrays, CrossView, Table, column_names
 from vicinal.data.transforms import TRANSFORMS, FeatureTransform, ImageTransform, OwnTransform
 from vicinal.errors import DataError
+
+if TYPE_CHECKING:
+    from vicinal.run_directory import RunDirectory
 
 DATASETS_BY_NAME: dict[str, type] = {  # names of the slot ``data``
     "glyphs": Glyphs,
@@ -80,41 +83,24 @@ def open_path(path: str | Path) -> Dataset:
     )
 
 
-__all__ = [
-    "CUB",
-    "DATASETS",
-    "DATASETS_BY_NAME",
-    "TRANSFORMS",
-    "Arrays",
-    "Batch",
-    "Cars196",
-    "CheckReport",
-    "Corrupted",
-    "CrossView",
-    "Dataset",
-    "FeatureArray",
-    "FeatureTransform",
-    "Folder",
-    "Glyphs",
-    "ImageArray",
-    "ImageFiles",
-    "ImageTransform",
-    "InShop",
-    "Omniglot",
-    "OmniglotPairs",
-    "OwnTransform",
-    "Packed",
-    "Records",
-    "Source",
-    "StanfordOnlineProducts",
-    "Table",
-    "check",
-    "hold_out",
-    "load",
-    "load_all",
-    "load_unchecked",
-    "open_path",
-    "pack",
-    "read_image",
-    "unpack",
-]
+def own_description(run: "RunDirectory") -> Dataset:
+    """Return the data set that a run was trained on, not yet read."""
+    data: Dataset = build(run.info["data"]["description"], DATASETS)
+    return data
+
+
+def own_data(run: "RunDirectory") -> tuple[Dataset, Records]:
+    """Return a run's data set, and its records split as in training: validation classes are held out again."""
+    data, settings = own_description(run), run.settings
+    records = data.load()
+    if settings["validation"] > 0:
+        records = hold_out(records, settings["validation"], settings["seed"])
+    return data, records
+
+
+__all__ = ["DATASETS", "DATASETS_BY_NAME", "TRANSFORMS", "check", "hold_out", "load", "load_all", "load_unchecked"]
+__all__ += ["open_path", "own_data", "own_description", "pack", "read_image", "unpack"]
+__all__ += ["Batch", "CheckReport", "Dataset", "FeatureArray", "ImageArray", "ImageFiles", "Records", "Source"]
+__all__ += ["Arrays", "Corrupted", "CrossView", "Folder", "Glyphs", "Packed", "Table"]
+__all__ += ["CUB", "Cars196", "InShop", "Omniglot", "OmniglotPairs", "StanfordOnlineProducts"]
+__all__ += ["FeatureTransform", "ImageTransform", "OwnTransform"]

@@ -3,14 +3,14 @@
 import inspect
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from hashlib import sha256
 from typing import Any, NamedTuple
 
 import numpy as np
-from PIL import Image
 
 from vicinal.data.records import SPLITS, Dataset, ImageFiles, Records, Taken
 from vicinal.data.splits import overlapping_classes
@@ -104,41 +104,49 @@ def check(
         progress: called from time to time, and at the end, with the number of rows read.
     """
     records = data if isinstance(data, Records) else load_unchecked(data)
-    rows, findings = range(len(records)), list[_Finding]()
+    names = [records.source.name(row) for row in range(len(records))]
+    equal, sizes = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list)
+    unreadable, zeros = list[tuple[str, str]](), list[str]()
     with ThreadPoolExecutor(workers or os.cpu_count()) as pool:  # decoding and hashing release the interpreter's lock
-        for finding in pool.map(lambda row: _examined(records, row), rows):
-            findings.append(finding)
-            if len(findings) % 100 == 0 or len(findings) == len(records):
-                progress(len(findings))
-    labels, names = records.labels.tolist(), [records.source.name(row) for row in rows]
-    equal = defaultdict(list)
-    for row, finding in enumerate(findings):
-        equal[finding.digest or row].append(row)
+        for row, found in enumerate(pool.map(partial(_examined, records), range(len(records)))):
+            for side, length in found.size.items():
+                sizes[side].append(length)
+            if found.problem:
+                unreadable.append((names[row], found.problem))
+            else:
+                equal[found.digest].append(row)
+                zeros += [names[row]] * found.zero
+            if (row + 1) % 100 == 0 or row + 1 == len(records):
+                progress(row + 1)
     groups = [group for group in equal.values() if len(group) > 1]
     tested = records.splits == "test"
     leaking = [group for group in groups if 0 < tested[group].sum() < len(group)]
-    conflicting = [group for group in groups if len(np.unique(records.labels[group])) > 1]
-    counts = Counter(zip(labels, records.splits.tolist(), strict=True))
-    parts = {split: records.labels[records.splits == split].tolist() for split in SPLITS}
-    whole = not isinstance(records.source, Taken)
-    empty = set(range(len(records.classes))).difference(labels) if whole else set[int]()
+    counts = Counter(zip(records.labels.tolist(), records.splits.tolist(), strict=True))
+    parts = {split: records.labels[records.splits == split] for split in SPLITS}
+    part = isinstance(records.source, Taken)  # of a set, which need not have every class
+
+    def named(groups: Iterable[Sequence[int]]) -> tuple[tuple[str, ...], ...]:
+        return tuple(tuple(names[row] for row in group) for group in groups)
+
     return CheckReport(
         name=records.name,
         kind=records.source.kind,
         rows=len(records),
-        classes=len(set(labels)),
-        splits={split: {"rows": len(own), "classes": len(set(own))} for split, own in parts.items() if own},
+        classes=len(np.unique(records.labels)),
+        splits={split: {"rows": len(own), "classes": len(np.unique(own))} for split, own in parts.items() if len(own)},
         small_classes=tuple(
             (records.classes[label], split, count) for (label, split), count in sorted(counts.items()) if count < 2
         ),
-        empty_classes=tuple(records.classes[label] for label in sorted(empty)),
+        empty_classes=()
+        if part
+        else tuple(name for label, name in enumerate(records.classes) if label not in records.labels),
         overlapping_classes=overlapping_classes(records),
-        unreadable=tuple((name, found.problem) for name, found in zip(names, findings, strict=True) if found.problem),
-        leaks=_named(names, leaking),
-        duplicates=_named(names, [group for group in groups if group not in leaking]),
-        conflicts=_named(names, conflicting),
-        sizes=_sizes([finding.size for finding in findings if finding.size]),
-        zero_vectors=tuple(name for name, found in zip(names, findings, strict=True) if found.zero),
+        unreadable=tuple(unreadable),
+        leaks=named(leaking),
+        duplicates=named(group for group in groups if group not in leaking),
+        conflicts=named(group for group in groups if len(np.unique(records.labels[group])) > 1),
+        sizes={side: (float(min(one)), float(np.median(one)), float(max(one))) for side, one in sizes.items()},
+        zero_vectors=tuple(zeros),
     )
 
 
@@ -161,21 +169,9 @@ def _examined(records: Records, row: int) -> _Finding:
         if not np.isfinite(content).all():
             return _Finding("", size, "holds NaN or infinite numbers")
         return _Finding(sha256(content.tobytes()).hexdigest(), size, zero=not content.any())
-    return _Finding(_image_digest(records, row, content), {"width": content.width, "height": content.height})
-
-
-def _image_digest(records: Records, row: int, image: Image.Image) -> str:
-    """Hash the file's bytes where there is a file, else the pixels."""
     source, (position,) = records.source.origin(np.array([row]))
     if isinstance(source, ImageFiles):
-        return sha256((source.root / source.paths[position]).read_bytes()).hexdigest()
-    return sha256(f"{image.mode} {image.size}".encode() + image.tobytes()).hexdigest()
-
-
-def _named(names: Sequence[str], groups: Sequence[Sequence[int]]) -> tuple[tuple[str, ...], ...]:
-    return tuple(tuple(names[row] for row in group) for group in groups)
-
-
-def _sizes(found: Sequence[dict[str, int]]) -> dict[str, tuple[float, float, float]]:
-    sides = {side: [size[side] for size in found] for side in (found[0] if found else ())}
-    return {side: (float(min(one)), float(np.median(one)), float(max(one))) for side, one in sides.items()}
+        data = (source.root / source.paths[position]).read_bytes()
+    else:
+        data = f"{content.mode} {content.size}".encode() + content.tobytes()
+    return _Finding(sha256(data).hexdigest(), {"width": content.width, "height": content.height})

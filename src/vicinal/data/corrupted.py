@@ -1,18 +1,20 @@
 """A data set whose training part has known faults, to compare how robust methods are; its test part stays whole."""
 
 from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar
 
 import numpy as np
 from jaxtyping import Int
 
+from vicinal.arguments import Count, Limits, Settings, Share
 from vicinal.data.draws import uniform
 from vicinal.data.records import Dataset, Records
 from vicinal.data.splits import shuffled
-from vicinal.errors import ConfigError, DataError
+from vicinal.errors import DataError
 
 
 @dataclass(frozen=True)
-class Corrupted:
+class Corrupted(Settings):
     """Another data set, its training rows corrupted in one or more ways; all draws follow from the seed.
 
     In this order: some training classes are left out, several are merged into one, pairs of them are made inseparable,
@@ -28,20 +30,13 @@ class Corrupted:
         seed: of all draws.
     """
 
+    slot: ClassVar[str] = "data"
     data: Dataset
-    classes: int | None = None
-    clusters: int = 1
-    inseparable: float = 0.0
-    label_noise: float = 0.0
+    classes: Annotated[int, Limits("[2, inf)")] | None = None
+    clusters: Count = 1
+    inseparable: Share = 0.0
+    label_noise: Share = 0.0
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("inseparable", "label_noise"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"`data.{name}` must be a share between 0 and 1, got {getattr(self, name)}.")
-        if self.clusters < 1 or (self.classes is not None and self.classes < 2):
-            found = f"clusters = {self.clusters}, classes = {self.classes}"
-            raise ConfigError(f"`data.clusters` must be at least 1 and `data.classes` at least 2, got {found}.")
 
     def load(self) -> Records:
         records = self.data.load()

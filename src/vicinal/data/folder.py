@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
+from vicinal.data.images import HEIC
 from vicinal.data.location import existing, expanded
 from vicinal.data.records import ImageFiles, Records
 from vicinal.data.splits import SplitByClass
 from vicinal.errors import DataError
 
-ENDINGS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"})
+ENDINGS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", *HEIC})
 _LAYOUTS = ({"train", "test"}, {"train", "test", "validation"}, {"train", "test", "val"})
 _SPLIT_NAMES = frozenset().union(*_LAYOUTS)
 

@@ -5,20 +5,21 @@ Which characters, their plain drawings, which of them are one class, and the see
 
 import json
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import Annotated, ClassVar
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, UInt8
+from jaxtyping import Float, Int, UInt8
 from PIL import Image, ImageDraw, ImageFont
 
+from vicinal.arguments import Limits, Settings, Share
 from vicinal.data.draws import uniform
 from vicinal.data.location import cached
 from vicinal.data.records import ImageArray, Records
 from vicinal.data.splits import by_class
-from vicinal.errors import ConfigError
 
 VERSION = 1  # raised whenever the same settings would render other images: it keys the cache
 FONTS = tuple(
@@ -49,7 +50,7 @@ _CHUNK = 512  # images at a time: bounds the memory
 
 
 @dataclass(frozen=True)
-class Glyphs:
+class Glyphs(Settings):
     """Several hundred characters as classes, each in many styles and distortions, split into train and test by class.
 
     Characters that are drawn alike are one class (see ``classes_of_shape``). Images are gray, white on black. The same
@@ -62,20 +63,18 @@ class Glyphs:
         test: share of the classes that are for testing.
     """
 
+    slot: ClassVar[str] = "data"
     seed: int = 0
-    per_class: int = 24
-    size: int = 32
-    test: float = 0.5
-
-    def __post_init__(self) -> None:
-        if self.per_class < 2 or self.size < 8:
-            raise ConfigError(
-                f"glyphs need `data.per_class` of at least 2 and `data.size` of at least 8 pixels, "
-                f"got per_class = {self.per_class} and size = {self.size}."
-            )
+    per_class: Annotated[int, Limits("[2, 10000]")] = 24
+    size: Annotated[int, Limits("[8, 1024]")] = 32
+    test: Share = 0.5
 
     def load(self) -> Records:
-        arrays = cached(f"glyphs-{self._key()}", self.render, self._whole)
+        arrays = cached(
+            f"glyphs-{self._key()}",
+            self.render,
+            lambda kept: len(kept["pixels"]) == len(kept["names"]) == len(kept["classes"]) * self.per_class,
+        )
         labels = np.repeat(np.arange(len(arrays["classes"])), self.per_class)
         classes = tuple(arrays["classes"].tolist())
         return Records(
@@ -103,7 +102,7 @@ class Glyphs:
         return {
             "pixels": distorted(flat, chosen, self.size, self.seed, Distortion()),
             "names": np.array(names),
-            "classes": np.array([title(codes[members].tolist()) for members in shapes]),
+            "classes": np.array([" · ".join(map(chr, codes[members])) for members in shapes]),
         }
 
     def _chosen(self, label: int, members: list[int], drawn: np.ndarray) -> np.ndarray:
@@ -116,9 +115,6 @@ class Glyphs:
             known = [member for member in members if drawn[font, member]]
             chosen.append(known[int(draw * len(known))])
         return np.stack([np.array(chosen), fonts])
-
-    def _whole(self, arrays: Mapping[str, np.ndarray]) -> bool:
-        return len(arrays["pixels"]) == len(arrays["names"]) == len(arrays["classes"]) * self.per_class
 
     def _key(self) -> str:
         """Hash everything that the images depend on."""
@@ -199,41 +195,21 @@ def classes_of_shape(drawings: UInt8[np.ndarray, "fonts codes h w"]) -> list[lis
     font is enough, for nobody could tell its renderings apart: Latin I and l in Sans, Cyrillic т and Latin m in an
     italic. Likeness is transitive: alike to alike is one class (A, Α, А; o, O, ο, Օ; C, c, С, с).
     """
-    from scipy.sparse.csgraph import connected_components  # only a first rendering needs it
+    from scipy.ndimage import binary_dilation  # here, since only a first rendering needs scipy
+    from scipy.sparse.csgraph import connected_components
 
-    count = drawings.shape[1]
+    count, steps = drawings.shape[1], np.arange(-int(TOLERANCE), int(TOLERANCE) + 1)
+    disc = steps**2 + steps[:, None] ** 2 <= TOLERANCE**2
     alike = np.eye(count, dtype=bool)
     for drawn in drawings:
         ink = drawn >= 128
-        near = _within(ink, TOLERANCE).reshape(count, -1)
+        near = binary_dilation(ink, disc[None]).reshape(count, -1)
         flat = ink.reshape(count, -1)
         outside = flat.astype(np.float32) @ (~near).astype(np.float32).T  # pixels of i that are far from all of j
         drawable = flat.any(axis=1)
         alike |= (outside == 0) & (outside.T == 0) & drawable & drawable[:, None]
     number, component = connected_components(alike, directed=False)
     return sorted(np.flatnonzero(component == one).tolist() for one in range(number))
-
-
-def _within(ink: Bool[np.ndarray, "n h w"], radius: float) -> Bool[np.ndarray, "n h w"]:
-    """Return the pixels at most ``radius`` away from ink: a dilation by a disc."""
-    reach = int(radius)
-    height, width = ink.shape[1:]
-    padded = np.pad(ink, ((0, 0), (reach, reach), (reach, reach)))
-    near = np.zeros_like(ink)
-    for down in range(2 * reach + 1):
-        for right in range(2 * reach + 1):
-            if (down - reach) ** 2 + (right - reach) ** 2 <= radius**2:
-                near |= padded[:, down : down + height, right : right + width]
-    return near
-
-
-def title(codes: Iterable[int]) -> str:
-    """Name a class by its characters.
-
-    >>> title([0x41, 0x391, 0x410])
-    'A · Α · А'
-    """
-    return " · ".join(map(chr, codes))
 
 
 # -- distortions ----------------------------------------------------------------------------------------------------

@@ -1,12 +1,18 @@
 """Image files as training, search and export read them: decoded, upright, RGB or 8-bit gray."""
 
+import stat
+from functools import cache
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from PIL import ExifTags, Image
 
 from vicinal.errors import DataError
 
+MOST_PIXELS = 150_000_000  # 450 MB decoded
+MOST_ASPECT = 100  # with a shorter side of 256 pixels, 6.5 million
+HEIC = (".heic", ".heif")
 _TURNS = {  # what brings a picture upright, by its EXIF orientation; 1 is upright
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -21,9 +27,11 @@ _TURNS = {  # what brings a picture upright, by its EXIF orientation; 1 is uprig
 def read_image(path: Path) -> Image.Image:
     """Decode the image at ``path``, upright, RGB or 8-bit gray; a DataError names the file."""
     try:
-        with Image.open(path) as image:
-            image.load()
-            return _eight_bit(upright(image))
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would wait for whoever writes into it
+            raise DataError("it is not a regular file")
+        if path.suffix.lower() in HEIC:
+            _register_heif()
+        return decode(path)
     except FileNotFoundError as error:
         raise DataError(f"image {path} is missing.") from error
     except Exception as error:  # decoders raise whatever their parsing of a damaged file runs into
@@ -31,6 +39,31 @@ def read_image(path: Path) -> Image.Image:
             f"image {path} cannot be read: {error}. `vicinal data check` lists all such files; fix or remove them, or "
             f"leave them out: `training.skip_corrupt=true` in training, --skip-corrupt elsewhere."
         ) from error
+
+
+def decode(file: Path | BinaryIO) -> Image.Image:
+    """Decode an image file, upright, RGB or 8-bit gray; raise what decoders raise, and a DataError for its size."""
+    with Image.open(file) as image:
+        check_size(image.size)
+        image.load()
+        return _eight_bit(upright(image))
+
+
+def check_size(size: tuple[int, int]) -> None:
+    """Reject pictures that need more memory than any photograph, as they are or with a resized shorter side."""
+    width, height = size
+    if width * height > MOST_PIXELS or max(size) > MOST_ASPECT * min(size):
+        limits = f"{MOST_PIXELS // 10**6} million pixels and sides of 1 to {MOST_ASPECT}"
+        raise DataError(f"{width:,} x {height:,} pixels are more than {limits}")
+
+
+@cache
+def _register_heif() -> None:
+    try:
+        from pillow_heif import register_heif_opener
+    except ImportError as error:
+        raise DataError("pillow-heif is not installed: `pip install 'vicinal[heic]'`") from error
+    register_heif_opener()
 
 
 def upright(image: Image.Image) -> Image.Image:

@@ -4,7 +4,6 @@ import multiprocessing
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -32,7 +31,6 @@ def load(
     epoch: int,
     workers: int = 0,
     skip_corrupt: bool = False,
-    start: int = 0,
 ) -> Iterator[Batch]:
     """Yield one batch per index list of the plan, augmented by numbers that depend on (seed, epoch, index) alone.
 
@@ -46,10 +44,8 @@ def load(
             need none.
         skip_corrupt: replace an unreadable image by another one of its class and name it in ``Batch.skipped``;
             otherwise it is a DataError that names the file.
-        start: how many batches to leave out, unread: a resumed run goes on in mid-epoch.
     """
-    reader = _Reader(records, transform, seed, epoch, "replace" if skip_corrupt else "raise")
-    return _batches(reader, islice(plan, start, None), workers)
+    return _batches(_Reader(records, transform, seed, epoch, "replace" if skip_corrupt else "raise"), plan, workers)
 
 
 def load_all(
@@ -172,15 +168,15 @@ def _features(records: Records, rows: Int[np.ndarray, "n"]) -> np.ndarray:
 
 
 def _batches(reader: _Reader, plan: Plan, workers: int) -> Iterator[Batch]:
-    if workers < 0:
-        raise ConfigError(f"`workers` counts processes, got {workers}. 0 reads in the training process.")
-    if workers == 0 or reader.records.source.in_memory or reader.records.source.kind == "features":
-        return map(reader, plan)
-    return in_processes(reader, plan, min(workers, os.cpu_count() or 1))
+    ahead = not reader.records.source.in_memory and reader.records.source.kind == "images"
+    return in_processes(reader, plan, min(workers, os.cpu_count() or 1) if ahead else 0)
 
 
 def in_processes(make: Callable[[Any], T], items: Iterable[Any], workers: int) -> Iterator[T]:
-    """Yield ``make(item)`` in the order of the items, made by other processes."""
+    """Yield ``make(item)`` in the order of the items, made by other processes; by this one where ``workers`` is 0."""
+    if workers == 0:
+        yield from map(make, items)
+        return
     # A process that has started threads (torch has) must not fork itself: the child may hang on a lock that a
     # thread held. The fork server is a clean process, which imports torch once and then forks quickly.
     method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"

@@ -5,20 +5,22 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 from PIL import Image
 
+from vicinal.arguments import Limits, Settings
 from vicinal.data.draws import uniform
 from vicinal.data.location import cached
-from vicinal.data.published import Counts, Missing, Published
+from vicinal.data.published import Missing, Published
 from vicinal.data.records import GALLERY, QUERY, ImageArray, Records, Source
-from vicinal.errors import ConfigError, DataError
+from vicinal.errors import DataError
 
 _ARCHIVES = {"train": "images_background", "test": "images_evaluation"}
 _SIDE = 105  # pixels of a drawing, in both directions
@@ -46,14 +48,10 @@ class Omniglot(Published):
 
     marks = tuple(f"{name}.zip" for name in _ARCHIVES.values())
     # 30 alphabets of background and 20 of evaluation, each character by 20 drawers.
-    counts = {"train": Counts(19_280, 964), "test": Counts(13_180, 659)}  # noqa: RUF012
+    counts = {"train": (19_280, 964), "test": (13_180, 659)}  # noqa: RUF012
     path: str = "$VICINAL_DATA/omniglot"
-    size: int = _SIDE
+    size: Annotated[int, Limits("[8, 105]")] = _SIDE
     turned: bool = False
-
-    def __post_init__(self) -> None:
-        if not 8 <= self.size <= _SIDE:
-            raise ConfigError(f"`data.size` must be 8 to {_SIDE}, the pixels of a drawing's side, got {self.size}.")
 
     def load(self, *, strict: bool = True) -> Records:
         """Decode the drawings. With ``strict=False`` they stay in the archives, for a check that reads each of them."""
@@ -114,7 +112,7 @@ def with_turned(records: Records, drawings: ImageArray) -> Records:
 
 
 @dataclass(frozen=True)
-class OmniglotPairs:
+class OmniglotPairs(Settings):
     """A stand-in for two views of a place: drawers 1 to 10 ask, upright; drawers 11 to 20 answer, turned.
 
     Of every character the first ten drawers' drawings are queries. The other ten's are the gallery, each turned
@@ -132,19 +130,13 @@ class OmniglotPairs:
         seed: of the angles.
     """
 
+    slot: ClassVar[str] = "data"
     drawers: ClassVar[int] = 10  # that ask; the other ten answer
     path: str = "$VICINAL_DATA/omniglot"
     missing: Missing = "raise"
-    size: int = 32
-    galleries: int = 1
+    size: Annotated[int, Limits("[8, 105]")] = 32
+    galleries: Annotated[int, Limits("[1, 10]")] = 1
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.galleries <= self.drawers:
-            raise ConfigError(
-                f"`data.galleries`, the gallery drawings of a test character, must be 1 to {self.drawers}, "
-                f"got {self.galleries}."
-            )
 
     def load(self, *, strict: bool = True) -> Records:
         """Decode, turn and reduce the drawings. With ``strict=False`` it is Omniglot's own check that reads them."""
@@ -184,28 +176,18 @@ def _turned(
 
 
 class ArchivedDrawings(Source):
-    """Drawings inside the archives, which are not unpacked.
-
-    Every process opens the archives for itself: one that comes through a fork would share its place in the file with
-    the parent's, and none can be sent to another process.
-    """
+    """Drawings inside the archives, which are not unpacked."""
 
     def __init__(self, root: Path, names: Sequence[str], checksums: Sequence[int] = ()) -> None:
         super().__init__(names)
         self.root, self.checksums = root, checksums
-        self._archives: dict[tuple[int, Path], ZipFile] = {}
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.root, self.names, self.checksums)
 
     def read(self, index: int) -> Image.Image:
         member = self.names[index]
         path = self.root / f"{member.split('/')[0]}.zip"
-        key = os.getpid(), path
-        if key not in self._archives:
-            self._archives[key] = _opened(path)
+        archive = _kept_open(path, os.getpid())
         try:
-            with Image.open(io.BytesIO(self._archives[key].read(member))) as image:
+            with Image.open(io.BytesIO(archive.read(member))) as image:
                 return image.convert("L")
         except Exception as error:  # decoders raise whatever their parsing of a damaged file runs into
             raise DataError(f"drawing {member} of {path} cannot be read: {error}. Restore the archive.") from error
@@ -248,6 +230,12 @@ def _opened(path: Path) -> ZipFile:
         return ZipFile(path)
     except (BadZipFile, OSError) as error:
         raise DataError(f"{path} is no zip archive that opens: {error}. It may be cut off; fetch it again.") from error
+
+
+@lru_cache(maxsize=len(_ARCHIVES))
+def _kept_open(path: Path, process: int) -> ZipFile:
+    """Open an archive once in each process: one that came through a fork would share its place in the file."""
+    return _opened(path)
 
 
 def _numbered(names: Sequence[str]) -> Int[np.ndarray, "n"]:

@@ -12,6 +12,7 @@ import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import file_digest
 from pathlib import Path, PurePosixPath
@@ -21,13 +22,13 @@ import numpy as np
 from jaxtyping import Int
 from PIL import Image
 
+from vicinal.arguments import describe
 from vicinal.data.folder import ENDINGS
-from vicinal.data.images import upright
+from vicinal.data.images import decode
 from vicinal.data.location import existing
 from vicinal.data.records import ImageFiles, Records, Source
 from vicinal.data.transforms import ImageTransform, as_image
-from vicinal.description import describe
-from vicinal.errors import ConfigError, DataError, unknown
+from vicinal.errors import ConfigError, DataError
 from vicinal.files import read_arrays, read_json, write_arrays, write_atomically, write_json, write_text
 
 FORMAT = 1
@@ -64,8 +65,11 @@ class Packed:
         manifest = read_json(folder / MANIFEST)
         if not isinstance(manifest, dict) or manifest.get("format") != FORMAT or not _KEYS.issubset(manifest):
             raise DataError(f"{folder / MANIFEST} is no packed set of format {FORMAT}. Pack the set again.")
-        _check_parts(folder, manifest, strict=strict)
+        _check_parts(folder, [*manifest["parts"], manifest["rows"]], strict=strict)
         rows = read_arrays(folder / ROWS)
+        if len(rows["labels"]) != manifest["images"]:
+            found = f"{len(rows['labels'])} rows, {MANIFEST} {manifest['images']}"
+            raise DataError(f"{folder / ROWS} lists {found}. Copy both there again.")
         files = [part["file"] for part in manifest["parts"]]
         return Records(
             name=manifest["name"],
@@ -75,6 +79,22 @@ class Packed:
             splits=rows["splits"],
             columns={name.removeprefix(_COLUMN): rows[name] for name in rows if name.startswith(_COLUMN)},
         )
+
+
+def _check_parts(folder: Path, listed: Sequence[dict[str, Any]], *, strict: bool) -> None:
+    """Reject files that are missing or not the ones that were packed, all by name."""
+    missing, changed = list[str](), list[str]()
+    for entry in listed:
+        file = folder / entry["file"]
+        if not file.is_file():
+            missing.append(file.name)
+        elif file.stat().st_size != entry["bytes"] or (strict and file_hash(file) != entry["sha256"]):
+            changed.append(file.name)
+    for problem, names in (("are missing", missing), (f"differ in size or hash from what {MANIFEST} lists", changed)):
+        if names:
+            raise DataError(
+                f"{len(names)} of {len(listed)} files in {folder} {problem}: {', '.join(names)}. Copy them."
+            )
 
 
 class PackedImages(Source):
@@ -89,9 +109,7 @@ class PackedImages(Source):
 
     def read(self, index: int) -> Image.Image:
         try:
-            with Image.open(io.BytesIO(self.encoded(index))) as image:
-                image.load()
-                return upright(image)
+            return decode(io.BytesIO(self.encoded(index)))
         except Exception as error:  # decoders raise whatever their parsing of a damaged file runs into
             place = f"{self.names[index]} in {self.folder / self.files[self.places[index, 0]]}"
             raise DataError(f"image {place} cannot be read: {error}. Copy the part again.") from error
@@ -101,27 +119,6 @@ class PackedImages(Source):
         with (self.folder / self.files[part]).open("rb") as file:
             file.seek(first)
             return file.read(length)
-
-
-def _check_parts(folder: Path, manifest: dict[str, Any], *, strict: bool) -> None:
-    """Reject missing files, all by name, then files that are not the ones that were packed."""
-    listed = [*manifest["parts"], manifest["rows"]]
-    missing = [entry["file"] for entry in listed if not (folder / entry["file"]).is_file()]
-    if missing:
-        raise DataError(
-            f"{folder} should hold {len(listed)} files of {manifest['name']}, but {len(missing)} are missing: "
-            f"{', '.join(missing)}. Copy them there too."
-        )
-    damaged = [
-        entry["file"]
-        for entry in listed
-        if (folder / entry["file"]).stat().st_size != entry["bytes"]
-        or (strict and file_hash(folder / entry["file"]) != entry["sha256"])
-    ]
-    if damaged:
-        raise DataError(
-            f"in {folder}, size or hash of {', '.join(damaged)} differ from what {MANIFEST} lists. Copy them again."
-        )
 
 
 # -- packing --------------------------------------------------------------------------------------------------------
@@ -205,11 +202,9 @@ def _encoded(records: Records, transform: ImageTransform | None, quality: int) -
 
 def _is_plain(path: Path) -> bool:
     """Whether the file decodes to RGB or 8-bit gray as it is; an unreadable one does not."""
-    try:
-        with Image.open(path) as image:
-            return image.mode in ("L", "RGB")
-    except Exception:  # decoders raise whatever their parsing of a damaged file runs into
-        return False
+    with suppress(Exception), Image.open(path) as image:  # decoders raise whatever a damaged file makes them
+        return image.mode in ("L", "RGB")
+    return False
 
 
 def _grouped(
@@ -284,8 +279,6 @@ def unpack(
     source = records.source
     if not isinstance(source, PackedImages):
         raise ConfigError(f"only a whole packed set can be unpacked, got {records.name} as {type(source).__name__}.")
-    if by not in ("name", "class"):
-        raise ConfigError(unknown("layout", by, ("name", "class")))
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"cannot unpack into {folder}: it is not empty. Choose another folder.")
     endings = list[str]()
@@ -293,7 +286,12 @@ def unpack(
         with tarfile.open(source.folder / file) as archive:
             endings += [PurePosixPath(name).suffix.removeprefix(".") for name in archive.getnames()]
     paths = _by_name(source.names, endings) if by == "name" else _by_class(records, endings)
-    _check_collisions(paths)
+    # One file must not overwrite another, nor stand where a folder has to be.
+    path, count = Counter([*paths, PurePosixPath(TABLE)]).most_common(1)[0]
+    blocked = set(paths) & {parent for path in paths for parent in path.parents}
+    if count > 1 or blocked:
+        clash = f"{count} files would be named {path}" if count > 1 else f"{min(blocked)} would be a file and a folder"
+        raise DataError(f"{clash}. Unpack by {'class' if by == 'name' else 'name'} instead.")
     for row, path in enumerate(paths):
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(source.encoded(row))
@@ -321,24 +319,12 @@ def _by_name(names: Sequence[str], endings: Sequence[str]) -> list[PurePosixPath
 def _by_class(records: Records, endings: Sequence[str]) -> list[PurePosixPath]:
     """Return ``class/00000017.jpg``, with ``-`` for the slashes that a class's name may have."""
     folders = [name.replace("/", "-") for name in records.classes]
+    shared = Counter(folders)
     for name in folders:
-        if not name or name.startswith(".") or "\0" in name:
-            raise DataError(f"the class {name!r} cannot name a folder. Unpack by name instead.")
-    name, count = Counter(folders).most_common(1)[0]
-    if count > 1:
-        raise DataError(f"{count} classes would share the folder {name!r}. Unpack by name instead.")
+        if not name or name.startswith(".") or "\0" in name or shared[name] > 1:
+            raise DataError(f"the class {name!r} cannot name a folder of its own. Unpack by name instead.")
     named = enumerate(zip(records.labels, endings, strict=True))
     return [PurePosixPath(folders[label], f"{row:08d}.{ending}") for row, (label, ending) in named]
-
-
-def _check_collisions(paths: Sequence[PurePosixPath]) -> None:
-    """One file must not overwrite another, nor stand where a folder has to be."""
-    path, count = Counter([*paths, PurePosixPath(TABLE)]).most_common(1)[0]
-    if count > 1:
-        raise DataError(f"{count} files would be named {path}. Unpack by class instead.")
-    blocked = set(paths) & {parent for path in paths for parent in path.parents}
-    if blocked:
-        raise DataError(f"{min(blocked)} would be an image and a folder. Unpack by class instead.")
 
 
 def _table(records: Records, paths: Sequence[PurePosixPath]) -> str:

@@ -9,33 +9,29 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Int
 
-from vicinal.data.columns import Columns
+from vicinal.arguments import Settings
 from vicinal.data.location import existing
 from vicinal.data.records import BOTH, GALLERY, QUERY, ImageFiles, Records
 from vicinal.data.splits import classes_of
-from vicinal.errors import ConfigError, DataError, unknown
+from vicinal.data.table import Columns
+from vicinal.errors import DataError, unknown
 
-Missing = Literal["raise", "use"]
-
-
-class Counts(NamedTuple):
-    """How many images, of how many classes, the literature has in one part of a set."""
-
-    images: int
-    classes: int
+Missing = Literal["raise", "use", "refuse"]  # the last is what version 0.1 wrote for the first
+Counts = Mapping[str, tuple[int, int]]  # images and classes that the literature has in each part of a set
 
 
 @dataclass(frozen=True)
-class Published(ABC):
+class Published(Settings, ABC):
     """A set whose parts have published counts: by split, or by role where ``counts`` has query and gallery."""
 
+    slot: ClassVar[str] = "data"
     marks: ClassVar[tuple[str, ...]]  # files by which the set is recognized
-    counts: ClassVar[Mapping[str, Counts]]
+    counts: ClassVar[Counts]
     path: str
     missing: Missing = "raise"
 
@@ -50,23 +46,19 @@ class Published(ABC):
 
     def load(self, *, strict: bool = True) -> Records:
         """Read the lists. With ``strict=False`` missing images stay in, for a check that names each of them."""
-        if self.missing not in ("raise", "use", "refuse"):  # the last is what version 0.1 wrote for the first
-            raise ConfigError(unknown("value of `missing`", self.missing, ("raise", "use")))
         root = existing(self.path)
         records = self._listed(root)
-        if self.missing != "use" and (found := self._differences(records)):
+        found, source = self._differences(records), records.source
+        absent = _absent(source) if strict and isinstance(source, ImageFiles) else []
+        if absent:
+            named = ", ".join(source.name(row) for row in absent[:3]) + (", ..." if len(absent) > 3 else "")
+            found.append(f"{len(absent):,} of {len(records):,} listed images are missing ({named})")
+        if found and self.missing != "use":
             raise DataError(
                 f"{records.name} in {root} is not the published set: {'; '.join(found)}. "
                 f"Restore it, or set `data.missing=use` to go on with what is there."
             )
-        source = records.source
-        if strict and isinstance(source, ImageFiles) and (absent := _absent(source)):
-            if self.missing != "use" or len(absent) == len(records):
-                named = "; ".join(source.paths[row] for row in absent[:3]) + ("; ..." if len(absent) > 3 else "")
-                raise DataError(
-                    f"{records.name} lists {len(records):,} images, of which {len(absent):,} are missing in "
-                    f"{source.root}: {named}. Restore them, or set `data.missing=use` to go on with those that exist."
-                )
+        if absent:
             records = records.take(np.setdiff1d(np.arange(len(records)), absent))
         if not len(records):
             raise DataError(f"nothing of {records.name} is in {root}. Restore it.")
@@ -77,14 +69,15 @@ class Published(ABC):
         parts = records.splits
         if "query" in self.counts:
             parts = np.array(["train", "query", "gallery"])[records.columns["role"]]  # by BOTH, QUERY, GALLERY
-        found = []
-        for name, published in self.counts.items():
-            labels = records.labels[parts == name]
-            counted = Counts(len(labels), len(np.unique(labels)))
-            for noun, count, expected in zip(Counts._fields, counted, published, strict=True):
-                if count != expected:
-                    found.append(f"{count:,} {name} {noun}, not {expected:,}")
-        return found
+        counted = {part: records.labels[parts == part] for part in self.counts}
+        return [
+            f"{count:,} {part} {noun}, not {expected:,}"
+            for part, labels in counted.items()
+            for noun, count, expected in zip(
+                ("images", "classes"), (len(labels), len(np.unique(labels))), self.counts[part], strict=True
+            )
+            if count != expected
+        ]
 
 
 @dataclass(frozen=True)
@@ -100,7 +93,7 @@ class CUB(Published):
     """
 
     marks = ("image_class_labels.txt",)
-    counts = {"train": Counts(5_864, 100), "test": Counts(5_924, 100)}  # noqa: RUF012  (Song et al., CVPR 2016)
+    counts = {"train": (5_864, 100), "test": (5_924, 100)}  # noqa: RUF012  (Song et al., CVPR 2016)
     path: str = "$VICINAL_DATA/CUB_200_2011"
 
     def _listed(self, root: Path) -> Records:
@@ -112,7 +105,7 @@ class CUB(Published):
             if image not in row_of:
                 raise DataError(f"{images.place(row)}: image {image} has no class in {labels.path}. Restore the lists.")
         rows = [row_of[image] for image in images.texts("image")]
-        numbers = whole_numbers(labels, "class")[rows]
+        numbers = labels.numbers("class", whole=True)[rows]
         source = ImageFiles(root / "images", images.texts("path"))
         return _zero_shot("CUB-200-2011", source, numbers, classes, self.counts, lambda row: labels.place(rows[row]))
 
@@ -130,7 +123,7 @@ class Cars196(Published):
     """
 
     marks = ("cars_annos.mat",)
-    counts = {"train": Counts(8_054, 98), "test": Counts(8_131, 98)}  # noqa: RUF012  (Song et al., CVPR 2016)
+    counts = {"train": (8_054, 98), "test": (8_131, 98)}  # noqa: RUF012  (Song et al., CVPR 2016)
     path: str = "$VICINAL_DATA/cars196"
 
     def _listed(self, root: Path) -> Records:
@@ -167,7 +160,7 @@ class StanfordOnlineProducts(Published):
     """
 
     marks = ("Ebay_train.txt", "Ebay_test.txt")
-    counts = {"train": Counts(59_551, 11_318), "test": Counts(60_502, 11_316)}  # noqa: RUF012
+    counts = {"train": (59_551, 11_318), "test": (60_502, 11_316)}  # noqa: RUF012
     path: str = "$VICINAL_DATA/Stanford_Online_Products"
 
     def _listed(self, root: Path) -> Records:
@@ -175,7 +168,7 @@ class StanfordOnlineProducts(Published):
         lists = {split: read_list(root / f"Ebay_{split}.txt", fields, header=1) for split in ("train", "test")}
         paths = [path for rows in lists.values() for path in rows.texts("path")]
         products, kinds = (
-            np.concatenate([whole_numbers(rows, name) for rows in lists.values()])
+            np.concatenate([rows.numbers(name, whole=True) for rows in lists.values()])
             for name in ("class_id", "super_class_id")
         )
         numbers, first, labels = np.unique(products, return_index=True, return_inverse=True)
@@ -204,9 +197,9 @@ class InShop(Published):
     """
 
     counts = {  # noqa: RUF012
-        "train": Counts(25_882, 3_997),
-        "query": Counts(14_218, 3_985),
-        "gallery": Counts(12_612, 3_985),
+        "train": (25_882, 3_997),
+        "query": (14_218, 3_985),
+        "gallery": (12_612, 3_985),
     }
     path: str = "$VICINAL_DATA/inshop"
 
@@ -266,27 +259,18 @@ def read_list(path: Path, columns: Sequence[str], *, header: int = 0) -> Columns
     return Columns(path, cells, [number for number, _ in numbered], "line")
 
 
-def whole_numbers(columns: Columns, name: str) -> Int[np.ndarray, "n"]:
-    """Return a column of numbers that count something."""
-    texts = columns.texts(name)
-    for row, text in enumerate(texts):
-        if not text.isdecimal():
-            raise DataError(f"{columns.place(row)}: `{name}` must be a whole number, got {text!r}.")
-    return np.array([int(text) for text in texts], dtype=np.int64)
-
-
 def _zero_shot(
     name: str,
     source: ImageFiles,
     numbers: Int[np.ndarray, "n"],
     classes: Sequence[str],
-    counts: Mapping[str, Counts],
+    counts: Counts,
     place: Callable[[int], str],
 ) -> Records:
     """Return records of classes numbered from 1, of which the first train and the others test."""
     for row in np.flatnonzero((numbers < 1) | (numbers > len(classes))):
         raise DataError(f"{place(int(row))}: classes are numbered from 1 to {len(classes)}, got {numbers[row]}.")
-    splits = np.where(numbers <= counts["train"].classes, "train", "test")
+    splits = np.where(numbers <= counts["train"][1], "train", "test")
     return Records(name, source, numbers - 1, tuple(classes), splits)
 
 

@@ -24,7 +24,7 @@ from vicinal.data.draws import uniform
 from vicinal.data.loader import Corrupt, Plan, checked_rows, in_order, in_processes, readable_rows, tensor_columns
 from vicinal.data.records import Batch, ImageArray, Records, Source
 from vicinal.data.transforms import ImageTransform, TrainingTransform, Transform
-from vicinal.errors import ConfigError, DataError, unknown
+from vicinal.errors import ConfigError, DataError
 from vicinal.files import read_array
 
 BATCHES_AHEAD = 16  # parameters sent at once: few transfers, and no long wait for the first batch
@@ -48,8 +48,7 @@ class Resident:
         source: that holds the images; any records that read from it are served.
         slots: for each position in the source the place in ``pixels``, or -1.
         unreadable: positions that could not be read, with the reason; their slots are black.
-        dtype: of the inputs that come out.
-        channels_last: whether their memory is laid out pixel by pixel, as convolutions on a GPU like it.
+        channels_last: whether the memory of inputs is laid out pixel by pixel, as convolutions on a GPU like it.
     """
 
     pixels: UInt8[Tensor, "m c h w"]
@@ -57,7 +56,6 @@ class Resident:
     source: Source
     slots: Int[np.ndarray, "p"]
     unreadable: Mapping[int, str]
-    dtype: torch.dtype = torch.float32
     channels_last: bool = False
 
     def serves(self, records: Records, transform: Transform) -> bool:
@@ -80,32 +78,25 @@ class Resident:
         seed: int,
         epoch: int,
         skip_corrupt: bool = False,
-        start: int = 0,
     ) -> Iterator[Batch]:
         """Yield one batch per index list of the plan, on the device; see ``loader.load``."""
-        self._check(records, transform)
-        corrupt: Corrupt = "replace" if skip_corrupt else "raise"
-        return self._batches(records, islice(plan, start, None), transform, seed, epoch, corrupt)
+        return self._batches(records, plan, transform, seed, epoch, "replace" if skip_corrupt else "raise")
 
     def load_all(
         self, records: Records, transform: ImageTransform, *, batch_size: int = 256, skip_corrupt: bool = False
     ) -> Iterator[Batch]:
         """Yield all records in their order, not augmented; see ``loader.load_all``."""
         plan = in_order(len(records), batch_size)
-        self._check(records, transform)
         return self._batches(records, plan, transform.evaluation(), 0, 0, "drop" if skip_corrupt else "raise")
-
-    def _check(self, records: Records, transform: Transform) -> None:
-        if not self.serves(records, transform):
-            raise ConfigError(
-                f"the tensor on {self.pixels.device} holds {len(self.pixels)} images as {self.transform} prepares "
-                f"them, not those of {records.name} under {transform}. Decode all records that are used, with the "
-                f"settings of resize, canvas, pad and channels in use."
-            )
 
     def _batches(
         self, records: Records, plan: Plan, transform: ImageTransform, seed: int, epoch: int, corrupt: Corrupt
     ) -> Iterator[Batch]:
+        if not self.serves(records, transform):
+            raise ConfigError(
+                f"the tensor on {self.pixels.device} holds {len(self.pixels)} images as {self.transform} prepares "
+                f"them, not those of {records.name} under {transform}. Decode all records that are used."
+            )
         device, plan = self.pixels.device, iter(plan)
         normalization = transform.normalization(device)
         while chunk := list(islice(plan, BATCHES_AHEAD)):
@@ -124,7 +115,7 @@ class Resident:
                 if self.channels_last:
                     cut = cut.contiguous(memory_format=torch.channels_last)
                 yield Batch(
-                    inputs=transform.finish(cut, crops.color[part], normalization).to(self.dtype),
+                    inputs=transform.finish(cut, crops.color[part], normalization),
                     labels=labels[part],
                     indices=torch.from_numpy(kept),
                     extras={name: column[part] for name, column in extras.items()},
@@ -150,14 +141,9 @@ class Resident:
     def _cut(self, transform: ImageTransform, slots: Tensor, crops: Crops) -> Tensor:
         if transform.crop != "resized":
             return cut_squares(self.pixels, slots, crops, transform.size)
-        if self._resizes_by_pillow:
+        if self.pixels.device.type == "cpu":  # Pillow reads the few pixels that have weight, a matrix product all
             return transform.cut([self.pixels[slot] for slot in slots.tolist()], crops)
         return cut_resized(self.pixels, slots, crops, transform.size)
-
-    @property
-    def _resizes_by_pillow(self) -> bool:
-        """On a CPU: Pillow reads the few pixels that have weight, where a product of matrices reads them all."""
-        return self.pixels.device.type == "cpu"
 
 
 def resident_if_it_fits(
@@ -168,7 +154,6 @@ def resident_if_it_fits(
     resident: Residency = "auto",
     workers: int | None = None,
     skip_corrupt: bool = False,
-    dtype: torch.dtype = torch.float32,
     channels_last: bool = False,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Resident | None:
@@ -183,16 +168,14 @@ def resident_if_it_fits(
             is an error for what cannot be kept.
         workers: processes that read; 0 reads in this one, None takes one per processor where that pays.
         skip_corrupt: record unreadable images instead of raising the first error.
-        dtype: of the inputs that come out.
-        channels_last: their memory layout.
+        channels_last: memory layout of the inputs.
         progress: called with the number of images decoded.
     """
-    if resident not in ("auto", "on", "off"):
-        raise ConfigError(unknown("value of `resident`", resident, ("auto", "on", "off")))
-    images = isinstance(transform, ImageTransform) and records.source.kind == "images"
-    if resident == "on" and not images:
-        raise ConfigError(f"`training.resident=on` keeps images, but {records.name} holds {records.source.kind}.")
-    if resident == "off" or not isinstance(transform, ImageTransform) or not images:
+    if resident == "off":
+        return None
+    if not isinstance(transform, ImageTransform) or records.source.kind != "images":
+        if resident == "on":
+            raise ConfigError(f"`training.resident=on` keeps images, but {records.name} holds {records.source.kind}.")
         return None
     source, positions = records.source.origin(np.arange(len(records)))
     shape = prepared_shape(source, transform)
@@ -210,7 +193,8 @@ def resident_if_it_fits(
     held = np.unique(positions)
     slots = np.full(len(source), -1, dtype=np.int64)
     slots[held] = np.arange(len(held))
-    preparation = _Preparation(source, held, transform, shape, skip_corrupt)
+    prepare = _Preparation(source, held, transform, shape, skip_corrupt)
+    starts = range(0, len(held), IMAGES_AT_ONCE)
     if workers is None:
         few = isinstance(source, ImageArray) or len(held) < _WORTH_PROCESSES
         workers = 0 if few else os.cpu_count() or 1
@@ -219,21 +203,22 @@ def resident_if_it_fits(
 
     def fill(images: Tensor | np.ndarray) -> bool:
         done = 0
-        for prepared, errors in preparation.chunks(workers):
+        # In processes, since Pillow's decoders hold Python's lock: threads were no faster.
+        for prepared, errors in in_processes(prepare, starts, min(workers, len(starts))):
             images[done : done + len(prepared)] = prepared.to(device) if isinstance(images, Tensor) else prepared
             unreadable.update(errors)
             done += len(prepared)
             progress(done)
         return not unreadable
 
-    shared = None if isinstance(source, ImageArray) else _shared(preparation.name, fill, (len(held), *shape))
+    shared = None if isinstance(source, ImageArray) else _shared(prepare.name, fill, (len(held), *shape))
     if shared is None:
         fill(pixels)
     else:
         for start in range(0, len(held), _SHARED_AT_ONCE):
             part = np.array(shared[start : start + _SHARED_AT_ONCE])  # a copy: torch takes no read-only memory
             pixels[start : start + len(part)] = torch.from_numpy(part).to(device)
-    return Resident(pixels, transform, source, slots, unreadable, dtype, channels_last)
+    return Resident(pixels, transform, source, slots, unreadable, channels_last)
 
 
 @dataclass(frozen=True)
@@ -250,12 +235,6 @@ class _Preparation:
         """Tell these prepared images from all others."""
         names = "\n".join(self.source.name(position) for position in self.positions.tolist())
         return f"{type(self.source).__name__} {self.transform.preparation} {tuple(self.shape)}\n{names}"
-
-    def chunks(self, workers: int) -> Iterator[Chunk]:
-        """Yield all in order. In processes, since Pillow's decoders hold Python's lock: threads were no faster."""
-        starts = range(0, len(self.positions), IMAGES_AT_ONCE)
-        workers = min(workers, len(starts))
-        return in_processes(self, starts, workers) if workers else map(self, starts)
 
     def __call__(self, start: int) -> Chunk:
         positions = self.positions[start : start + IMAGES_AT_ONCE].tolist()

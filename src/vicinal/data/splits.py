@@ -3,11 +3,12 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Int
 
+from vicinal.arguments import Settings, Share
 from vicinal.data.draws import uniform
 from vicinal.data.records import SPLITS, Records, Source
 from vicinal.errors import ConfigError, DataError, unknown
@@ -18,11 +19,12 @@ _TEXT = "<U10"  # long enough for "validation": NumPy silently cuts what does no
 
 
 @dataclass(frozen=True)
-class SplitByClass:
+class SplitByClass(Settings):
     """Settings of a data set that may bring no splits of its own: its classes are then split here."""
 
+    slot: ClassVar[str] = "data"
     path: str
-    test: float = 0.5
+    test: Share = 0.5
     order: Order = "random"
     seed: int = 0
 
@@ -57,10 +59,6 @@ def by_class(labels: Int[np.ndarray, "n"], classes: Sequence[str], share: float,
     >>> by_class(np.array([0, 0, 1, 2, 3]), "abcd", 0.5, "sorted", 0).tolist()
     ['train', 'train', 'train', 'test', 'test']
     """
-    if not 0 <= share <= 1:
-        raise ConfigError(f"`data.test`, the share of test classes, must be between 0 and 1, got {share}.")
-    if order not in ("sorted", "random"):
-        raise ConfigError(unknown("order", order, ("sorted", "random")))
     count = int(share * len(classes) + 0.5)
     if 0 < share < 1:
         if len(classes) < 2:

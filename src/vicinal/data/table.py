@@ -1,20 +1,179 @@
-"""Tables of image paths, CSV or Parquet: with a label each, or in pairs of views."""
+"""Tables, CSV or Parquet: of image paths with a label each, of pairs of views, and of feature vectors (also ``.npz``).
 
+They are read as columns, with a place for every row that an error can name.
+"""
+
+import csv
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from zipfile import is_zipfile
 
 import numpy as np
 from jaxtyping import Float
 
-from vicinal.data.columns import Columns, read_columns
 from vicinal.data.location import existing, expanded
-from vicinal.data.records import GALLERY, QUERY, ImageFiles, Records
-from vicinal.data.splits import SplitByClass
-from vicinal.errors import DataError
+from vicinal.data.records import GALLERY, QUERY, FeatureArray, ImageFiles, Records
+from vicinal.data.splits import Order, SplitByClass
+from vicinal.errors import ConfigError, DataError, unknown
+from vicinal.files import read_arrays
 
 VIEWS = ("query_path", "gallery_path")
+_SEPARATORS = {".csv": ",", ".tsv": "\t"}
+
+
+@dataclass(frozen=True)
+class Columns:
+    """A table as read: texts (CSV) or typed values (Parquet), None where a cell is empty.
+
+    Attributes:
+        path: the file.
+        cells: column by name.
+        lines: line of each row in the file; for files without lines, the row's number counted from 0.
+        unit: what ``lines`` count, for messages.
+    """
+
+    path: Path
+    cells: dict[str, list[Any]]
+    lines: Sequence[int]
+    unit: str = "row"
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def place(self, row: int) -> str:
+        return f"{self.path}, {self.unit} {self.lines[row]}"
+
+    def texts(self, name: str) -> list[str]:
+        """Return a column of texts or whole numbers as stripped texts; an empty cell is an error."""
+        if name not in self.cells:
+            raise DataError(f"{self.path}: " + unknown("column", name, self.cells))
+        for row, cell in enumerate(self.cells[name]):
+            if cell is None or not str(cell).strip():
+                raise DataError(f"{self.place(row)}: `{name}` is empty. Fill it in or remove the row.")
+            if isinstance(cell, float):
+                raise DataError(f"{self.place(row)}: `{name}` is a decimal number, {cell}. Use whole numbers or text.")
+        return [str(cell).strip() for cell in self.cells[name]]
+
+    def splits(self, name: str = "split") -> list[str] | None:
+        return self.texts(name) if name in self.cells else None
+
+    def numbers(self, name: str, *, whole: bool = False) -> np.ndarray:
+        """Return a column of numbers, int64 where all of them are whole and float64 else; any other cell is an error.
+
+        Args:
+            name: of the column.
+            whole: whether a decimal or negative number is an error, too.
+        """
+        values = [_number(cell) for cell in self.cells[name]]
+        for row, value in enumerate(values):
+            if value is None or not math.isfinite(value) or (whole and not (isinstance(value, int) and value >= 0)):
+                kind = "a whole number" if whole else "a number"
+                raise DataError(f"{self.place(row)}: `{name}` must be {kind}, got {self.cells[name][row]!r}.")
+        integers = all(isinstance(value, int) and abs(value) < 2**63 for value in values)
+        return np.array(values, dtype=np.int64 if integers else np.float64)
+
+    def other_numbers(self, without: Collection[str]) -> dict[str, np.ndarray]:
+        """Return the other columns of numbers; the first filled cell of a column tells numbers from texts."""
+        filled = {name: next((c for c in cells if c not in (None, "")), None) for name, cells in self.cells.items()}
+        return {
+            name: self.numbers(name)
+            for name, cell in filled.items()
+            if name not in without and not name.startswith("__index_level_") and _number(cell) is not None
+        }
+
+
+def read_columns(path: Path, *, without: str = "") -> Columns:
+    """Read the table at ``path``: ``.csv``, ``.tsv`` or ``.parquet``; ``without`` names a column to leave out."""
+    ending = path.suffix.lower()
+    if ending in _SEPARATORS:
+        return _read_csv(path, _SEPARATORS[ending])
+    if ending == ".parquet":
+        table = _read_parquet(path, [name for name in column_names(path) if name != without])
+        return Columns(path, table.to_pydict(), range(table.num_rows))
+    raise ConfigError(f"a table ends in .csv, .tsv or .parquet, got {path}. Convert or rename it.")
+
+
+def column_names(path: Path) -> list[str]:
+    """Return the names of a table's columns without reading the rest."""
+    if path.suffix.lower() == ".parquet":
+        return [str(name) for name in _parquet_file(path).schema_arrow.names]
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
+        return [name.strip() for name in file.readline().split(_SEPARATORS[path.suffix.lower()])]
+
+
+def read_vectors(path: Path, name: str) -> Float[np.ndarray, "n d"]:
+    """Read a Parquet column of lists of numbers, all of one length."""
+    if name not in column_names(path):
+        raise DataError(f"{path}: " + unknown("column", name, column_names(path)))
+    from pyarrow import types
+
+    column = _read_parquet(path, [name]).column(name).combine_chunks()
+    listed = types.is_list(column.type) or types.is_fixed_size_list(column.type)
+    if not listed or not (types.is_floating(column.type.value_type) or types.is_integer(column.type.value_type)):
+        raise DataError(f"{path}: column `{name}` must hold lists of numbers, got {column.type}.")
+    lengths = np.asarray(column.value_lengths().fill_null(0))  # a row without a list has no length
+    if len(odd := np.flatnonzero(lengths != lengths[:1])):
+        counts = f"{lengths[odd[0]]} numbers, the first row has {lengths[0]}"
+        raise DataError(f"{path}, row {odd[0]}: `{name}` has {counts}. All rows need the same.")
+    values = column.flatten().to_numpy(zero_copy_only=False)  # a null among the numbers comes out as NaN
+    return np.asarray(values).reshape(len(column), -1)
+
+
+def _read_csv(path: Path, separator: str) -> Columns:
+    rows, lines = list[list[str]](), list[int]()
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets put a byte order mark first
+            reader = csv.reader(file, delimiter=separator, strict=True)
+            header = [name.strip() for name in next(reader, [])]
+            if len(set(header)) != len(header) or not header:
+                raise DataError(f"{path}, line 1: the header must name each column once, got {header}.")
+            for cells in filter(None, reader):  # an empty line has no cells
+                if len(cells) != len(header):
+                    raise DataError(
+                        f"{path}, line {reader.line_num}: the header has {len(header)} columns, this row {len(cells)}. "
+                        f"Quote cells that hold a {separator!r}."
+                    )
+                rows.append(cells)
+                lines.append(reader.line_num)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path} is not readable as a table in UTF-8: {error}. Save it as UTF-8 text.") from error
+    return Columns(path, {name: [row[place] for row in rows] for place, name in enumerate(header)}, lines, "line")
+
+
+def _parquet_file(path: Path) -> Any:
+    try:
+        from pyarrow.parquet import ParquetFile
+    except ImportError as error:
+        raise ConfigError("reading Parquet needs pyarrow: `pip install 'vicinal[parquet]'`.") from error
+    try:
+        return ParquetFile(path)
+    except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors
+        raise DataError(f"{path} is not readable as Parquet: {error}. Write it again.") from error
+
+
+def _read_parquet(path: Path, columns: Sequence[str]) -> Any:
+    try:
+        return _parquet_file(path).read(columns)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} is not readable as Parquet: {error}. Write it again.") from error
+
+
+def _number(cell: Any) -> int | float | None:
+    """Return the number that a cell holds or spells, or None; False and True are 0 and 1."""
+    if not isinstance(cell, str):
+        return cell if isinstance(cell, (int, float)) else None
+    with suppress(ValueError):
+        return int(cell)
+    with suppress(ValueError):
+        return float(cell)
+    return None
+
+
+# -- tables of image paths ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -67,14 +226,13 @@ class Table(_ImageTable):
 
     def load(self, *, strict: bool = True) -> Records:
         """Read the table. With ``strict=False`` missing images stay in it, for a check that names each of them."""
-        path = existing(self.path)
-        columns = read_columns(path)
+        columns = read_columns(existing(self.path))
         if "path" not in columns.cells:
             raise DataError(_without_paths(columns))
         root, (paths,) = self._paths(columns, ("path",), strict=strict)
-        given = columns.texts("split") if "split" in columns.cells else None
-        numbers = columns.numbers(without=("path", "label", "split"))
-        return self._records(path.stem, ImageFiles(root, paths), columns.texts("label"), given, columns.place, numbers)
+        numbers = columns.other_numbers(without=("path", "label", "split"))
+        source, name = ImageFiles(root, paths), columns.path.stem
+        return self._records(name, source, columns.texts("label"), columns.splits(), columns.place, numbers)
 
 
 @dataclass(frozen=True)
@@ -99,16 +257,11 @@ class CrossView(_ImageTable):
 
     def load(self, *, strict: bool = True) -> Records:
         """Read the table. With ``strict=False`` missing images stay in it, for a check that names each of them."""
-        path = existing(self.path)
-        columns = read_columns(path)
-        for name in VIEWS:
-            if name not in columns.cells:
-                found = ", ".join(columns.cells)
-                raise DataError(f"{path}: pairs need the columns {' and '.join(VIEWS)}, got {found}. Add `{name}`.")
+        columns = read_columns(existing(self.path))
         root, (queries, matches) = self._paths(columns, VIEWS, strict=strict)
-        angles = _angles(columns)
-        given = columns.texts("split") if "split" in columns.cells else None
-        asked = self._records(path.stem, ImageFiles(root, queries), matches, given, columns.place)
+        angles = columns.numbers("angle") if "angle" in columns.cells else np.zeros(len(columns))
+        name = columns.path.stem
+        asked = self._records(name, ImageFiles(root, queries), matches, columns.splits(), columns.place)
         first = np.unique(asked.labels, return_index=True)[1]  # the row in which each class comes first
         splits = asked.splits[first]
         for row in np.flatnonzero(asked.splits != splits[asked.labels]):
@@ -118,7 +271,7 @@ class CrossView(_ImageTable):
                 f"{asked.splits[before]} image in {columns.unit} {columns.lines[before]}. Give all its rows one split."
             )
         return Records(
-            name=path.stem,
+            name=name,
             source=ImageFiles(root, [*queries, *(matches[row] for row in first)]),
             labels=np.concatenate([asked.labels, asked.labels[first]]),
             classes=asked.classes,
@@ -129,19 +282,6 @@ class CrossView(_ImageTable):
                 "angle": np.concatenate([-angles, np.zeros(len(first))]),
             },
         )
-
-
-def _angles(columns: Columns) -> Float[np.ndarray, "n"]:
-    angles = np.zeros(len(columns))
-    for row, cell in enumerate(columns.cells.get("angle", ())):
-        try:
-            angles[row] = float(cell)
-        except (TypeError, ValueError):
-            angles[row] = math.nan
-        if not math.isfinite(angles[row]):
-            advice = "Give every row one, 0 where both views face the same way, or leave the column out."
-            raise DataError(f"{columns.place(row)}: `angle` must be a number of degrees, got {cell!r}. {advice}")
-    return angles
 
 
 def _without_paths(columns: Columns) -> str:
@@ -155,3 +295,86 @@ def _without_paths(columns: Columns) -> str:
         f"{named}. Pairs of views are in `query_path` and `gallery_path`. Measurements in columns are for "
         f"`vicinal.linear`, or are saved as .npz with `features` and `labels`. docs/howto/data.md shows all three."
     )
+
+
+# -- feature vectors ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Arrays(SplitByClass):
+    """Feature vectors [n d] with a label each and, where the set brings its own, splits.
+
+    An ``.npz`` holds the arrays ``features`` and ``labels``, and may hold ``splits``, ``names`` and further arrays of n
+    numbers, which become columns of the records. A Parquet file holds the same as columns, ``features`` as lists.
+    ``label``, ``split`` and ``name`` are understood too.
+
+    Args:
+        path: the file; ``$VICINAL_DATA`` and ``~`` are expanded.
+        test: share of the classes that are for testing, where there are no splits.
+        order: whether those are the last ones of the sorted labels, as in the published zero-shot splits, or drawn.
+        seed: of the draw.
+        features: name of the array or column of vectors.
+        labels: name of the array or column of labels, whole numbers or text.
+    """
+
+    order: Order = "sorted"
+    features: str = "features"
+    labels: str = "labels"
+
+    def load(self, *, strict: bool = True) -> Records:
+        """Read the file. With ``strict=False`` NaN and infinite features stay in, for a check that names each row."""
+        path = existing(self.path)
+        if path.suffix.lower() == ".npz":
+            features, columns = self._read_npz(path)
+        elif path.suffix.lower() == ".parquet":
+            features, columns = read_vectors(path, self.features), read_columns(path, without=self.features)
+        else:
+            raise ConfigError(f"feature vectors come as .npz or .parquet, got {path}. Convert or rename it.")
+        if not features.size:
+            raise DataError(f"{path} holds no features: their shape is {list(features.shape)}.")
+        if features.dtype not in (np.float16, np.float32):
+            with np.errstate(over="ignore"):  # what does not fit becomes infinite, which is checked next
+                features = features.astype(np.float32)
+        infinite = np.flatnonzero(~np.isfinite(features).all(axis=1))
+        if strict and len(infinite):
+            named = ", ".join(str(columns.lines[row]) for row in infinite[:5]) + (", ..." if len(infinite) > 5 else "")
+            raise DataError(
+                f"{path}: {len(infinite)} of {len(features)} feature vectors hold NaN or infinite numbers "
+                f"(rows {named}). Fix or remove them."
+            )
+        label, split, name = (
+            next((known for known in (wanted, wanted.removesuffix("s")) if known in columns.cells), "")
+            for wanted in (self.labels, "splits", "names")
+        )
+        if not label:
+            raise DataError(f"{path}: " + unknown("array of labels", self.labels, columns.cells))
+        return self._records(
+            path.stem,
+            FeatureArray(features, columns.texts(name) if name else [f"row {row}" for row in columns.lines]),
+            columns.texts(label),
+            columns.splits(split),
+            columns.place,
+            columns.other_numbers(without=(label, split, name)),
+        )
+
+    def _read_npz(self, path: Path) -> tuple[np.ndarray, Columns]:
+        """Read the array of vectors, and the arrays that have one entry for each of them."""
+        name = self.features
+        if not is_zipfile(path):
+            raise DataError(f"{path} is not an .npz: it is no zip file, or was cut off. Write it again: numpy.savez.")
+        arrays = read_arrays(path)
+        if name not in arrays:
+            raise DataError(f"{path}: " + unknown("array", name, arrays))
+        features = arrays.pop(name)
+        if features.ndim != 2 or features.dtype.kind not in "fiu":
+            raise DataError(f"{path}: `{name}` must be numbers [n d], got {features.dtype} {list(features.shape)}.")
+        cells = {}
+        for key, array in arrays.items():
+            if array.shape == features.shape[:1]:
+                cells[key] = (array.astype(str) if array.dtype.kind == "S" else array).tolist()
+            elif key in (self.labels, "label", "splits", "split", "names", "name"):
+                raise DataError(
+                    f"{path}: `{name}` has {len(features)} rows, but `{key}` has the shape {list(array.shape)}. "
+                    f"Give every row one entry."
+                )
+        return features, Columns(path, cells, range(len(features)))

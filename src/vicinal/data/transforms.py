@@ -9,7 +9,7 @@ crops and the same finish, so they give the same pixels.
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -17,20 +17,22 @@ from jaxtyping import Float, Int, UInt8
 from PIL import Image, ImageOps
 from torch import Tensor, nn
 
+from vicinal.arguments import Limits, Positive, Settings, Share
 from vicinal.data.augmentation import BOXES, COLOR, MIRROR, PLACE, Crops, jitter, resized_boxes, to_device
+from vicinal.data.images import check_size
 from vicinal.data.records import Kind
-from vicinal.errors import ConfigError, DataError, unknown
+from vicinal.errors import ConfigError, DataError
 
 Fit = Literal["squash", "shorter"]
 Crop = Literal["centre", "random", "resized"]
 Order = Literal["RGB", "BGR"]
 Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos"]
-_CHOICES = {"fit": get_args(Fit), "crop": get_args(Crop), "order": get_args(Order)}
-_CHOICES["interpolation"] = get_args(Interpolation)
+Side = Annotated[int, Limits("[1, 16384]")]
+Change = Annotated[float, Limits("[0, inf)")]
 
 
 @dataclass(frozen=True)
-class ImageTransform:
+class ImageTransform(Settings):
     """Resize, pad, crop, mirror, change colors, normalize.
 
     Args:
@@ -57,60 +59,44 @@ class ImageTransform:
         interpolation: of ``resize``; boxes of resized crops are always brought to ``size`` bilinearly.
     """
 
+    slot: ClassVar[str] = "transform"
     kind: ClassVar[Kind] = "images"
-    size: int
-    resize: int | None = None
+    size: Side
+    resize: Side | None = None
     fit: Fit = "shorter"
-    pad: int = 0
-    fill: int = 0
+    pad: Annotated[int, Limits("[0, 4096]")] = 0
+    fill: Annotated[int, Limits("[0, 255]")] = 0
     crop: Crop = "centre"
     mirror: bool = False
-    channels: int = 3
+    channels: Literal[1, 3] = 3
     mean: tuple[float, ...] = (0.5,)
-    std: tuple[float, ...] = (0.5,)
-    canvas: int | None = None
-    area: tuple[float, ...] = (0.08, 1.0)
-    ratio: tuple[float, ...] = (3 / 4, 4 / 3)
-    brightness: float = 0.0
-    contrast: float = 0.0
-    saturation: float = 0.0
+    std: tuple[Positive, ...] = (0.5,)
+    canvas: Side | None = None
+    area: tuple[Share, ...] = (0.08, 1.0)
+    ratio: tuple[Positive, ...] = (3 / 4, 4 / 3)
+    brightness: Change = 0.0
+    contrast: Change = 0.0
+    saturation: Change = 0.0
     order: Order = "RGB"
-    scale: float = 1.0
+    scale: Positive = 1.0
     interpolation: Interpolation = "bilinear"
 
     def __post_init__(self) -> None:
-        for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise ConfigError(unknown(f"value of `{name}`", getattr(self, name), choices))
+        super().__post_init__()
         lengths = f"size = {self.size}, resize = {self.resize}, canvas = {self.canvas}, pad = {self.pad}"
-        given = [length for length in (self.size, self.resize, self.canvas) if length is not None]
         source, side = ("resize", self.resize) if self.canvas is None else ("canvas", self.canvas)
-        colors = self.brightness, self.contrast, self.saturation
-        for fine, message in (
-            (self.channels in (1, 3), f"`channels` must be 1 (gray) or 3 (RGB), got {self.channels}."),
-            (min(given) >= 1 and self.pad >= 0, f"lengths must be at least 1 pixel, and `pad` 0, got {lengths}."),
-            (
-                self.canvas is None or self.resize is None or self.canvas <= self.resize,
-                f"a canvas cannot be larger than the resized image, got {lengths}. Raise `resize` or lower `canvas`.",
-            ),
-            (
-                side is None or self.size <= side + 2 * self.pad,
-                f"the crop cannot be larger than the padded image, got {lengths}. Raise `{source}` or lower `size`.",
-            ),
-            (0 <= self.fill <= 255, f"`fill` must be a gray level from 0 to 255, got {self.fill}."),
-            (_is_range(self.area, 1.0), f"`area` must be two rising shares above 0, up to 1, got {self.area}."),
-            (_is_range(self.ratio, np.inf), f"`ratio` must be two rising numbers above 0, got {self.ratio}."),
-            (min(colors) >= 0, f"brightness, contrast and saturation must change by 0 or more, got {colors}."),
-            (len(self.mean) in (1, self.channels), f"`mean` needs 1 or {self.channels} numbers, got {self.mean}."),
-            (len(self.std) in (1, self.channels), f"`std` needs 1 or {self.channels} numbers, got {self.std}."),
-            (min((*self.std, self.scale)) > 0, f"`std` and `scale` must be above 0, got {self.std} and {self.scale}."),
-            (
-                self.channels == 3 or (self.saturation == 0 and self.order == "RGB"),
-                "gray images have no saturation and no order of channels. Set `channels` to 3.",
-            ),
-        ):
-            if not fine:
-                raise ConfigError(message)
+        if self.canvas is not None and self.resize is not None and self.canvas > self.resize:
+            raise ConfigError(f"a canvas cannot be larger than the resized image, got {lengths}. Raise `resize`.")
+        if side is not None and self.size > side + 2 * self.pad:
+            raise ConfigError(f"the crop cannot be larger than the padded image, got {lengths}. Raise `{source}`.")
+        for name, pair in (("area", self.area), ("ratio", self.ratio)):
+            if len(pair) != 2 or not 0 < pair[0] <= pair[1]:
+                raise ConfigError(f"transform.{name} must be two rising numbers above 0, got {pair}.")
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if len(values) not in (1, self.channels):
+                raise ConfigError(f"transform.{name} needs 1 or {self.channels} numbers, got {values}.")
+        if self.channels == 1 and (self.saturation > 0 or self.order == "BGR"):
+            raise ConfigError("gray images have no saturation and no order of channels. Set transform.channels=3.")
 
     @property
     def draws(self) -> int:
@@ -172,7 +158,13 @@ class ImageTransform:
         """Do the deterministic part: channels, size, canvas and padding; an error tells the image's ``name``."""
         image = _with_channels(image, self.channels)
         if self.resize is not None:
-            image = self._resized(image, self.resize)
+            shorter = min(image.size) if self.fit == "shorter" else 0
+            width, height = (round(side * self.resize / shorter) if shorter else self.resize for side in image.size)
+            try:
+                check_size((width, height))
+            except DataError as error:
+                raise DataError(f"{name and name + ': '}{error}, once resized. Lower transform.resize.") from error
+            image = image.resize((width, height), Image.Resampling[self.interpolation.upper()])
         side = self.size - 2 * self.pad if self.canvas is None else self.canvas
         if min(image.size) < side:
             raise DataError(
@@ -226,16 +218,6 @@ class ImageTransform:
         mean, std = (np.broadcast_to(np.array(values), self.channels) for values in (self.mean, self.std))
         factors = np.stack([self.scale / (255 * std), -mean / std]).astype(np.float32)
         return to_device(torch.from_numpy(factors), device)[:, :, None, None]
-
-    def _resized(self, image: Image.Image, length: int) -> Image.Image:
-        width, height = (length, length)
-        if self.fit == "shorter":
-            width, height = (round(side * length / min(image.size)) for side in image.size)
-        return image.resize((width, height), Image.Resampling[self.interpolation.upper()])
-
-
-def _is_range(values: Sequence[float], most: float) -> bool:
-    return len(values) == 2 and 0 < values[0] <= values[1] <= most
 
 
 def _with_channels(image: Image.Image, channels: int) -> Image.Image:

@@ -11,14 +11,14 @@ from safetensors.torch import save
 from torch import Tensor
 
 from vicinal import parallel
+from vicinal.arguments import build, describe
 from vicinal.data import TRANSFORMS
 from vicinal.data.loader import load_all
 from vicinal.data.records import BOTH, GALLERY, QUERY, Batch, Records
 from vicinal.data.resident import Resident
 from vicinal.data.transforms import ImageTransform, Transform
-from vicinal.description import build, describe
 from vicinal.errors import DataError, RunError
-from vicinal.files import read_object, read_tensors, write_atomically, write_json
+from vicinal.files import decoding, read_object, read_tensors, write_atomically, write_json
 from vicinal.models import MODELS, trusted
 from vicinal.models.embedder import Embedder, Role
 from vicinal.run_directory import FORMAT, RunDirectory
@@ -173,10 +173,11 @@ class Encoder:
         document = read_object(run.model_path)
         if document.get("format") != FORMAT:
             raise RunError(f"{run.model_path} is not a model of format {FORMAT}. Use the version that wrote it.")
-        embedder = build(document.get("embedder"), MODELS | trusted(trust))
-        preprocessing = build(document.get("preprocessing"), TRANSFORMS)
-        if not isinstance(embedder, Embedder):
-            raise RunError(f"{run.model_path} describes a {type(embedder).__name__}, not an Embedder.")
+        with decoding(run.model_path):
+            embedder = build(document["embedder"], MODELS | trusted(trust))
+            preprocessing = build(document["preprocessing"], TRANSFORMS)
+            if not isinstance(embedder, Embedder) or not hasattr(preprocessing, "kind"):
+                raise TypeError(f"got a {type(embedder).__name__} and a {type(preprocessing).__name__}")
         try:
             embedder.load_state_dict(read_tensors(run.weights_path))
         except RuntimeError as error:

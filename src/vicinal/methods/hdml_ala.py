@@ -119,7 +119,7 @@ class HDMLALA(Method):
     def setup(self, parts: Parts) -> None:
         loss = copy.copy(parts.loss)
         loss.blocks = True  # type: ignore[assignment]  # the form in which HDML synthesizes triplets
-        weigh = self.ala.build_assessor(3 * (parts.embedder.dim or parts.embedder.width), parts.seed)
+        weigh = self.ala.build_assessor(3 * parts.embedder.embedding_dim, parts.seed)
         super().setup(replace(parts, loss=loss))
         self.hdml, self.ala = replace(self.hdml), replace(self.ala)
         for method in (self.hdml, self.ala):

@@ -283,7 +283,7 @@ class Method(nn.Module, ABC):
 
     def equal_rows(self, rows: int, device: torch.device) -> Float[Tensor, "rows d"]:
         """Return embeddings that are all the same unit vector."""
-        return normalize(torch.ones(rows, self.embedder.dim or self.embedder.width, device=device), dim=1)
+        return normalize(torch.ones(rows, self.embedder.embedding_dim, device=device), dim=1)
 
     def figures(self, batch: Batch) -> Sequence[Figure]:
         """Draw what the method does inside, once when training has ended; ``batch`` is the last one."""

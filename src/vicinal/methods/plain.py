@@ -69,6 +69,6 @@ class CrossBatchMemory(Plain):
         self.loss = memory.CrossBatchMemory(
             parts.loss,  # type: ignore[arg-type]  # see ``check``
             size=min(self.size, max(len(parts.train.labels), getattr(parts.sampler, "batch_size", 1))),
-            dim=parts.embedder.dim or parts.embedder.width,
+            dim=parts.embedder.embedding_dim,
             warmup=parts.steps // 10 if self.warmup is None else self.warmup,
         )

@@ -5,15 +5,15 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from torch import nn
 
-from vicinal.arguments import parameters
+from vicinal.arguments import Limits, Positive, Settings, class_name, parameters
 from vicinal.errors import ConfigError, unknown
 from vicinal.models.backbone import HALF, Backbone, Preprocessing
-from vicinal.models.custom import CustomBackbone, class_name
+from vicinal.models.custom import CustomBackbone
 from vicinal.models.efficientnet_lite import EfficientNetLite
 from vicinal.models.embedder import Embedder, Pooling
 from vicinal.models.inception import BNInception, GoogLeNet
@@ -24,6 +24,7 @@ from vicinal.models.weights import load_pretrained
 
 Head = Literal["linear", "mlp", "none"]
 Start = Literal["random", "glorot", "principal", "discriminant"]
+Width = Annotated[int, Limits("[1, 65536]")]
 COMPUTED_STARTS = ("principal", "discriminant")
 
 BACKBONES: dict[str, type[nn.Module]] = {
@@ -41,7 +42,7 @@ _SETTLED = ("name", "variant", "depth", "freeze_norm", "channels", "width", "siz
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelConfig:
+class ModelConfig(Settings):
     """A backbone, its pooling and a head.
 
     Attributes:
@@ -74,40 +75,31 @@ class ModelConfig:
         module: a network of your own, in Python; see ``CustomBackbone``.
     """
 
+    slot: ClassVar[str] = "model"
     name: str = "efficientnet_lite0"
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    dim: int | None = 512
+    dim: Width | None = 512
     head: Head = "linear"
     head_norm: bool = False
     pooling: Pooling | None = None
     normalize: bool = True
     weights: str = "auto"
     start: Start = "random"
-    start_length: float = 1.0
+    start_length: Positive = 1.0
     freeze: str | None = None
     freeze_norm: bool | None = None
-    lora: int | None = None
+    lora: Width | None = None
     lora_alpha: float | None = None
     streams: Literal[1, 2] = 2
     module: nn.Module | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.module is not None and ":" not in self.name:
             object.__setattr__(self, "name", class_name(type(self.module)))
         published = issubclass(self.backbone, Backbone)
         if self.weights == "auto":
             object.__setattr__(self, "weights", "imagenet" if published else "none")
-        for name, value, choices in (
-            ("head", self.head, get_args(Head)),
-            ("pooling", self.pooling, (None, *get_args(Pooling))),
-            ("start", self.start, get_args(Start)),
-            ("streams", self.streams, (1, 2)),
-        ):
-            if value not in choices:
-                raise ConfigError(unknown(f"value of model.{name}", str(value), map(str, filter(None, choices))))
-        for name, least in (("dim", self.dim), ("lora", self.lora), ("start_length", self.start_length)):
-            if least is not None and least <= 0:
-                raise ConfigError(f"model.{name} must be above 0, got {least}.")
         for key in self.arguments if self.module is None else ():
             if key not in self.parameters(self.name):
                 raise ConfigError(unknown(f"argument of model {self.name}", key, self.parameters(self.name)))

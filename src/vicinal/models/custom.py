@@ -5,13 +5,11 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
-from vicinal.arguments import parameters
-from vicinal.description import describe
+from vicinal.arguments import class_name, describe, kept_arguments
 from vicinal.errors import ConfigError
 from vicinal.models.backbone import probe
 from vicinal.models.finetuning import merge_lora
@@ -94,28 +92,6 @@ class CustomBackbone(nn.Module):
 
 
 TRUSTED: dict[str, Any] = {}  # what the user trusts in this process: `vicinal --trust module:Class COMMAND`
-
-
-def class_name(kind: type) -> str:
-    """Name a class as ``package.module:Class``.
-
-    >>> class_name(nn.Linear)
-    'torch.nn.modules.linear:Linear'
-    """
-    return f"{kind.__module__}:{kind.__qualname__}"
-
-
-def kept_arguments(value: Any) -> dict[str, Any]:
-    """Return the constructor's arguments of an object if it keeps all of them as plain values, else nothing."""
-    names = parameters(type(value))
-    kept = {name: getattr(value, name) for name in names if hasattr(value, name)}
-    return kept if len(kept) == len(names) and all(map(_is_plain, kept.values())) else {}
-
-
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, (list, tuple)):
-        return all(map(_is_plain, value))
-    return value is None or isinstance(value, (str, int, float, bool, Path))
 
 
 def trusted(trust: nn.Module | type | Mapping[str, Any] | Iterable[str] | None) -> dict[str, Any]:

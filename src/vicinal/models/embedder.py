@@ -59,15 +59,8 @@ class Embedder(nn.Module):
         lora_alpha: float | None = None,
     ) -> None:
         super().__init__()
-        for name, value in (("dim", dim), ("hidden", hidden), ("lora", lora)):
-            if value is not None and value < 1:
-                raise ConfigError(f"`{name}` must be at least 1, got {name}={value}.")
         if pooling not in get_args(Pooling):
             raise ConfigError(unknown("pooling", pooling, get_args(Pooling)))
-        if head_norm and dim is None:
-            raise ConfigError("a batch norm goes before the head, got head_norm=True and dim=None. Set `dim`.")
-        if freeze is not None and lora is not None:
-            raise ConfigError(f"LoRA freezes the whole backbone, got freeze={freeze!r} and lora={lora}. Leave one out.")
         self.prefix_tokens = int(getattr(backbone, "prefix_tokens", 0))
         if pooling == "token" and not self.prefix_tokens:
             raise ConfigError(
@@ -107,6 +100,11 @@ class Embedder(nn.Module):
                 if whole or (trains and not any(trains)):
                     norm.eval()
         return self
+
+    @property
+    def embedding_dim(self) -> int:
+        """The size of an embedding: ``dim``, or without a head the backbone's width."""
+        return self.dim or self.width
 
     @property
     def streams(self) -> tuple["Embedder", ...]:
@@ -194,12 +192,6 @@ class TwoStreamEmbedder(Embedder):
 
     def __init__(self, query: Embedder, gallery: Embedder) -> None:
         nn.Module.__init__(self)  # two whole embedders stand where an Embedder has one backbone and one head
-        sizes = [stream.dim or stream.width for stream in (query, gallery)]
-        if sizes[0] != sizes[1]:
-            raise ConfigError(
-                f"two streams meet in one space, but query embeddings have {sizes[0]} dimensions and those of the "
-                f"gallery {sizes[1]}. Give both the same `dim`."
-            )
         self.query, self.gallery = query, gallery
         self.dim, self.width, self.normalize, self.pooling = query.dim, query.width, query.normalize, query.pooling
         self.head_norm = query.head_norm

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from vicinal.data.own_data import own_data
+from vicinal.data import own_data
 from vicinal.errors import ConfigError
 from vicinal.evaluation.encoder import Encoder
 from vicinal.retrieval.collection import model_fingerprint

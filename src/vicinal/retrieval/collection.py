@@ -4,9 +4,14 @@
 A generation is written whole beside the old ones and becomes visible by one rename of the pointer; it never changes
 afterwards. A reader takes a ``Snapshot`` and answers from it, however often the collection is written meanwhile.
 ``generations`` writes, ``indexing`` decides what.
+
+A collection can come from somebody else. What it names outside of itself, folders of pictures and the address of an
+engine, is used only where its seal shows that it was indexed by this user, or where the user says ``--trust``.
 """
 
+import hmac
 import json
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,11 +24,12 @@ import numpy as np
 from jaxtyping import Float
 from PIL import Image
 
+from vicinal.arguments import build
 from vicinal.data.images import read_image
+from vicinal.data.location import cache_folder
 from vicinal.data.packed import file_hash
-from vicinal.description import build
 from vicinal.errors import ConfigError, DataError, RunError, unknown
-from vicinal.files import read_array, read_json
+from vicinal.files import check_links, read_array, read_lines, read_object
 from vicinal.retrieval.store import Attributes, FlatStore, Ids, Item, Queries, Store, Where
 from vicinal.run_directory import RunDirectory
 
@@ -89,22 +95,30 @@ class Snapshot:
         metric: what distances are.
         places: where the items came from.
         about: all of ``about.json``.
+        trusted: whether it may name folders and engines outside of itself.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, trust: bool = False) -> None:
         self.folder = folder
-        self.about: dict[str, Any] = read_json(folder / ABOUT)
-        self.generation: int = self.about["generation"]
-        self.dim: int = self.about["dim"]
-        self.metric: str = self.about["metric"]  # "euclidean": there is no other yet
-        self.places = tuple(Place(**place) for place in self.about["places"])
-        self._items = _read_items(folder / ITEMS)
+        self.about = about = read_object(folder / ABOUT)
+        try:
+            self.generation, self.dim, self.metric = int(about["generation"]), int(about["dim"]), str(about["metric"])
+            self.places = tuple(Place(**place) for place in about["places"])
+            self._items = tuple(_item(line) for line in read_lines(folder / ITEMS))
+        except (KeyError, TypeError, ValueError) as error:
+            if isinstance(error, DataError):
+                raise
+            raise RunError(
+                f"{ABOUT} or {ITEMS} is damaged in {folder}: {type(error).__name__}: {error}. Remove the collection "
+                f"and index again."
+            ) from error
+        self.trusted = trust or (bool(mine := seal(about)) and hmac.compare_digest(str(about.get("seal")), mine))
         empty = np.empty((0, self.dim), np.float32)
-        self._vectors = read_array(folder / VECTORS, mapped=True) if self._items else empty
+        self._vectors = read_array(folder / VECTORS, mapped=True) if about.get("count") or self._items else empty
         if self._vectors.shape != (len(self._items), self.dim):
             raise RunError(
-                f"{folder} should hold {len(self._items)} vectors of length {self.dim}, but {VECTORS} has the shape "
-                f"{list(self._vectors.shape)}. Remove the collection and index again."
+                f"{folder} is damaged: {ITEMS} has {len(self._items)} items of length {self.dim}, but {VECTORS} the "
+                f"shape {list(self._vectors.shape)}. Remove the collection and index again."
             )
         self._rows = {item.id: row for row, item in enumerate(self._items)}
         self._lock = Lock()
@@ -172,6 +186,8 @@ class Snapshot:
         """
         item = self.item(id)
         place = self.places[item.place]
+        if place.root is None or Path(place.root).is_absolute() or ".." in place.root:
+            self._require_trust(f"pictures of {place.path}")
         file = place.file(self.folder.parent, item.path)
         if file is not None:
             if not file.is_file():
@@ -194,6 +210,13 @@ class Snapshot:
             if self._opened is not None:
                 self._opened.close()
                 self._opened = None
+
+    def _require_trust(self, what: str) -> None:
+        if not self.trusted:
+            raise DataError(
+                f"the collection in {self.folder.parent} was not indexed by you here, and names {what}. Say --trust if "
+                f"you trust whoever made it, or index anew."
+            )
 
     def _row(self, id: int) -> int:
         row = self._rows.get(id)
@@ -229,6 +252,7 @@ class Snapshot:
             return FlatStore(self._vectors, ids, matching=lambda where: self.attributes.rows(where))
         from vicinal.retrieval.milvus import Milvus
 
+        self._require_trust(f"the engine at {store['address']}")
         table = Milvus(store["address"], store["table"], dim=self.dim, index=store["index"])
         return table.at(self.generation)
 
@@ -236,35 +260,37 @@ class Snapshot:
 class CollectionDirectory:
     """A collection on disk: where ``vicinal index`` writes, what search, serve, cluster and dedupe open."""
 
-    def __init__(self, path: Path | str) -> None:
-        self.path, self._lock = Path(path), Lock()
+    def __init__(self, path: Path | str, *, trust: bool = False) -> None:
+        self.path, self.trust, self._lock = Path(path), trust, Lock()
         self._held: Snapshot | None = None
 
     @classmethod
-    def open(cls, path: Path | str) -> "CollectionDirectory":
+    def open(cls, path: Path | str, *, trust: bool = False) -> "CollectionDirectory":
         """Open an existing collection; a RunError says how to make one where there is none, or of another format."""
-        collection = cls(path)
+        collection = cls(path, trust=trust)
         if not (collection.path / POINTER).is_file():
             raise RunError(
                 f"{collection.path} is no collection: it has no {POINTER}. `vicinal index RUN PATH...` makes one."
             )
+        check_links(collection.path)
         collection.latest_generation()
         return collection
 
     @classmethod
-    def of(cls, run: Path | str, collection: Path | str | None = None) -> "CollectionDirectory":
+    def of(cls, run: Path | str, collection: Path | str | None = None, *, trust: bool = False) -> "CollectionDirectory":
         """The collection of a run: its own ``RUN/collection``, or the one that ``--collection`` names."""
-        return cls.open(collection if collection is not None else Path(run) / FOLDER)
+        return cls.open(collection if collection is not None else Path(run) / FOLDER, trust=trust)
 
     def latest_generation(self) -> int:
         """The number of the newest generation; costs one small read, so it can be asked before each request."""
-        pointer = read_json(self.path / POINTER)
-        if not isinstance(pointer, dict) or pointer.get("format") != FORMAT:
+        pointer = read_object(self.path / POINTER)
+        if pointer.get("format") != FORMAT or not isinstance(pointer.get("generation"), int):
             raise RunError(
                 f"{self.path / POINTER} is not of collection format {FORMAT}. Use the version that wrote it, or remove "
                 f"the collection and index again."
             )
-        return int(pointer["generation"])
+        number: int = pointer["generation"]
+        return number
 
     def snapshot(self) -> Snapshot:
         """The newest generation; cheap to call again: it returns the same object while the number is the same."""
@@ -274,7 +300,7 @@ class CollectionDirectory:
                 if self._held is not None and self._held.generation == number:
                     return self._held
                 try:
-                    self._held = Snapshot(generation_folder(self.path, number))
+                    self._held = Snapshot(generation_folder(self.path, number), trust=self.trust)
                 except FileNotFoundError:  # written twice since the pointer was read, so already removed
                     continue
                 return self._held
@@ -283,9 +309,9 @@ class CollectionDirectory:
         )
 
 
-def snapshot_of(run: RunDirectory, collection: Path | None = None) -> Snapshot:
+def snapshot_of(run: RunDirectory, collection: Path | None = None, *, trust: bool = False) -> Snapshot:
     """The newest generation of a run's collection, whose vectors the run's model made."""
-    snapshot = CollectionDirectory.of(run.path, collection).snapshot()
+    snapshot = CollectionDirectory.of(run.path, collection, trust=trust).snapshot()
     require_same_model(run, snapshot.about)
     return snapshot
 
@@ -308,9 +334,27 @@ def generation_folder(collection: Path, number: int) -> Path:
     return collection / f"generation-{number:08d}"
 
 
-def _read_items(path: Path) -> tuple[Item, ...]:
+def seal(about: Mapping[str, Any]) -> str:
+    """Compute the seal of what a collection names outside of itself, by a secret that this user's cache keeps."""
+    folder = cache_folder()
+    if folder is None:
+        return ""
+    key = folder / "collections.key"
     try:
-        with path.open(encoding="utf-8") as file:
-            return tuple(Item(**json.loads(line)) for line in file)
-    except (ValueError, TypeError) as error:
-        raise RunError(f"{path} is damaged: {error}. Remove the collection and index again.") from error
+        folder.mkdir(parents=True, exist_ok=True)
+        with os.fdopen(os.open(key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(os.urandom(32))
+    except FileExistsError:
+        pass
+    except OSError:  # no place for a secret: then no collection has a seal
+        return ""
+    named = json.dumps([about["places"], about.get("store")], sort_keys=True)
+    return hmac.digest(key.read_bytes(), named.encode(errors="surrogateescape"), "sha256").hex()
+
+
+def _item(line: Mapping[str, Any]) -> Item:
+    item = Item(**line)
+    kinds = ((item.id, int), (item.path, str), (item.label, str | None), (item.metadata, dict), (item.place, int))
+    if not all(isinstance(value, kind) for value, kind in kinds):
+        raise ValueError(f"an item is {line}")
+    return item

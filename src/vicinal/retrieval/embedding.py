@@ -32,7 +32,7 @@ def embed_rows(encoder: Encoder, listing: Listing, rows: np.ndarray, *, batch_si
     source, labels = Taken(listing.source, rows), np.zeros(count, np.int64)
     records = Records(listing.place.path, source, labels, ("",), np.full(count, "test"))
     for batch in load_all(records, encoder.preprocessing, batch_size=batch_size, workers=workers, skip_corrupt=True):
-        vectors = np.empty((0, encoder.embedder.dim or encoder.embedder.width), np.float32)
+        vectors = np.empty((0, encoder.embedder.embedding_dim), np.float32)
         if len(batch.indices):
             with torch.inference_mode():  # entered for each batch: a generator must not leave its caller in it
                 vectors = encoder.embedder(batch.to(encoder.device).inputs).float().cpu().numpy()
@@ -74,7 +74,7 @@ class _Worker:
 
     def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         asked, size = batch["data"], self._batch_size
-        dim = self._encoder.embedder.dim or self._encoder.embedder.width
+        dim = self._encoder.embedder.embedding_dim
         vectors, read = np.zeros((len(asked), dim), np.float32), np.zeros(len(asked), np.uint8)
         for kept, found, _ in embed_rows(self._encoder, self._listing, self._rows[asked], batch_size=size, workers=0):
             vectors[kept], read[kept] = found, 1

@@ -16,9 +16,9 @@ from PIL import Image
 from safetensors.torch import save
 from torch import Tensor
 
+from vicinal.arguments import describe
 from vicinal.compat.handover import handover
 from vicinal.data.transforms import ImageTransform
-from vicinal.description import describe
 from vicinal.errors import ConfigError, RunError
 from vicinal.evaluation.encoder import Encoder
 from vicinal.evaluation.neighbors import Metric

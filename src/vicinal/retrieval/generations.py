@@ -23,7 +23,7 @@ from filelock import FileLock, Timeout
 from jaxtyping import Float
 
 from vicinal.errors import DataError, RunError
-from vicinal.files import read_json, sync_directory, write_atomically, write_json, write_text
+from vicinal.files import check_links, read_json, sync_directory, write_atomically, write_json, write_text
 from vicinal.retrieval.archives import FOLDER as ARCHIVES
 from vicinal.retrieval.collection import (
     ABOUT,
@@ -34,6 +34,7 @@ from vicinal.retrieval.collection import (
     CollectionDirectory,
     Place,
     generation_folder,
+    seal,
 )
 from vicinal.retrieval.store import Item
 
@@ -78,7 +79,7 @@ def publish(
     part.mkdir()
     _write_vectors(part / VECTORS, vectors, len(items), dim)
     write_text(part / ITEMS, "".join(json.dumps(asdict(item), ensure_ascii=False) + "\n" for item in items))
-    about = {
+    about: dict[str, Any] = {
         "format": FORMAT,
         "generation": number,
         "count": len(items),
@@ -89,6 +90,7 @@ def publish(
         **(facts or {}),
         "store": None if engine is None else dict(engine(number, part / VECTORS)),
     }
+    about["seal"] = seal(about)
     write_json(part / ABOUT, about)
     os.replace(part, folder)
     sync_directory(path)
@@ -143,6 +145,7 @@ def writing(path: Path) -> Iterator[None]:
     holder for whoever has to wait.
     """
     path.mkdir(parents=True, exist_ok=True)
+    check_links(path)
     lock, holder = FileLock(path / _LOCK, timeout=0), path / _HOLDER
     try:
         lock.acquire()

@@ -14,9 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from vicinal.data import Folder, Table
+from vicinal.data import Folder, Table, own_data, own_description
 from vicinal.data.location import expanded
-from vicinal.data.own_data import own_data, own_description
 from vicinal.errors import ConfigError, DataError, unknown
 from vicinal.evaluation.encoder import Encoder
 from vicinal.retrieval.collection import FOLDER, POINTER, CollectionDirectory, Place, Snapshot, model_fingerprint
@@ -55,6 +54,7 @@ class Request:
         skip_corrupt: leave out what cannot be read, instead of raising in the end.
         store: ``"flat"``, or folder or URL of Milvus; None for what it was.
         store_index: how Milvus searches; None for what it was.
+        trust: take over the places and the engine of a collection that somebody else made.
     """
 
     paths: Sequence[str] = ()
@@ -67,6 +67,7 @@ class Request:
     skip_corrupt: bool = False
     store: str | None = None
     store_index: str | None = None
+    trust: bool = False
 
 
 @dataclass(frozen=True)
@@ -122,9 +123,15 @@ class _Indexing:
 
     def __init__(self, run: RunDirectory, encoder: Encoder, path: Path, request: Request, audience: Audience) -> None:
         self.run, self.encoder, self.path, self.request, self.audience = run, encoder, path, request, audience
-        self.model, self.dim = model_fingerprint(run), encoder.embedder.dim or encoder.embedder.width
+        self.model, self.dim = model_fingerprint(run), encoder.embedder.embedding_dim
         self.before = CollectionDirectory(path).snapshot() if (path / POINTER).is_file() else None
         about = {} if self.before is None else self.before.about
+        if self.before is not None and not (self.before.trusted or request.trust):
+            named = ", ".join(place.path for place in self.before.places)
+            raise ConfigError(
+                f"the collection in {path} was not indexed by you here; it names {named or 'no place'}. Say --trust to "
+                f"take that over, or remove the collection."
+            )
         self.same_model, self.store = about.get("model") == self.model, about.get("store")
         self.engine = wanted_engine(request.store, request.store_index, self.store, path, self.model)
         # Rows of the generation before by content; vectors of another model are worth nothing.
@@ -197,7 +204,13 @@ class _Indexing:
         before, engine, store = self.before, self.engine, self.store
         wanted = None if engine is None else asdict(engine)
         same = self.same_model and (None if store is None else {**store, "recall": None}) == wanted
-        if before is not None and same and (tuple(items), tuple(plan.places)) == (before.items(), before.places):
+        # One that the user takes over is written once more, with the user's own seal.
+        if (
+            before is not None
+            and before.trusted
+            and same
+            and (tuple(items), tuple(plan.places)) == (before.items(), before.places)
+        ):
             return before.generation
         old = None if before is None else (before.items(), store)
         number = publish(

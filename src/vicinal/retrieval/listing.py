@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from vicinal.arguments import describe
 from vicinal.data import Dataset, Folder, Table, open_path
-from vicinal.data.columns import Columns, read_columns
 from vicinal.data.folder import ENDINGS
 from vicinal.data.location import existing, expanded
 from vicinal.data.packed import PackedImages
 from vicinal.data.records import QUERY, SPLITS, FeatureArray, ImageFiles, Records, Source
-from vicinal.description import describe
+from vicinal.data.table import Columns, read_columns
 from vicinal.errors import ConfigError, DataError, unknown
 from vicinal.retrieval.archives import is_archive, unpack
 from vicinal.retrieval.collection import Kind, Place

@@ -72,7 +72,7 @@ class EmbeddingModel:
     @property
     def dim(self) -> int:
         """Length of an embedding."""
-        return self._encoder.embedder.dim or self._encoder.embedder.width
+        return self._encoder.embedder.embedding_dim
 
     def embed(self, images: Any, *, batch_size: int = 64) -> Float32[np.ndarray, "n d"]:
         """Compute embeddings, one row for each image in their order; one image gives one row.

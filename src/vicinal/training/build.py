@@ -30,7 +30,7 @@ def build_method(config: Config, train: Records, device: torch.device) -> tuple[
     torch.manual_seed(training.seed)
     embedder = _build_embedder(config, train)
     sampler = _build_sampler(config, train)
-    loss = _build_loss(config, train.labels, embedder.dim or embedder.width)
+    loss = _build_loss(config, train.labels, embedder.embedding_dim)
     steps = training.steps or training.epochs * len(sampler)
     method = config.method.build(
         Parts(

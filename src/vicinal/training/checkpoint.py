@@ -16,9 +16,18 @@ from safetensors.torch import save
 from torch import Tensor
 
 from vicinal.errors import ConfigError, DataError, RunError
-from vicinal.files import read_object, read_tensors, sync_directory, write_atomically, write_json
+from vicinal.files import (
+    decoding,
+    read_object,
+    read_tensors,
+    remove_parts,
+    sync_directory,
+    write_atomically,
+    write_json,
+)
 
 FORMAT = 1
+REMEDY = "Remove that folder to use an older one."  # of a damaged checkpoint
 _NAME = re.compile(r"step-(\d{8})")
 
 
@@ -27,19 +36,19 @@ def save_checkpoint(folder: Path, step: int, state: dict[str, Any], *, keep: int
 
     The folder appears under its name only when all of it is on the disk.
     """
-    final = folder / f"step-{step:08d}"
-    partial = folder / f".step-{step:08d}.part"
-    for stale in (*folder.glob(".step-*.part"), final):
-        shutil.rmtree(stale, ignore_errors=True)
+    final, partial, replaced = folder / f"step-{step:08d}", folder / f".step-{step:08d}.part", folder / ".replaced.part"
+    remove_parts(folder)
     partial.mkdir(parents=True)
     tensors: dict[str, Tensor] = {}
     tree = _encode(state, "state", tensors)
     blob = save(tensors)
     write_atomically(partial / "state.safetensors", lambda file: file.write(blob))
     write_json(partial / "state.json", {"format": FORMAT, "step": step, "state": tree})
+    if final.exists():
+        final.rename(replaced)
     partial.rename(final)
     sync_directory(folder)
-    for old in _steps(folder)[:-keep]:
+    for old in (replaced, *_steps(folder)[:-keep]):
         shutil.rmtree(old, ignore_errors=True)
     return final
 
@@ -54,12 +63,13 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     """The state saved at ``path``, its tensors on the CPU."""
     try:
         document, tensors = read_object(path / "state.json"), read_tensors(path / "state.safetensors")
-        if document.get("format") != FORMAT:
-            raise RunError(f"{path} is not a checkpoint of format {FORMAT}. Resume with the version that wrote it.")
+    except (DataError, FileNotFoundError) as error:
+        raise RunError(f"{error} {REMEDY}") from error
+    if document.get("format") != FORMAT:
+        raise RunError(f"{path} is not a checkpoint of format {FORMAT}. Resume with the version that wrote it.")
+    with decoding(path, REMEDY):
         state: dict[str, Any] = _decode({"dict": document["state"]["dict"]}, tensors)
-        return state
-    except (DataError, FileNotFoundError, KeyError, TypeError, ValueError, RecursionError) as error:
-        raise RunError(f"the checkpoint {path} is damaged: {error}. Remove that folder to use an older one.") from error
+    return state
 
 
 def _steps(folder: Path) -> list[Path]:

@@ -119,8 +119,13 @@ class Experiment:
             progress=progress,
         )
 
+    def begin(self) -> Sequence[Sequence[int]]:
+        """Initialize the head and return the batches of the first epoch; once, at the start of a run."""
+        self.start_head()
+        return self.plan(0)
+
     def start_head(self, embedder: Embedder | None = None) -> None:
-        """Initialize the head, by default that in training, as ``model.start`` says, before the first step."""
+        """Initialize the head, by default that in training, as ``model.start`` says."""
         model, embedder = self.config.model, embedder or self.method.embedder
         if model.start == "random":
             return

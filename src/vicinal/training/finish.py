@@ -8,8 +8,7 @@ import numpy as np
 import torch
 
 from vicinal import parallel
-from vicinal.data import open_path
-from vicinal.data.own_data import own_data
+from vicinal.data import open_path, own_data
 from vicinal.data.records import SPLITS, Batch, Records, Split
 from vicinal.data.transforms import ImageTransform
 from vicinal.errors import ConfigError, unknown
@@ -32,9 +31,7 @@ RAW, UNTRAINED = "raw pixels", "untrained"  # rows without training
 TRAIN_SAMPLE = 10_000  # training records behind the train-against-test diagnosis
 
 
-def write_results(
-    experiment: Experiment, run: RunDirectory, position: Mapping[str, Any], last_batch: Batch | None = None
-) -> None:
+def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[str, Any]) -> None:
     """Measure raw inputs, the untrained and the selected network on the test classes; write results and artefacts.
 
     A run without artefacts is one of many, all of which have the same raw inputs and the same untrained network: it
@@ -42,8 +39,6 @@ def write_results(
     """
     config, records, console = experiment.config, experiment.records, experiment.console
     seed, evaluation = config.training.seed, config.evaluation
-    if parallel.first():
-        write_figures(run, experiment.method, experiment.train, last_batch)
     split: Split = "test" if (records.splits == "test").any() else "validation"
     part = records.part(split)
     if not len(part):

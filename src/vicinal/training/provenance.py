@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from vicinal import parallel
-from vicinal.description import describe
+from vicinal.arguments import describe
 from vicinal.training.experiment import Experiment
 
 

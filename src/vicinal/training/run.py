@@ -10,10 +10,10 @@ from filelock import FileLock, Timeout
 from vicinal import parallel
 from vicinal.config import DEFAULT_PRESET, Config, compose, presets
 from vicinal.errors import RunError
-from vicinal.files import remove_parts
+from vicinal.files import decoding, remove_parts
 from vicinal.run_directory import RunDirectory
 from vicinal.training import provenance
-from vicinal.training.checkpoint import latest_checkpoint, load_checkpoint
+from vicinal.training.checkpoint import REMEDY, latest_checkpoint, load_checkpoint
 from vicinal.training.console import Console
 from vicinal.training.experiment import prepare
 from vicinal.training.processes import joined
@@ -27,16 +27,17 @@ ARTEFACT_BYTES = 32 * 2**20
 def start(config: Config, path: Path, *, command: str, console: Console) -> RunDirectory:
     """Train ``config`` from the beginning into a new run directory, with the processes started with this one."""
     with joined():
+        if parallel.first():
+            RunDirectory(path).check_unused()  # before data are decoded
         experiment = prepare(config, console)
-        experiment.start_head()
-        plan = experiment.plan(0)  # raises its errors before there is a folder
+        plan = experiment.begin()  # raises its errors before there is a folder
         weights = sum(p.numel() * p.element_size() for p in experiment.method.embedder.parameters())
         need = CHECKPOINT_COPIES * weights + ARTEFACT_BYTES
         run = parallel.from_first(lambda: RunDirectory.create(path, need_bytes=need))
         with _locked(run):
             if parallel.first():
-                run.write_info(provenance.info(experiment, run.path.name, command))
                 experiment.encoder.save_description(run)
+                run.write_info(provenance.info(experiment, run.path.name, command))  # last: it makes the folder a run
             Trainer(experiment, run, plan).train()
     return run
 
@@ -53,22 +54,28 @@ def resume(
     """
     with joined():
         run, info = parallel.from_first(lambda: _opened(path, own or {}, trust or {}))
+        if info["finished"]:
+            console.line(f"{run.path} is finished; nothing is left to train.")
+            return run
         with _locked(run):
-            saved = info["config"]
-            base = saved["preset"] if saved["preset"] in presets() else DEFAULT_PRESET  # a file is not needed again
-            config = compose({"preset": base}, saved["slots"], own or {}, preset_name=saved["preset"], trust=trust)
+            with decoding(run.info_path):
+                saved, before = info["config"], info["data"]["fingerprint"]
+                base = saved["preset"] if saved["preset"] in presets() else DEFAULT_PRESET  # a file is not needed again
+                config = compose({"preset": base}, saved["slots"], own or {}, preset_name=saved["preset"], trust=trust)
             experiment = prepare(config, console)
-            before, now = info["data"]["fingerprint"], experiment.records.fingerprint()
+            now = experiment.records.fingerprint()
             if before != now:
                 raise RunError(
                     f"the data of {run.path} changed since it started (rows {before}, now {now}). Start a new run."
                 )
-            trainer = Trainer(experiment, run)
             checkpoint = parallel.from_first(lambda: latest_checkpoint(run.checkpoints_path))
-            if checkpoint is None:
-                experiment.start_head()
-            else:
-                trainer.restore(parallel.from_first(lambda: load_checkpoint(checkpoint)))
+            trainer = Trainer(experiment, run, experiment.begin() if checkpoint is None else None)
+            if parallel.first():
+                experiment.encoder.save_description(run)  # as at the start, where it draws from torch's generator
+            if checkpoint is not None:
+                state = parallel.from_first(lambda: load_checkpoint(checkpoint))
+                with decoding(checkpoint, REMEDY):
+                    trainer.restore(state)
             console.line(f"resuming {run.path} at step {trainer.position.step}")
             trainer.train()
     return run
@@ -81,12 +88,10 @@ def _opened(path: Path, own: Mapping[str, Any], trust: Mapping[str, Any]) -> tup
             f"{run.path} was written by an earlier version of vicinal. It can be evaluated, searched and reported, but "
             f"training goes on only with the version that began it ({run.info.get('vicinal', 'unknown')})."
         )
-    config = run.info["config"]
-    missing = {
-        slot: config["slots"][slot].get("name", "")
-        for slot in config.get("own", ())
-        if slot not in own and config["slots"][slot].get("name") not in trust
-    }
+    with decoding(run.info_path):
+        config = run.info["config"]
+        names = {slot: str(config["slots"][slot]["name"]) for slot in config.get("own", ()) if slot not in own}
+        missing = {slot: name for slot, name in names.items() if name not in trust}
     if missing:
         slots = ", ".join(f"{slot}=..." for slot in missing)
         raise RunError(
@@ -94,7 +99,7 @@ def _opened(path: Path, own: Mapping[str, Any], trust: Mapping[str, Any]) -> tup
             f"{run.resume_command()} {' '.join(f'--trust {name}' for name in missing.values())}`, or from Python with "
             f"vicinal.train(resume=..., {slots})."
         )
-    return run, run.info
+    return run, run.info | {"finished": run.status.get("state") == "finished"}
 
 
 @contextmanager

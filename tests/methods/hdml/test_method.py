@@ -278,7 +278,7 @@ def test_a_restored_method_goes_on_bit_for_bit(settings, tmp_path):
 
 
 def test_nothing_of_hdml_is_in_the_exported_network():
-    from vicinal.description import describe
+    from vicinal.arguments import describe
 
     method, plain = make(NPairLoss(blocks=True)), Embedder(SmallConvNet(channels=1, widths=(4, 8)), 5)
     assert {k: v.shape for k, v in method.embedder.state_dict().items()} == {

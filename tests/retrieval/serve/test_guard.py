@@ -1,9 +1,15 @@
 """Whom the server answers, and how much it lets in."""
 
 import asyncio
+import socket
+from threading import Thread
 
 import pytest
+import uvicorn
+from starlette.requests import Request as StarletteRequest
+from starlette.responses import Response
 
+from vicinal.retrieval.serve import server
 from vicinal.retrieval.serve.guard import Guard, Limits, name_of
 
 
@@ -71,3 +77,82 @@ def test_reading_stops_at_the_limit():
 
 def test_names_are_told_from_ports():
     assert name_of("a:b:80") == "a:b" and name_of(":80") == ":80" and name_of("a:x") == "a:x"
+
+
+def guarded(messages, *, application=None, **limits):
+    """Send what ``messages`` give through a guard of its own; the statuses that were answered, and the guard."""
+    answered = []
+
+    async def read(scope, receive, send):
+        await StarletteRequest(scope, receive).body()
+        await Response("done")(scope, receive, send)
+
+    async def send(message):
+        if message["type"] == "http.response.start":
+            answered.append(message["status"])
+
+    guard = Guard(application or read, hosts=["localhost"], limits=Limits(**limits))
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": [(b"host", b"localhost")]}
+
+    async def scene():
+        await asyncio.gather(*(guard(scope, receive, send) for receive in messages))
+
+    asyncio.run(scene())
+    return answered, guard
+
+
+def sending(*parts, end=None):
+    """A client that sends these parts, then ``end``, or nothing at all any more."""
+    rest = [{"type": "http.request", "body": part, "more_body": True} for part in parts] + ([end] if end else [])
+
+    async def receive():
+        if not rest:
+            await asyncio.sleep(3600)
+        return rest.pop(0)
+
+    return receive
+
+
+def test_a_client_that_leaves_is_no_failure(caplog):
+    answered, _ = guarded([sending(b"half of it", end={"type": "http.disconnect"})])
+    assert not answered and not caplog.records
+
+
+def test_a_body_that_never_ends_is_given_up():
+    answered, _ = guarded([sending(b"half of it")], body_seconds=0.05)
+    assert answered == [408]
+
+
+def test_bodies_that_are_held_together_have_a_bound():
+    """Of five unfinished bodies of 300 bytes three fit; a later one finds room again."""
+    answered, guard = guarded([sending(b"x" * 300) for _ in range(5)], body_seconds=0.05, held_bytes=1000)
+    assert sorted(answered) == [408, 408, 408, 503, 503] and guard.held == 0
+
+
+def test_half_sent_headers_are_given_up_and_one_client_cannot_take_all_connections(library, monkeypatch):
+    monkeypatch.setattr(server, "_HEADER_SECONDS", 0.3)
+    monkeypatch.setattr(server, "_PER_CLIENT", 3)
+    config = uvicorn.Config(server.create_application(library), http=server.Protocol, log_level="error")
+    running = uvicorn.Server(config)
+    with server.bind("127.0.0.1", 0) as bound:
+        address = bound.getsockname()
+        thread = Thread(target=running.run, kwargs={"sockets": [bound]})
+        thread.start()
+        try:
+            held = [socket.create_connection(address, timeout=20) for _ in range(3)]
+            for one in held:
+                one.sendall(b"GET /api/about HTTP/1.1\r\nHost: localhost\r\nX-Half: ")
+            with socket.create_connection(address, timeout=20) as fourth:
+                assert fourth.recv(1) == b"", "the fourth of one client is closed at once"
+            assert [one.recv(1) for one in held] == [b""] * 3, "closed after their time"
+            with socket.create_connection(address, timeout=20) as later:
+                later.sendall(b"GET /api/about HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                assert later.recv(12) == b"HTTP/1.1 200"
+                later.sendall(b"GET /api/ab")
+                while later.recv(4096):
+                    pass  # the rest of the answer, then the end: a second request's headers have their time, too
+        finally:
+            running.should_exit = True
+            thread.join()
+            for one in held:
+                one.close()

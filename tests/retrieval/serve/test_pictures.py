@@ -110,3 +110,11 @@ def test_no_upload_changes_anything(client, served, png):
 def test_limits_are_told_to_whoever_asks(library, client_of):
     with client_of(library, limits=Limits(upload_pixels=77)) as client:
         assert client.get("/api/about").json()["limits"]["upload_pixels"] == 77
+
+
+@pytest.mark.parametrize("mode", ["CMYK", "RGBA", "P", "I;16", "LA", "1", "F"])
+def test_a_picture_of_any_mode_with_damaged_tags_is_sent(mode):
+    image = Image.new(mode, (90, 70))
+    image.info["exif"] = b"Exif\x00\x00MM\x00*\x00\x00\x00\x08\x00\x02\x01\x12\x00\x03\xff\xff"  # cut off
+    content, _ = encoded(image, 80)
+    assert Image.open(BytesIO(content)).size == (80, 62)

@@ -170,7 +170,7 @@ class ALA(Method):
 
     def setup(self, parts: Parts) -> None:
         scoring = self.scoring_of(parts.loss)
-        weigh = self.build_assessor(scoring.seen * (parts.embedder.dim or parts.embedder.width), parts.seed)
+        weigh = self.build_assessor(scoring.seen * parts.embedder.embedding_dim, parts.seed)
         super().setup(parts)
         self.setup_assessment(scoring, weigh)
 

@@ -250,7 +250,7 @@ class HDML(Method):
     def setup_generator(self, parts: Parts) -> None:
         """Build the generator, the classifier that supervises it, their optimizer, and the means of J_avg and J_gen."""
         embedder = self.embedder
-        norm, dim = self.preset().generator_norm, embedder.dim or embedder.width
+        norm, dim = self.preset().generator_norm, embedder.embedding_dim
         self.generator = Generator(dim, embedder.width, hidden=self.hidden, norm=norm) if self.generate else None
         self.classifier = FeatureClassifier(embedder.width, torch.as_tensor(parts.train.labels))
         groups = [{"params": list(self.classifier.parameters()), "lr": self.classifier_rate}]

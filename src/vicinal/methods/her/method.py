@@ -90,7 +90,7 @@ class HER(Method):
     def setup(self, parts: Parts) -> None:
         """Build head and classifier, too, which learn at ``loss_factor`` times the rate."""
         self.embedder, self.loss, self.sampler = parts.embedder, parts.loss, parts.sampler
-        dim, known = parts.embedder.dim or parts.embedder.width, tuple(np.unique(parts.train.labels).tolist())
+        dim, known = parts.embedder.embedding_dim, tuple(np.unique(parts.train.labels).tolist())
         self.orientation_head = OrientationHead(dim) if self.regression else None
         self.softmax = NormalizedSoftmaxLoss(len(known), dim, known=known, seed=parts.seed) if self.classifier else None
         own = [module for module in (self.orientation_head, self.softmax) if module is not None]

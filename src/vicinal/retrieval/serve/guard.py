@@ -1,5 +1,6 @@
 """The guard before the application: who may ask, how much may arrive, and errors that a person can act on."""
 
+import asyncio
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from PIL import Image, UnidentifiedImageError
 from pydantic import BaseModel, Field
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -50,6 +52,8 @@ class Limits:
             camera and decode to 120 MB.
         upload_aspect: longer to shorter side of a picture.
         json_bytes: of any other body; a vector of 8,192 numbers in 20 digits fits six times.
+        held_bytes: of all bodies together that have arrived and are not yet answered; the next one is answered 503.
+        body_seconds: for a body to arrive.
         picture_side: longer side of a picture that is shown large.
         waiting: requests of one kind that may wait for a worker; the next one is answered 503.
     """
@@ -60,13 +64,15 @@ class Limits:
     upload_pixels: int = 40_000_000
     upload_aspect: int = 32
     json_bytes: int = 1 * MEBIBYTE
+    held_bytes: int = 128 * MEBIBYTE
+    body_seconds: float = 60
     picture_side: int = 1280
     waiting: int = 64
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if value < 1:
-                raise ConfigError(f"the server's limit `{name}` is at least 1; got {value}.")
+            if value <= 0:
+                raise ConfigError(f"the server's limit `{name}` is above 0; got {value}.")
 
 
 class Problem(BaseModel):
@@ -101,7 +107,11 @@ SHARED = _described(
     _503="Too many requests wait already; Retry-After says when to ask again.",
 )
 NOT_FOUND = _described(_404="There is no such item.")
-BODY = _described(_400="A body that cannot be read.", _413="A body, or a picture in it, larger than the limits.")
+BODY = _described(
+    _400="A body that cannot be read.",
+    _408="A body that does not arrive in time.",
+    _413="A body, or a picture in it, larger than the limits.",
+)
 
 
 class Guard:
@@ -119,12 +129,13 @@ class Guard:
 
     def __init__(self, application: ASGIApp, *, hosts: Collection[str], limits: Limits) -> None:
         self.application, self.hosts, self.limits = application, frozenset(host.lower() for host in hosts), limits
+        self.held = 0  # bytes of bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.application(scope, receive, send)
             return
-        started = False
+        started, body = False, _Body(self, scope, receive)
 
         async def guarded(message: Message) -> None:
             nonlocal started
@@ -137,7 +148,9 @@ class Guard:
 
         try:
             self._admit(Headers(scope=scope))
-            await self.application(scope, self._counted(scope, receive), guarded)
+            await self.application(scope, body.receive, guarded)
+        except ClientDisconnect:
+            pass  # nobody is there to be answered
         except RequestError as error:
             await error.response()(scope, receive, guarded)
         except Exception:
@@ -146,6 +159,8 @@ class Guard:
                 raise
             failure = RequestError(500, "an answer.", "the server failed over this request.", "See its terminal.")
             await failure.response()(scope, receive, guarded)
+        finally:
+            self.held -= body.seen
 
     def _admit(self, headers: Headers) -> None:
         host = headers.get("host", "")
@@ -157,21 +172,39 @@ class Guard:
             asked = "a request from this server's own page, or from a program."
             raise RequestError(403, asked, "a page of another site sent it.", "Open this server's page itself.")
 
-    def _counted(self, scope: Scope, receive: Receive) -> Receive:
-        limit = self.limits.upload_bytes if scope["path"] == UPLOAD else self.limits.json_bytes
-        announced, seen = Headers(scope=scope).get("content-length", ""), 0
-        too_much_announced = announced.isdigit() and int(announced[:20]) > limit
 
-        async def counted() -> Message:
-            nonlocal seen
-            message: Message = {} if too_much_announced else await receive()
-            seen += len(message.get("body", b""))
-            if too_much_announced or seen > limit:
-                asked = f"a body of at most {limit:,} bytes."
-                raise RequestError(413, asked, "more bytes than that.", "Send a smaller one.")
-            return message
+class _Body:
+    """The body of one request: counted as it arrives, alone and together with all others, and given some time."""
 
-        return counted
+    def __init__(self, guard: Guard, scope: Scope, receive: Receive) -> None:
+        limits = guard.limits
+        self.guard, self.limits, self.seen, self._receive = guard, limits, 0, receive
+        self.most = limits.upload_bytes if scope["path"] == UPLOAD else limits.json_bytes
+        announced = Headers(scope=scope).get("content-length", "")
+        self.announced = int(announced[:20]) if announced.isdigit() else 0
+        self.deadline: float | None = asyncio.get_running_loop().time() + limits.body_seconds
+
+    async def receive(self) -> Message:
+        message: Message = {}
+        if self.announced <= self.most:
+            try:
+                async with asyncio.timeout_at(self.deadline):
+                    message = await self._receive()
+            except TimeoutError:
+                asked = f"a body within {self.limits.body_seconds:g} seconds."
+                raise RequestError(408, asked, "only a part of one.", "Send it again.") from None
+        if not message.get("more_body"):
+            self.deadline = None  # who reads on waits for the client to leave
+        count = len(message.get("body", b""))
+        self.seen += count
+        self.guard.held += count
+        if max(self.seen, self.announced) > self.most:
+            asked = f"a body of at most {self.most:,} bytes."
+            raise RequestError(413, asked, "more bytes than that.", "Send a smaller one.")
+        if self.guard.held > self.limits.held_bytes:
+            asked, got = "the server holds a few bodies at a time.", "others are arriving or waiting."
+            raise RequestError(503, asked, got, "Ask again in a second.", {"Retry-After": "1"})
+        return message
 
 
 def name_of(host: str) -> str:

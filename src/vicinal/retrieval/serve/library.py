@@ -49,15 +49,21 @@ class Library:
 
 
 def open_library(
-    run: Path, *, collection: Path | None = None, device: str = "auto", max_false_match: float | None = None
+    run: Path,
+    *,
+    collection: Path | None = None,
+    device: str = "auto",
+    max_false_match: float | None = None,
+    trust: bool = False,
 ) -> Library:
     """Open a run with its collection and model; nothing from the run is executed.
 
     Args:
         max_false_match: the rate at which to calibrate the threshold for "no match"; by default a run that was
             calibrated before shows that of ``QUERY_RATE``, and another none.
+        trust: whether a collection that somebody else made may name folders and engines outside of itself.
     """
-    directory, found = RunDirectory.open(run), CollectionDirectory.of(run, collection)
+    directory, found = RunDirectory.open(run), CollectionDirectory.of(run, collection, trust=trust)
     model = load(run, device=device, role="query")
 
     def embed(image: Image.Image) -> np.ndarray:

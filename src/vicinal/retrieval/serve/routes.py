@@ -313,7 +313,8 @@ def item_routes(library: Library, limits: Limits, listing: Workers, drawing: Wor
 
 def encoded(image: Image.Image, side: int) -> tuple[bytes, str]:
     """Encode the picture with its longer side at most ``side``, without its metadata; return its media type, too."""
-    small = upright(image).copy()
+    small = upright(image)
+    small = small.copy() if small.mode == "L" else small.convert("RGB")
     small.thumbnail((side, side), Image.Resampling.LANCZOS, reducing_gap=2.0)
     bare = Image.frombytes(small.mode, small.size, small.tobytes())  # EXIF, comments and profiles stay behind
     kind, file = "png" if max(bare.size) <= _SMALL else "jpeg", BytesIO()

@@ -1,15 +1,20 @@
 """The server: routes, page, guard and workers put together, the port bound, and requests answered until Ctrl-C."""
 
+import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from importlib import resources
 from importlib.metadata import version
 from pathlib import PurePath
+from typing import Any
 
+import h11
+import uvicorn
 from fastapi import FastAPI
 from starlette.responses import Response
 from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from vicinal.errors import ConfigError
 from vicinal.retrieval.serve.guard import Guard, Limits, answer_errors
@@ -20,6 +25,8 @@ from vicinal.retrieval.serve.views import view_routes
 _TOGETHER = 16  # searches that may share one pass over the vectors; all but one of these threads only wait
 _ANYWHERE = ("0.0.0.0", "::", "")  # every address of the machine; nobody calls it by these
 _AT_ONCE = 128  # connections; more are answered 503 before anything of theirs is read
+_PER_CLIENT = 64  # of them by one address; a browser has six
+_HEADER_SECONDS = 10.0  # for the headers of a request to arrive
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
 _SCRIPTS = ("page.js", "asking.js", "results.js", "map.js", "hardness.js", "docs.js")
@@ -76,6 +83,35 @@ def create_application(library: Library, *, hosts: Collection[str] = LOCAL, limi
     return application
 
 
+class Protocol(H11Protocol):
+    """HTTP/1.1 that gives headers some time, and one client some of the connections."""
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._late: asyncio.TimerHandle | None = None
+        self._watch()
+        hosts = [client[0] for other in self.connections if (client := getattr(other, "client", None))]
+        if self.client and hosts.count(self.client[0]) > _PER_CLIENT:
+            transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._late is not None:
+            self._late.cancel()
+
+    def _watch(self) -> None:
+        """Set the time limit where headers are awaited, and lift it where they have come."""
+        if self.conn.their_state is not h11.IDLE and self._late is not None:
+            self._late.cancel()
+            self._late = None
+        elif self.conn.their_state is h11.IDLE and self._late is None:
+            self._late = self.loop.call_later(_HEADER_SECONDS, self.transport.close)
+
+
 def bind(host: str, port: int) -> socket.socket:
     """Open a listening socket, or say what is in the way. Port 0 takes any that is free."""
     try:
@@ -110,8 +146,6 @@ def serve(
     Args:
         ready: told the page's address once the port is bound.
     """
-    import uvicorn
-
     application = create_application(library, hosts=allowed_hosts(host, allow_hosts), limits=limits)
     with bind(host, port) as bound:
         name = host if host not in _ANYWHERE else "localhost"
@@ -124,5 +158,6 @@ def serve(
             proxy_headers=False,  # a header must not decide who is asking
             limit_concurrency=_AT_ONCE,
             ws="none",
+            http=Protocol,
         )
         uvicorn.Server(config).run(sockets=[bound])

@@ -1,0 +1,85 @@
+"""A run killed at any operation on its files goes on, or starts again, to the same bytes."""
+
+import os
+import shutil
+import sys
+
+import pytest
+
+from vicinal.errors import RunError
+from vicinal.run_directory import RunDirectory
+from vicinal.training.run import resume, start
+
+# Small, and with a loss that draws from torch's generator, so that a resume which forgot its state would show.
+SMALL = ["loss.noisy=true", "training.steps=3", "training.ema=0.9", "evaluation.artifacts=false"]
+EVENTS = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "os.chmod", "os.listdir")
+
+
+class Killed(BaseException):
+    """Not caught anywhere, like a signal."""
+
+
+class Kills:
+    """An audit hook that ends a run at its n-th operation on files in a folder, and all later ones: it is dead."""
+
+    def __init__(self):
+        self.folder, self.count, self.at = None, 0, None
+        sys.addaudithook(self)  # which stays until the end of the process
+
+    def __call__(self, event, arguments):
+        if self.folder is None or event not in EVENTS:
+            return
+        name = arguments[0]
+        if isinstance(name, str | os.PathLike) and os.fspath(name).startswith(self.folder):
+            self.count += 1
+            if self.at is not None and self.count >= self.at:
+                raise Killed
+
+    def run(self, folder, work, at=None):
+        """Do some work, killed at operation ``at``; return the number of operations."""
+        self.folder, self.count, self.at = str(folder), 0, at
+        try:
+            work()
+        except Killed:
+            pass
+        finally:
+            self.folder = None
+        return self.count
+
+
+@pytest.fixture(scope="module")
+def kills():
+    return Kills()
+
+
+def finish(path, begin, tiny, console):
+    """Do what a user does after a kill: resume, or begin again where the run had not begun."""
+    if (path / "run.json").exists():
+        return resume(path, trust=tiny.trust, console=console)
+    with pytest.raises(RunError, match=r"killed before its run began|no run\.json|no such folder"):
+        resume(path, trust=tiny.trust, console=console)
+    begin()
+    return RunDirectory.open(path)
+
+
+def content(run):
+    results = {name: value for name, value in run.results.items() if name != "notes"}
+    return run.metrics_path.read_bytes(), run.weights_path.read_bytes(), results, run.status["state"]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the dead close no files
+def test_a_run_killed_at_every_file_operation_ends_in_the_same_bytes(tiny, tmp_path, console, kills):
+    config, path = tiny.config(*SMALL), tmp_path / "run"
+
+    def begin():
+        start(config, path, command="test", console=console)
+
+    total = kills.run(path, begin)
+    assert total > 100
+    expected = content(RunDirectory.open(path))
+    for at in range(1, total + 1):
+        shutil.rmtree(path)
+        kills.run(path, begin, at=at)
+        assert content(finish(path, begin, tiny, console)) == expected, f"killed at operation {at} of {total}"
+        assert not list(path.rglob("*.part")), f"left by a kill at operation {at}"
