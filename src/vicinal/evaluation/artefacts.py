@@ -169,8 +169,8 @@ def write_thumbnails(path: Path, records: Records, shown: Sequence[int], tile: i
         for place, index in enumerate(shown):
             picture = ImageOps.fit(records.source.read(index).convert(mode), (tile, tile))
             sheet.paste(picture, (place % columns * tile, place // columns * tile))
-        kind = {"format": "JPEG", "quality": 85} if path.suffix == ".jpg" else {"format": "PNG", "optimize": True}
-        write_atomically(path, lambda file: sheet.save(file, **kind))
+        kind: dict[str, Any] = {"format": "JPEG", "quality": 85} if path.suffix == ".jpg" else {"format": "PNG"}
+        write_atomically(path, lambda file: sheet.save(file, optimize=True, **kind))
     names, classes, labels = records.source.name, records.classes, records.labels
     rows = [
         {"id": index, "name": names(index), "class": classes[labels[index]], "tile": place if pictures else None}

@@ -4,6 +4,7 @@ Only pairs (class, cluster) that occur are kept, so 60,000 rows in 11,000 classe
 megabytes. Names of classes and clusters do not matter, only who is together with whom.
 """
 
+import statistics
 from dataclasses import dataclass
 
 import torch
@@ -172,8 +173,9 @@ def cluster(
     """
     runs = kmeans_runs(embeddings, len(torch.unique(labels)), seed=seed, restarts=restarts)
     scores = [clustering_scores(labels, assigned) for assigned in runs]
-    spread = {name: torch.tensor([one[name] for one in scores]).std().item() for name in scores[0]}
-    return scores[0], spread if len(scores) > 1 else {}
+    if len(runs) == 1:
+        return scores[0], {}
+    return scores[0], {name: statistics.stdev(one[name] for one in scores) for name in scores[0]}
 
 
 def normalized_mutual_information(counts: Contingency) -> float:

@@ -230,7 +230,8 @@ def gains(ours: QueryScores, theirs: QueryScores) -> dict[str, dict[str, float |
     for name in (name for name in ours.scores if name in theirs.scores):
         over_queries = t_interval((ours.scores[name] - theirs.scores[name]).tolist())
         over_classes = class_bootstrap(mine[name], other[name], mine["queries"], draws=2_000)
-        both = [one for one in (over_queries, over_classes) if one.low is not None]
-        low, high = min((one.low for one in both), default=None), max((one.high for one in both), default=None)
+        lows = [one.low for one in (over_queries, over_classes) if one.low is not None]
+        highs = [one.high for one in (over_queries, over_classes) if one.high is not None]
+        low, high = min(lows, default=None), max(highs, default=None)
         found[name] = {"mean": over_queries.mean, "low": low, "high": high}
     return found

@@ -122,7 +122,17 @@ def _name_classes(axes: Axes, points: np.ndarray, labels: Sequence[str]) -> None
     for place in apart(middles * [1, 4], 0.14):  # a name is wider than high
         words = names[place] if len(names[place]) <= _NAME else names[place][: _NAME - 1] + "…"
         box = {"facecolor": PAPER, "edgecolor": "none", "alpha": 0.75, "pad": 1.0}
-        axes.text(*middles[place], words, fontsize=8, color=INK, ha="center", va="center", zorder=5, bbox=box)
+        axes.text(
+            middles[place, 0],
+            middles[place, 1],
+            words,
+            fontsize=8,
+            color=INK,
+            ha="center",
+            va="center",
+            zorder=5,
+            bbox=box,
+        )
 
 
 def apart(points: np.ndarray, distance: float) -> list[int]:

@@ -21,6 +21,7 @@ from vicinal.evaluation.statistics import gains
 from vicinal.figures import records_of, to_json
 from vicinal.methods.method import Method
 from vicinal.models import Embedder, Identity
+from vicinal.models.config import COMPUTED_STARTS
 from vicinal.run_directory import FORMAT, RunDirectory
 from vicinal.training.console import Console
 from vicinal.training.experiment import Experiment
@@ -67,8 +68,7 @@ def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[s
     how = {"by": "validation recall@1" if chosen else "last step", "value": position["best"]}
     notes = [*dict.fromkeys((*experiment.notes, *experiment.method.notes)), *_lone(trained)]
     facts = {"protocol": "validation" if chosen else "final", "selected": selected | how}
-    above = {name: gains(rows["trained"].queries, rows[name].queries) for name in before}
-    facts |= {"gains": above} if above else {}
+    facts["gains"] = {name: gains(rows["trained"].queries, rows[name].queries) for name in before}
     run.write_results(_results(split, trained, rows, {*position["skipped"], *trained.skipped}, notes) | facts)
 
 
@@ -140,7 +140,7 @@ def _before(experiment: Experiment, part: Records) -> dict[str, Embedded]:
         flat = Embedder(Flat(width), None, normalize=False)
         found[RAW] = _unit(experiment.embed(Encoder(flat, transform, experiment.device), part))
     found[UNTRAINED] = _unit(experiment.embed(untrained, part, features=True))
-    if experiment.config.model.start not in ("random", "glorot"):
+    if experiment.config.model.start in COMPUTED_STARTS:
         experiment.start_head(untrained.embedder)
         found["head start"] = experiment.embed(untrained, part)
     return found
