@@ -185,11 +185,31 @@ def test_arguments_of_the_data_are_heeded(pictures):
         (["loss=mine:Loss"], r"code of your own; say that it may run with --trust mine:Loss"),
         (["training.trackers=tensorbord"], r"did you mean 'tensorboard'\?"),
         (["transform.size"], "a setting is written"),
+        (["transform.size=large"], r"transform\.size is a whole number, got 'large'"),
+        (["model.widths=8,-1"], r"model\.widths must be at least 1 and at most 8192, got -1"),
+        (["model.dim=1000000000000"], r"model\.dim must be at least 1 and at most 8192"),
+        (["training.steps=5", "training.epochs=3"], r"training\.steps=5 and training\.epochs=3.*Give one"),
     ],
 )
 def test_a_mistake_is_named_with_the_remedy(words, message):
     with pytest.raises(ConfigError, match=message):
         compose({"data": "glyphs"}, from_words(words))
+
+
+def test_the_length_that_is_given_last_counts(tmp_path):
+    """A preset's steps give way to the user's epochs; what a run or a dry run wrote down keeps its length."""
+    config = compose({"preset": "cub_paper"}, {"data": "glyphs", "training": {"epochs": 3}})
+    assert config.training.steps is None and config.training.epochs == 3
+    (tmp_path / "mine.toml").write_text('preset = "glyphs"\ntraining = { steps = 5 }\n')
+    _, layer = read(tmp_path / "mine.toml")
+    assert compose(layer, from_words(["training.epochs=2"])).training.steps is None
+    written = compose(layer)
+    assert compose({"preset": "glyphs"}, written.slots()).training.steps == 5
+    (tmp_path / "again.toml").write_text(written.toml())
+    assert compose(read(tmp_path / "again.toml")[1]).training.steps == 5
+    (tmp_path / "both.toml").write_text("training = { steps = 5, epochs = 3 }\n")
+    with pytest.raises(ConfigError, match="Give one"):
+        read(tmp_path / "both.toml")
 
 
 def test_a_callable_of_ones_own_augments_and_ours_evaluates(pictures):

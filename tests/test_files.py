@@ -157,3 +157,8 @@ def test_threads_read_arrays_side_by_side(tmp_path):
     finally:
         gc.set_threshold(*before)
         gc.callbacks.remove(let_others_run)
+
+
+def test_a_file_name_that_is_no_text_survives_json(tmp_path):
+    write_json(tmp_path / "x.json", {"path": "caf\udce9.png"})
+    assert read_json(tmp_path / "x.json") == {"path": "caf\udce9.png"}

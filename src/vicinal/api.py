@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from vicinal.config import Config, compose, read
+from vicinal.config import Config, check_length, compose, read
 from vicinal.errors import ConfigError
 from vicinal.retrieval.model import EmbeddingModel, load
 from vicinal.run_directory import RunDirectory
@@ -121,6 +121,7 @@ def train(
         return Run(directory.path, own=slots)
     title, layer = read(preset) if preset is not None else (None, {})
     given = {slot: value for slot, value in slots.items() if value is not None}
+    check_length(given)
     if data is not None:
         given["data"] = data
     config = compose(layer, given, preset_name=title, trust=trust)

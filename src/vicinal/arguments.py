@@ -36,6 +36,7 @@ class Limits:
             raise ConfigError(f"{key} must be {words}, got {value}.")
 
 
+Width = Annotated[int, Limits("[1, 8192]")]  # of layers: a mistaken zero more is an error and not all of the memory
 Count = Annotated[int, Limits("[1, inf)")]
 Seed = Annotated[int, Limits("[0, 9e18]")]  # what fits in the 64 bits of torch's and numpy's generators
 Share = Annotated[float, Limits("[0, 1]")]

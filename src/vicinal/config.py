@@ -178,7 +178,10 @@ class Config:
 
     def toml(self) -> str:
         """Return the experiment as a file for ``vicinal train FILE.toml``."""
-        return "".join(f"{slot} = {_toml(value)}\n" for slot, value in self.slots().items())
+        slots = self.slots()
+        if self.training.steps is not None:
+            del slots["training"]["epochs"]
+        return "".join(f"{slot} = {_toml(value)}\n" for slot, value in slots.items())
 
     def title(self, data: str) -> str:
         """Return what the experiment is, in a few words.
@@ -236,6 +239,7 @@ def from_words(words: Iterable[str]) -> dict[str, Any]:
             first = next(iter(parameters(_PLAIN_SLOTS[slot])))
             raise ConfigError(f"{slot} has no name; set one of its arguments, such as {slot}.{first}=...")
         inner[path[-1] if path else "name"] = text
+    check_length(layer)
     return layer
 
 
@@ -250,7 +254,16 @@ def from_toml(path: Path) -> dict[str, Any]:
     for key in layer:
         if key not in (*SLOTS, "preset", *ABOUT):
             raise ConfigError(f"in {path}: {_unknown_setting(key)}")
+    check_length(layer)
     return layer
+
+
+def check_length(layer: Layer) -> None:
+    """Reject a layer of the user's that gives both lengths of a training."""
+    training = layer.get("training")
+    if isinstance(training, Mapping) and {"steps", "epochs"} <= training.keys():
+        both = f"training.steps={training['steps']} and training.epochs={training['epochs']}"
+        raise ConfigError(f"{both} both say how long to train. Give one of them.")
 
 
 @cache
@@ -350,6 +363,8 @@ def merged(base: Layer, *layers: Layer) -> dict[str, Any]:
                 if _renames(new, old):
                     shared = slot == "model" and not _is_own(new)  # a network of the user's own keeps its output
                     old = {k: v for k, v in old.items() if k in _OF_EVERY_MODEL} if shared else {}
+                if slot == "training" and "epochs" in new and "steps" not in new:
+                    old = {key: value for key, value in old.items() if key != "steps"}  # the later length counts
                 found[slot] = _laid_over(old, new)
             elif slot not in ("preset", *ABOUT):
                 raise ConfigError(_unknown_setting(slot))
@@ -495,14 +510,15 @@ def _transform(raw: Mapping[str, Any], model: ModelConfig, kind: Kind) -> Traini
         return OwnTransform(own, _transform({}, model, kind))  # type: ignore[arg-type]
     if kind == "features":
         return _object("transform", FeatureTransform, raw)
-    arguments = dict(raw)
+    raw = {key: value for key, value in raw.items() if key != "name"}
+    arguments = coerce_arguments(ImageTransform, raw, "transform")
     seen = model.preprocessing
-    size = int(arguments.setdefault("size", seen.size or 224))
+    size = arguments.setdefault("size", seen.size or 224)
     if "resize" not in arguments and "pad" not in arguments:
         arguments["resize"] = max(size, round(size * 8 / 7))
     if arguments.get("crop") == "resized":
         arguments.setdefault("canvas", arguments.get("resize"))
-    if arguments.get("channels", 3) in (3, "3"):
+    if arguments.get("channels", 3) == 3:
         expected = {"mean": seen.mean, "std": seen.std, "order": seen.channels, "scale": seen.scale}
         arguments = {**expected, "interpolation": seen.interpolation, **arguments}
     return _object("transform", ImageTransform, arguments)

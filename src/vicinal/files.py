@@ -75,7 +75,8 @@ def sync_directory(path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    write_atomically(path, lambda file: file.write(text.encode()))
+    # A lone surrogate, which stands for a byte of a file's name that is no text, becomes the escape that JSON reads.
+    write_atomically(path, lambda file: file.write(text.encode(errors="backslashreplace")))
 
 
 def write_json(path: Path, value: Any) -> None:

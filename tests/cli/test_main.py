@@ -14,6 +14,7 @@ from typer.main import get_command
 from vicinal.cli import main
 from vicinal.cli.examples import EXAMPLES
 from vicinal.cli.main import app
+from vicinal.models import custom
 
 
 @pytest.mark.parametrize("words", ["--help", "train --help", "data check --help", "bench"])
@@ -187,3 +188,13 @@ def test_a_corrupt_picture_stops_by_name_or_is_skipped_on_request(pictures, tmp_
     assert again.returncode == 0 and "1 unreadable left out" in again.stdout
     done = vicinal("data", "check", str(pictures))
     assert done.returncode == 1 and "2.png" in done.stdout
+
+
+@pytest.mark.parametrize("place", [0, 1, 2, 3])
+def test_a_class_of_ones_own_is_trusted_in_any_place(vicinal, tmp_path, monkeypatch, place):
+    (tmp_path / "mine.py").write_text("class Net: pass\n")
+    monkeypatch.setattr(custom, "TRUSTED", {})
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    words = ["evaluate", "nowhere", "--json"]
+    done = vicinal(*words[:place], "--trust", "mine:Net", *words[place:])
+    assert done.returncode == 2 and "not a run" in done.stderr and set(custom.TRUSTED) == {"mine:Net"}

@@ -150,3 +150,12 @@ def test_bird_features_have_the_published_zero_shot_split(data_root):
     train, test = records.part("train"), records.part("test")
     assert (len(train), len(test)) == (5864, 5924)
     assert train.labels.max() == 99 and test.labels.min() == 100
+
+
+def test_what_embed_writes_is_read(tmp_path):
+    vectors, labels = np.eye(4, dtype=np.float32), np.array([1, 1, 0, 0])
+    names = np.array(["a", "b", "c", "d"])
+    np.savez(tmp_path / "x.npz", embeddings=vectors, labels=labels, classes=np.array(["wren", "robin"]), names=names)
+    records = Arrays(str(tmp_path / "x.npz"), test=0.0).load()
+    assert [records.classes[label] for label in records.labels] == ["robin", "robin", "wren", "wren"]
+    assert records.source.names == list("abcd") and (records.source.features == vectors).all()

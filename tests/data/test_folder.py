@@ -1,12 +1,14 @@
 """Folders of class folders."""
 
 import os
+import shutil
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from vicinal.arguments import build, describe
-from vicinal.data import DATASETS
+from vicinal.data import DATASETS, Packed, check, pack
 from vicinal.data.folder import Folder, without_labels
 from vicinal.data.splits import overlapping_classes
 from vicinal.errors import DataError
@@ -126,3 +128,17 @@ def test_the_birds_are_a_folder_of_class_folders(data_root):
     assert len(records) == 11788 and len(records.classes) == 200
     assert np.bincount(records.labels).min() >= 41
     assert (records.splits == "test").sum() == 5924
+
+
+def test_names_that_are_not_utf8_are_shown_escaped_and_read_by_their_bytes(tmp_path):
+    for folder, file in ((b"caf\xe9", b"a.png"), (b"b", b"caf\xe9.png")):
+        os.makedirs(os.fsencode(tmp_path / "set") + b"/" + folder)
+        Image.new("L", (4, 4)).save(tmp_path / "x.png")
+        shutil.copy(tmp_path / "x.png", os.fsencode(tmp_path / "set") + b"/" + folder + b"/" + file)
+    records = Folder(str(tmp_path / "set"), test=0.0).load()
+    assert records.source.names == ["b/caf\\xe9.png", "caf\\xe9/a.png"] and records.classes == ("b", "caf\\xe9")
+    records.fingerprint()
+    assert [records.source.read(row).size for row in range(2)] == [(4, 4)] * 2
+    pack(records, tmp_path / "packed")
+    assert Packed(str(tmp_path / "packed")).load().classes == records.classes
+    assert any("caf\\xe9.png" in line for line in check(records).lines()), "their contents are equal"

@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 
 from vicinal.data.records import FeatureArray, Records
-from vicinal.data.splits import by_class, class_folds, classes_of, hold_out, named_splits, overlapping_classes
+from vicinal.data.splits import (
+    SplitByClass,
+    by_class,
+    class_folds,
+    classes_of,
+    hold_out,
+    named_splits,
+    overlapping_classes,
+)
 from vicinal.errors import ConfigError, DataError
 
 LABELS = np.repeat(np.arange(10), 3)
@@ -35,10 +43,10 @@ def test_the_share_is_of_classes_and_leaves_neither_side_empty_unless_asked(shar
 
 
 def test_settings_that_cannot_work_are_refused():
-    with pytest.raises(ConfigError, match=r"between 0 and 1, got 1.5"):
-        by_class(LABELS, CLASSES, 1.5, "sorted", 0)
+    with pytest.raises(ConfigError, match=r"data\.test must be at least 0 and at most 1, got 1\.5"):
+        SplitByClass("x", test=1.5)
     with pytest.raises(ConfigError, match="did you mean 'sorted'"):
-        by_class(LABELS, CLASSES, 0.5, "sort", 0)
+        SplitByClass("x", order="sort")
     with pytest.raises(DataError, match="needs 2 classes, got 1"):
         by_class(np.zeros(4, np.int64), ("a",), 0.5, "sorted", 0)
 

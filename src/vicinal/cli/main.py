@@ -67,6 +67,13 @@ class _Group(TyperGroup):
         super().__init__(**settings)
         self.commands = _Commands()  # type: ignore[assignment]
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take ``--trust MODULE:CLASS`` from any place; without a class it is a flag of the command."""
+        places = [place for place, word in enumerate(args[:-1]) if word == "--trust" and ":" in args[place + 1]]
+        named = [word for place in places for word in args[place : place + 2]]
+        rest = [word for place, word in enumerate(args) if place not in places and place - 1 not in places]
+        return super().parse_args(ctx, named + rest)
+
 
 def _flowing(command: Callable[..., None]) -> str:
     """Return the docstring with its lines joined, for the terminal to break where it ends."""

@@ -71,7 +71,7 @@ def train(
 
     console = Console(quiet=quiet or not first())
     with joined():
-        known = trusted(trust or [])
+        known = trusted(None) | trusted(trust or [])  # before and after the command
         if resume is not None:
             directory = resume_run(resume, trust=known, console=console)
         else:

@@ -8,7 +8,7 @@ import numpy as np
 
 from vicinal.data.images import HEIC
 from vicinal.data.location import existing, expanded
-from vicinal.data.records import ImageFiles, Records
+from vicinal.data.records import ImageFiles, Records, as_text
 from vicinal.data.splits import SplitByClass
 from vicinal.errors import DataError
 
@@ -56,7 +56,7 @@ class Folder(SplitByClass):
             [name.split("/")[0] for name in folders] if split else None,
             lambda row: str(root / paths[row]),
         )
-        return replace(records, classes=(*records.classes, *empty))
+        return replace(records, classes=(*records.classes, *map(as_text, empty)))
 
 
 def _folders(root: Path) -> list[str]:

@@ -32,12 +32,14 @@ def expanded(path: str) -> Path:
 
 
 def existing(path: str) -> Path:
-    """Return ``expanded(path)``; an error where nothing lies there."""
+    """Return ``expanded(path)``; an error where no file or folder lies there."""
     found = expanded(path)
     if not found.exists():
         unset = _VARIABLE in path and not os.environ.get(_VARIABLE)
         advice = f"Set {_VARIABLE} to the folder of data sets." if unset else "Check the path."
         raise DataError(f"no data at {path}: {found} does not exist. {advice}")
+    if not found.is_file() and not found.is_dir():  # a pipe would wait for whoever writes into it
+        raise DataError(f"{found} is neither a file nor a folder. Check the path.")
     return found
 
 

@@ -22,6 +22,11 @@ Kind = Literal["images", "features"]
 BOTH, QUERY, GALLERY = 0, 1, 2  # values of the column ``role`` of records
 
 
+def as_text(name: str) -> str:
+    """Return a name that UTF-8 can hold: bytes of a file's name that are no text are escaped."""
+    return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
+
+
 class Source(ABC):
     """Reads one example at a time by its position, and names it in an error or a caption."""
 
@@ -30,7 +35,7 @@ class Source(ABC):
 
     def __init__(self, names: Sequence[str]) -> None:
         """``names``: a path or title of each example that a person recognizes; never used to find anything."""
-        self.names = list(names)
+        self.names = [as_text(name) for name in names]
 
     def __len__(self) -> int:
         return len(self.names)
@@ -52,7 +57,7 @@ class ImageFiles(Source):
 
     def __init__(self, root: Path, paths: Sequence[str]) -> None:
         super().__init__(paths)
-        self.root, self.paths = root, self.names
+        self.root, self.paths = root, list(paths)
 
     def read(self, index: int) -> Image.Image:
         return read_image(self.root / self.paths[index])

@@ -10,7 +10,7 @@ from jaxtyping import Int
 
 from vicinal.arguments import Settings, Share
 from vicinal.data.draws import uniform
-from vicinal.data.records import SPLITS, Records, Source
+from vicinal.data.records import SPLITS, Records, Source, as_text
 from vicinal.errors import ConfigError, DataError, unknown
 
 Order = Literal["sorted", "random"]
@@ -127,6 +127,7 @@ def classes_of(values: Sequence[str]) -> tuple[tuple[str, ...], Int[np.ndarray, 
     >>> classes_of(["10", "9", "10"])[0]
     ('9', '10')
     """
+    values = [as_text(value) for value in values]
     names = set(values)
     whole = all(re.fullmatch(r"-?\d{1,18}", name) for name in names)
     classes = sorted(names, key=lambda name: (int(name), name)) if whole else sorted(names)

@@ -359,15 +359,21 @@ class Arrays(SplitByClass):
 
     def _read_npz(self, path: Path) -> tuple[np.ndarray, Columns]:
         """Read the array of vectors, and the arrays that have one entry for each of them."""
-        name = self.features
         if not is_zipfile(path):
             raise DataError(f"{path} is not an .npz: it is no zip file, or was cut off. Write it again: numpy.savez.")
         arrays = read_arrays(path)
+        name = self.features
+        if name == "features" and name not in arrays and "embeddings" in arrays:  # which `vicinal embed` writes
+            name = "embeddings"
         if name not in arrays:
             raise DataError(f"{path}: " + unknown("array", name, arrays))
         features = arrays.pop(name)
         if features.ndim != 2 or features.dtype.kind not in "fiu":
             raise DataError(f"{path}: `{name}` must be numbers [n d], got {features.dtype} {list(features.shape)}.")
+        labels, classes = arrays.get(self.labels, np.array("")), arrays.get("classes", np.array(0))
+        numbered = labels.dtype.kind in "iu" and classes.dtype.kind in "US" and labels.size
+        if numbered and 0 <= labels.min() <= labels.max() < len(classes):
+            arrays[self.labels] = classes[labels]
         cells = {}
         for key, array in arrays.items():
             if array.shape == features.shape[:1]:

@@ -5,12 +5,12 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import nn
 
-from vicinal.arguments import Limits, Positive, Settings, class_name, parameters
+from vicinal.arguments import Positive, Settings, Width, class_name, parameters
 from vicinal.errors import ConfigError, unknown
 from vicinal.models.backbone import HALF, Backbone, Preprocessing
 from vicinal.models.custom import CustomBackbone
@@ -24,7 +24,6 @@ from vicinal.models.weights import load_pretrained
 
 Head = Literal["linear", "mlp", "none"]
 Start = Literal["random", "glorot", "principal", "discriminant"]
-Width = Annotated[int, Limits("[1, 65536]")]
 COMPUTED_STARTS = ("principal", "discriminant")
 
 BACKBONES: dict[str, type[nn.Module]] = {

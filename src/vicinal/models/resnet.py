@@ -1,11 +1,12 @@
 """Residual networks (He et al., CVPR 2016): those of ImageNet in torchvision's layout, and a small one."""
 
 from itertools import pairwise
-from typing import cast
+from typing import Annotated, cast
 
 from torch import Tensor, nn
 from torch.nn import functional
 
+from vicinal.arguments import Limits, Width
 from vicinal.errors import ConfigError
 from vicinal.models.attention import Attention, attend
 from vicinal.models.backbone import IMAGENET, Backbone, convolve, initialize
@@ -80,15 +81,15 @@ class SmallResNet(nn.Module):
     def __init__(
         self,
         channels: int = 1,
-        widths: tuple[int, ...] = (32, 64, 128),
+        widths: tuple[Width, ...] = (32, 64, 128),
         *,
-        blocks: int = 1,
-        stride: int = 1,
+        blocks: Annotated[int, Limits("[1, 100]")] = 1,
+        stride: Annotated[int, Limits("[1, 8]")] = 1,
         attention: Attention = "none",
     ) -> None:
         super().__init__()
-        if not widths or blocks < 1:
-            raise ConfigError(f"SmallResNet needs at least one stage and block, got widths={widths}, blocks={blocks}.")
+        if not widths:
+            raise ConfigError("SmallResNet needs at least one stage, got empty widths.")
         self.channels, self.widths, self.blocks, self.stride = channels, tuple(widths), blocks, stride
         self.attention, self.width = attention, widths[-1]
         self.conv1 = nn.Conv2d(channels, widths[0], 3, stride=stride, padding=1, bias=False)

@@ -2,6 +2,7 @@
 
 from torch import Tensor, nn
 
+from vicinal.arguments import Width
 from vicinal.errors import ConfigError
 
 
@@ -16,7 +17,7 @@ class SmallConvNet(nn.Module):
         widths: output channels of each block.
     """
 
-    def __init__(self, channels: int = 1, widths: tuple[int, ...] = (32, 64, 128)) -> None:
+    def __init__(self, channels: int = 1, widths: tuple[Width, ...] = (32, 64, 128)) -> None:
         super().__init__()
         if not widths:
             raise ConfigError("SmallConvNet needs at least one block, got empty widths.")
