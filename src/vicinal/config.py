@@ -33,11 +33,11 @@ from vicinal.data.records import Dataset, Kind
 from vicinal.data.resident import Residency
 from vicinal.data.transforms import FeatureTransform, ImageTransform, OwnTransform, TrainingTransform
 from vicinal.errors import ConfigError, unknown
-from vicinal.losses import LOSSES, Mined
+from vicinal.losses import LOSSES
 from vicinal.methods import METHODS, combination
 from vicinal.methods.method import Method
 from vicinal.methods.optimizer import OptimizerConfig
-from vicinal.miners import MINERS
+from vicinal.miners import MINERS, Mined
 from vicinal.models import ModelConfig
 from vicinal.models.config import PREFIXES, backbone_class
 from vicinal.samplers import SAMPLERS

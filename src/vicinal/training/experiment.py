@@ -20,7 +20,7 @@ from vicinal.data.splits import hold_out, overlapping_classes
 from vicinal.data.transforms import ImageTransform, OwnTransform, Transform
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.encoder import Embedded, Encoder
-from vicinal.methods.method import Method, ReadsRecords
+from vicinal.methods.method import Method
 from vicinal.models.embedder import Embedder
 from vicinal.models.starts import start_as_discriminants, start_as_principal_components, start_by_glorot
 from vicinal.run_directory import RunDirectory
@@ -75,7 +75,7 @@ class Experiment:
     def _planned(self, epoch: int) -> Sequence[Sequence[int]]:
         """Return the method's batches; where it embeds the training records for them, show what that costs."""
         method = self.method
-        if not isinstance(method, ReadsRecords):
+        if not method.reads_records:
             return method.batches(epoch)
         began, title = time.monotonic(), f"planning epoch {epoch + 1}"
         with self.console.following(len(parallel.part(range(len(self.train)))), 0, title) as follower:
