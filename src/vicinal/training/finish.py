@@ -19,9 +19,9 @@ from vicinal.evaluation.measure import Measured, measure
 from vicinal.evaluation.retrieval import relevant_counts
 from vicinal.evaluation.statistics import gains
 from vicinal.figures import records_of, to_json
+from vicinal.files import read_tensors
 from vicinal.methods.method import Method
 from vicinal.models import Embedder, Identity
-from vicinal.models.config import COMPUTED_STARTS
 from vicinal.run_directory import FORMAT, RunDirectory
 from vicinal.training.console import Console
 from vicinal.training.experiment import Experiment
@@ -35,6 +35,8 @@ TRAIN_SAMPLE = 10_000  # training records behind the train-against-test diagnosi
 def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[str, Any]) -> None:
     """Measure raw inputs, the untrained and the selected network on the test classes; write results and artefacts.
 
+    Where training started from a head in closed form, that has a row of its own: training gets credit for its steps.
+
     A run without artefacts is one of many, all of which have the same raw inputs and the same untrained network: it
     measures the selected one alone.
     """
@@ -47,7 +49,7 @@ def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[s
         return
     console.line(f"measuring {len(part)} {split} records")
     encoder = experiment.selected(run)
-    before = {} if not evaluation.artifacts else _before(experiment, part)
+    before = _before(experiment, part, run) if evaluation.artifacts else {}
     trained = experiment.embed(encoder, part)
     known = experiment.embed(encoder, _sample(experiment.train, seed))
     if not parallel.first():  # all have embedded their parts; one measures
@@ -66,7 +68,8 @@ def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[s
     selected = {"step": position["best_step"], "epoch": position["best_epoch"]}
     chosen = position["best"] is not None
     how = {"by": "validation recall@1" if chosen else "last step", "value": position["best"]}
-    notes = [*dict.fromkeys((*experiment.notes, *experiment.method.notes)), *_lone(trained)]
+    after = experiment.method.notes if experiment.steps else ()
+    notes = [*dict.fromkeys((*experiment.notes, *after)), *_lone(trained)]
     facts = {"protocol": "validation" if chosen else "final", "selected": selected | how}
     facts["gains"] = {name: gains(rows["trained"].queries, rows[name].queries) for name in before}
     run.write_results(_results(split, trained, rows, {*position["skipped"], *trained.skipped}, notes) | facts)
@@ -129,20 +132,20 @@ def _lone(embedded: Embedded) -> list[str]:
     return [f"{lone} records have no other of their class and are not asked for."] if lone else []
 
 
-def _before(experiment: Experiment, part: Records) -> dict[str, Embedded]:
+def _before(experiment: Experiment, part: Records, run: RunDirectory) -> dict[str, Embedded]:
     """Embed records as they were before the first step, by the name of the row.
 
     They are the inputs themselves where they are small pictures, the untrained network's features and, where the head
-    starts in closed form, what that head alone makes of them.
+    started in closed form, what that head alone makes of them.
     """
     transform, untrained, found = experiment.preprocessing, experiment.untrained(), dict[str, Embedded]()
     if isinstance(transform, ImageTransform) and (width := transform.channels * transform.size**2) <= RAW_PIXELS:
         flat = Embedder(Flat(width), None, normalize=False)
         found[RAW] = _unit(experiment.embed(Encoder(flat, transform, experiment.device), part))
-    found[UNTRAINED] = _unit(experiment.embed(untrained, part, features=True))
-    if experiment.config.model.start in COMPUTED_STARTS:
-        experiment.start_head(untrained.embedder)
-        found["head start"] = experiment.embed(untrained, part)
+    features = experiment.embed(untrained, part, features=True)
+    found[UNTRAINED] = _unit(features)
+    if run.head_path.is_file():
+        found["head start"] = _with_head(untrained.embedder, features, run)
     return found
 
 
@@ -151,6 +154,14 @@ class Flat(Identity):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         return inputs.flatten(1)
+
+
+@torch.no_grad()
+def _with_head(embedder: Embedder, features: Embedded, run: RunDirectory) -> Embedded:
+    """Embed features of the untrained network by the head that training started from."""
+    embedder.cpu().eval().head.load_state_dict(read_tensors(run.head_path))
+    embedded = replace(features, vectors=embedder.embed(features.vectors))
+    return _unit(embedded) if embedder.normalize else embedded
 
 
 def _unit(embedded: Embedded) -> Embedded:
