@@ -156,6 +156,13 @@ def test_all_classes_are_trained_on_where_they_are_too_few_to_hold_some_out(pict
     assert compose({"data": path, "training": {"validation": 0.4}}).training.validation == 0.4
 
 
+def test_two_classes_of_vectors_are_held_out_even_where_they_are_few(tmp_path):
+    for classes, share in ((10, 0.4), (6, 0.0)):  # half of them train
+        np.savez(tmp_path / "x.npz", features=np.eye(2 * classes, 3), labels=np.repeat(np.arange(classes), 2))
+        config = compose({"data": str(tmp_path / "x.npz")})
+        assert config.training.validation == share and "training classes" in config.reasons[-1]
+
+
 def test_arguments_of_the_data_are_heeded(pictures):
     path = pictures(10)
     assert compose({"data": path}).training.validation == 0  # 5 of 10 classes train

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
+import numpy as np
 from torch import nn
 
 from vicinal.arguments import (
@@ -31,8 +32,9 @@ from vicinal.arguments import (
 from vicinal.data import DATASETS_BY_NAME, Arrays, CrossView, open_path
 from vicinal.data.records import Dataset, Kind
 from vicinal.data.resident import Residency
+from vicinal.data.splits import hold_out, kin_of
 from vicinal.data.transforms import FeatureTransform, ImageTransform, OwnTransform, TrainingTransform
-from vicinal.errors import ConfigError, unknown
+from vicinal.errors import ConfigError, DataError, unknown
 from vicinal.losses import LOSSES, Mined
 from vicinal.methods import METHODS, combination
 from vicinal.methods.method import Method
@@ -525,18 +527,21 @@ def _transform(raw: Mapping[str, Any], model: ModelConfig, kind: Kind) -> Traini
 
 
 def _able_to_hold_out(config: Config) -> Config:
-    """Train on all classes where they are too few to hold some out and nobody asked for it."""
-    from vicinal.data.splits import hold_out
-    from vicinal.errors import DataError
+    """Train on all classes where they are too few to hold some out and nobody asked for it.
 
+    Over feature vectors two are held out even then, since a head trained without a check falls below its input.
+    """
     if config.training.validation == 0:
         return config
     records = config.data.load()
     try:
         hold_out(records, config.training.validation, config.training.seed)
     except DataError:
-        said = (*config.reasons, "too few training classes to hold some out: the last model will be kept")
-        return config.replace(training={"validation": 0.0}, reasons=said)
+        share, reason = 0.0, "too few training classes to hold some out: the last model will be kept"
+        classes = len(np.unique(kin_of(records)[records.splits == "train"]))
+        if records.source.kind == "features" and classes >= 4:
+            share, reason = 2 / classes, f"2 of {classes} training classes are held out to tell whether training helps"
+        return config.replace(training={"validation": share}, reasons=(*config.reasons, reason))
     return config
 
 

@@ -157,21 +157,21 @@ class Experiment:
         if not len(validation):
             self.console.line("the head starts as the features are: no held-out classes could choose another start")
             return
-        plain, heads = self._recall(validation), copy.deepcopy(embedder.head.state_dict())
+        plain, heads = self._precision(validation), copy.deepcopy(embedder.head.state_dict())
         start_as_discriminants(embedder, found.vectors, found.labels, self.config.model.start_length)
-        discriminant = self._recall(validation)
+        discriminant = self._precision(validation)
         if discriminant <= plain:
             embedder.head.load_state_dict(heads)
         won = "their discriminants" if discriminant > plain else "the features are"
-        scores = f"validation R@1 {100 * plain:.1f} as they are, {100 * discriminant:.1f} as discriminants"
+        scores = f"validation MAP@R {100 * plain:.1f} as they are, {100 * discriminant:.1f} as discriminants"
         self.console.line(f"the head starts as {won}: {scores}")
 
-    def _recall(self, records: Records) -> float:
+    def _precision(self, records: Records) -> float:
         embedded = self.embed(self.encoder, records)
         scores = parallel.from_first(
             lambda: measure(embedded, recalls=(1,), clustering=False, seed=self.config.training.seed)
         )
-        return float(scores["recall@1"])
+        return float(scores["map@r"])
 
     def selected(self, run: RunDirectory) -> Encoder:
         """Load the selected model of the run, whose folder only the first process needs to see."""
