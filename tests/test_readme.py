@@ -79,7 +79,7 @@ TRUSTED = {"mynet:Net": Net, "my_method:Noise": Noise}
 def commands(text: str) -> list[str]:
     """The ``vicinal ...`` lines of code blocks, and whole commands inside a sentence."""
     blocks = re.findall(r"^```\n(.*?)^```", text, re.S | re.M)
-    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    lines = [line.removeprefix("$ ") for block in blocks for line in block.replace("\\\n", " ").splitlines()]
     inline = re.findall(r"`(vicinal (?:train|bench|list|explain) [^`]+)`", re.sub(r"```.*?```", "", text, flags=re.S))
     return [line for line in (*lines, *(" ".join(words.split()) for words in inline)) if line.startswith("vicinal ")]
 

@@ -1,4 +1,4 @@
-"""Put the pages of experiments/ into the site, and lead links to them there."""
+"""Put the pages of experiments/ into the site, lead links to them there, and keep numbers in tables on one line."""
 
 import posixpath
 import re
@@ -10,6 +10,7 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[2]
 SUFFIXES = {".md", ".png"}
+_SPACE = re.compile(r"(?<=[\d.]) (?=±)|(?<=±) (?=\d)|(?<=\d) (?=to [−+]?\d)|(?<=\d\u00a0to) (?=[−+\d])")
 _LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)]*)?\))")
 
 
@@ -35,4 +36,10 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
             return match[0]
         return before + posixpath.relpath(place.removeprefix("docs/"), site or ".") + after
 
-    return _LINK.sub(moved, markdown)
+    lines = _LINK.sub(moved, markdown).split("\n")
+    return "\n".join(_unbroken(line) if line.startswith("|") else line for line in lines)
+
+
+def _unbroken(line: str) -> str:
+    """``1.0 ± 0.2`` and ``−0.3 to +0.3`` with spaces that do not break."""
+    return _SPACE.sub("\u00a0", _SPACE.sub("\u00a0", line))

@@ -82,7 +82,7 @@ def pictured(tmp_path):
 
 
 def test_near_duplicates_are_listed_and_stay(pictured, vicinal, tmp_path):
-    done = vicinal("dedupe", "run", "--distance", "0.1")
+    done = vicinal("dedupe", "run", "--embeddings", "--distance", "0.1")
     assert done.returncode == 0, done.stderr
     assert "groups: 2; things in them: 4; distance: 0.1; groups with different labels: 1" in done.stdout
     with (pictured.path / "duplicates" / "duplicates.csv").open() as file:
@@ -94,7 +94,7 @@ def test_near_duplicates_are_listed_and_stay(pictured, vicinal, tmp_path):
 
 
 def test_none_is_said(pictured, vicinal):
-    done = vicinal("dedupe", "run", "--distance", "0.001", "--to", "here")
+    done = vicinal("dedupe", "run", "--embeddings", "--distance", "0.001", "--to", "here")
     assert done.returncode == 0 and "groups: 0" in done.stdout
 
 
@@ -102,7 +102,8 @@ def test_none_is_said(pictured, vicinal):
     ("words", "message"),
     [
         (["nowhere"], "not a run"),
-        (["run", "--distance", "0.1", "--max-false-match", "0.1"], "Give one of them"),
+        (["run", "--embeddings"], "Name it with --distance"),
+        (["run"], "of 12 things 0 have one that can be read"),
         (["run", "--distance", "nan"], "a distance is 0 or more"),
     ],
 )

@@ -5,10 +5,9 @@ import pytest
 from sklearn.cluster import DBSCAN
 
 from vicinal.errors import ConfigError, DataError
-from vicinal.retrieval.calibration import Threshold
 from vicinal.retrieval.clusters import Grouping, chosen_count, cluster, cluster_contents, dbscan
 from vicinal.retrieval.collection import CollectionDirectory
-from vicinal.retrieval.duplicates import close_pairs, duplicate_contents, near_duplicates
+from vicinal.retrieval.duplicates import close_pairs, duplicate_contents, group_pairs
 from vicinal.retrieval.generations import publish
 from vicinal.retrieval.store import Item
 
@@ -133,12 +132,9 @@ def test_without_labels_nothing_is_said_of_them(tmp_path):
     assert "NMI with the labels" not in dict(cluster_contents(snapshot, grouping).facts)
 
 
-def test_duplicates_with_different_labels_are_marked_and_false_ones_counted(tmp_path):
-    line = [[0.0], [0.1], [5.0], [5.2], [9.0]]
-    snapshot = made(tmp_path, line, ["a", "a", "a", "<b>", "c"])
-    found = near_duplicates(snapshot.vectors(), 1.0)
-    page = duplicate_contents(snapshot, found, Threshold(1.0, 0.1))
+def test_duplicates_with_different_labels_are_marked(tmp_path):
+    snapshot = made(tmp_path, [[0.0], [0.1], [5.0], [5.2], [9.0]], ["a", "a", "a", "<b>", "c"])
+    found = group_pairs(5, close_pairs(snapshot.vectors(), 1.0))
+    page = duplicate_contents(snapshot, found, 1.0, ["Why."])
     assert [group.warning for group in page.groups] == ["", "labels differ: <b>, a"]
-    assert "10 pairs were compared and 2 lie within the distance; at that rate up to about 1" in page.lead[1]
     assert dict(page.facts)["groups with different labels"] == "1" and "Nothing was removed." in page.lead[-1]
-    assert len(duplicate_contents(snapshot, found, Threshold(1.0)).lead) == 2

@@ -2,10 +2,26 @@
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from vicinal.errors import ConfigError, DataError
 from vicinal.retrieval import duplicates as module
-from vicinal.retrieval.duplicates import close_pairs, near_duplicates
+from vicinal.retrieval.collection import CollectionDirectory, Place
+from vicinal.retrieval.duplicates import (
+    calibrate_likeness,
+    close_pairs,
+    collection_views,
+    copies,
+    find_duplicates,
+    group_pairs,
+    picture_views,
+)
+from vicinal.retrieval.generations import publish
+from vicinal.retrieval.store import Item
+
+
+def near_duplicates(rows, distance):
+    return group_pairs(len(rows), close_pairs(rows, distance))
 
 
 def test_groups_are_linked_through_others_and_the_surest_comes_first():
@@ -97,3 +113,81 @@ def test_nothing_and_nonsense(rows):
     rows[7] = np.nan
     with pytest.raises(DataError, match="rows 7"):
         close_pairs(rows, 0.1)
+
+
+# -- pictures --------------------------------------------------------------------------------------
+
+
+def painted(seed, *, like=None):
+    """A picture with shapes of its own; ``like`` gives it the colors and the rough layout of another."""
+    rng = np.random.default_rng(seed)
+    coarse = rng.integers(0, 256, (6, 8, 3))
+    if like is not None:
+        coarse = (coarse + np.random.default_rng(like).integers(0, 256, (6, 8, 3))) // 2
+    image = Image.fromarray(coarse.astype(np.uint8)).resize((160, 120), Image.Resampling.BICUBIC)
+    return Image.fromarray((np.asarray(image, int) + rng.integers(-9, 10, (120, 160, 3))).clip(0, 255).astype(np.uint8))
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    """``pictures(images)``: a collection of these, whose embeddings are all the same."""
+
+    def make(images):
+        root = tmp_path / "pictures"
+        root.mkdir()
+        for place, image in enumerate(images):
+            image.save(root / f"{place}.png")
+        items = [Item(place, f"{place}.png", "abc"[place % 3]) for place in range(len(images))]
+        places = [Place(str(root), "folder", str(root))]
+        publish(tmp_path / "c", items, np.ones((len(items), 2)), dim=2, places=places)
+        return CollectionDirectory.open(tmp_path / "c").snapshot()
+
+    return make
+
+
+def test_copies_are_found_and_pictures_of_one_class_are_not(pictures):
+    """Issue 24: of 720 photographs 525 were called near duplicates, because their classes were near."""
+    originals = [painted(seed, like=seed % 3) for seed in range(60)]
+    planted = [copy for seed in range(4) for copy in copies(originals[seed], np.random.default_rng(seed))]
+    snapshot = pictures(originals + planted)
+    rows, views = collection_views(snapshot)
+    likeness = calibrate_likeness(snapshot, rows, views)
+    assert likeness.recall > 0.95 and likeness.precision > 0.95, "also where many copies are there already"
+    found = find_duplicates(snapshot, rows, views, likeness.distance)
+    groups = sorted(rows for rows, _ in found.groups)
+    assert groups == [[seed, *range(60 + 5 * seed, 65 + 5 * seed)] for seed in range(4)]
+
+
+def test_precision_and_recall_are_of_pictures_that_did_not_set_the_distance(pictures):
+    snapshot = pictures([painted(seed, like=seed % 3) for seed in range(30)])
+    likeness = calibrate_likeness(snapshot, *collection_views(snapshot))
+    assert likeness.planted == 75 and likeness.recall > 0.95 and likeness.precision > 0.95
+    assert f"{likeness.recall:.1%} of 75 copies planted" in likeness.words
+    assert find_duplicates(snapshot, *collection_views(snapshot), likeness.distance).groups == []
+
+
+def test_equal_files_are_found_even_where_they_show_nothing(tmp_path):
+    flat, root = [Image.new("RGB", (9, 9), color) for color in ("red", "red", "blue")], tmp_path / "p"
+    root.mkdir()
+    for place, image in enumerate([*flat, painted(0), painted(1)]):
+        image.save(root / f"{place}.png")
+    items = [Item(place, f"{place}.png", None, digest=digest) for place, digest in enumerate("rrbxy")]
+    publish(tmp_path / "c", items, np.ones((5, 2)), dim=2, places=[Place("x", "folder", str(root))])
+    snapshot = CollectionDirectory.open(tmp_path / "c").snapshot()
+    rows, views = collection_views(snapshot)
+    assert picture_views(flat[0]) is None and rows.tolist() == [3, 4]
+    assert find_duplicates(snapshot, rows, views, 0.3).groups == [([0, 1], [0.0, 0.0])]
+
+
+def test_views_are_kept_beside_the_generation(pictures, monkeypatch):
+    snapshot = pictures([painted(seed) for seed in range(3)])
+    first = collection_views(snapshot)
+    monkeypatch.setattr(module, "picture_views", lambda _: pytest.fail("read again"))
+    for one, other in zip(first, collection_views(snapshot), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_without_pictures_embeddings_are_offered(tmp_path):
+    publish(tmp_path, [Item(0, "a", None)], np.ones((1, 2)), dim=2, places=[Place("x.npz", "features", None)])
+    with pytest.raises(DataError, match="--embeddings --distance"):
+        collection_views(CollectionDirectory.open(tmp_path).snapshot())

@@ -166,3 +166,24 @@ def test_damage_is_named_with_the_file_and_what_to_do(name, damage, tmp_path):
         CollectionDirectory.open(tmp_path).snapshot()
     assert isinstance(caught.value, DataError | RunError)
     assert name in str(caught.value) or Path(name).stem in str(caught.value)
+
+
+def test_a_thread_of_pixels_and_a_pipe_are_left_out_and_named(indexed, photographs, listener):
+    """Issue 23: 101 bytes of 20000 x 1 pixels took 6.6 GB where the shorter side was brought to 256."""
+    Image.new("L", (20_000, 1)).save(photographs / "a" / "thread.png")
+    os.mkfifo(photographs / "a" / "pipe.png")
+    done = index(indexed, Request([str(photographs)], skip_corrupt=True), listener)
+    assert done.items == 12 and len(done.unreadable) == 2
+    with pytest.raises(DataError, match=r"thread\.png"):
+        index(indexed, Request([str(photographs)]), listener)
+
+
+@pytest.mark.parametrize("make", [lambda path: Image.new("L", (20_000, 1)).save(path), os.mkfifo])
+def test_neither_can_be_searched_by(make, indexed, tmp_path):
+    from vicinal.retrieval.model import load
+    from vicinal.retrieval.query import query_of
+
+    make(tmp_path / "query.png")
+    snapshot = CollectionDirectory.of(indexed.path).snapshot()
+    with pytest.raises(DataError, match=r"query\.png cannot be read"):
+        query_of(snapshot, load(indexed.path, device="cpu"), files=[tmp_path / "query.png"])

@@ -58,30 +58,43 @@ def cluster(
 def dedupe(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
     distance: Annotated[
-        float | None, typer.Option("--distance", "--max-distance", help="Up to which things are the same.")
+        float | None,
+        typer.Option("--distance", "--max-distance", help="Of pictures taken for the same. Default: calibrated."),
     ] = None,
-    max_false_match: Annotated[
-        float | None, typer.Option(metavar="RATE", help="Calibrate the distance at this rate. Default: 1e-5.")
-    ] = None,
+    embeddings: Annotated[
+        bool, typer.Option("--embeddings", help="Compare embeddings within --distance instead of pictures.")
+    ] = False,
     to: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where to write. Default: RUN/duplicates.")] = None,
     collection: Annotated[Path | None, typer.Option(help="Where the collection is. Default: RUN/collection.")] = None,
     trust: Trust = False,
-    device: Annotated[str, typer.Option(help="For a calibration: auto, cpu or cuda.")] = "auto",
 ) -> None:
-    """List near duplicates in the collection of RUN: duplicates.csv and duplicates.html. Nothing is deleted."""
-    from vicinal.parallel import pick_device
-    from vicinal.retrieval.calibration import distance_threshold
+    """List near duplicates in the collection of RUN: duplicates.csv and duplicates.html. Nothing is deleted.
+
+    Pictures are compared: copies, crops, re-encodings and resizes are found, whatever their class.
+    """
+    from vicinal.errors import ConfigError
+    from vicinal.retrieval import duplicates
     from vicinal.retrieval.collection import snapshot_of
-    from vicinal.retrieval.duplicates import duplicate_contents, near_duplicates
     from vicinal.run_directory import RunDirectory
     from vicinal.training.console import Console
 
-    opened, console = RunDirectory.open(run), Console()
+    opened, console, words = RunDirectory.open(run), Console(), "The distance was named."
     snapshot = snapshot_of(opened, collection, trust=trust)
-    near = distance_threshold(opened, distance=distance, rate=max_false_match, device=pick_device(device))
-    with console.following(len(snapshot), 0, "comparing") as follower:
-        found = near_duplicates(snapshot.vectors(), near.distance, progress=follower.advance)
-    contents = duplicate_contents(snapshot, found, near)
+    if distance is not None and not 0 <= distance < float("inf"):
+        raise ConfigError(f"a distance is 0 or more; got --distance {distance}.")
+    if embeddings and distance is None:
+        raise ConfigError("--embeddings compares within a distance of your own. Name it with --distance.")
+    with console.following(len(snapshot), 0, "reading" if not embeddings else "comparing") as follower:
+        if embeddings and distance is not None:
+            pairs = duplicates.close_pairs(snapshot.vectors(), distance, progress=follower.advance)
+            found = duplicates.group_pairs(len(snapshot), pairs)
+        else:
+            rows, views = duplicates.collection_views(snapshot, follower.advance)
+            if distance is None:
+                likeness = duplicates.calibrate_likeness(snapshot, rows, views)
+                distance, words = likeness.distance, likeness.words
+            found = duplicates.find_duplicates(snapshot, rows, views, distance)
+    contents = duplicates.duplicate_contents(snapshot, found, distance or 0.0, [words])
     _write(console, snapshot, contents, (opened.path / "duplicates" if to is None else to) / "duplicates")
 
 

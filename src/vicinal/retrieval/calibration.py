@@ -23,9 +23,9 @@ from vicinal.retrieval.collection import model_fingerprint
 from vicinal.run_directory import RunDirectory
 
 NAME = "calibration"
-# False-match rates where none is named. Among n things there are n²/2 pairs, so they have to be small; a dense group
-# needs several near rows for each member, so there a single false match does less harm; a query is compared once.
-DUPLICATE_RATE, DENSE_RATE, QUERY_RATE = 1e-5, 1e-4, 1e-3
+# False-match rates where none is named. Among n things there are n²/2 pairs, so that of a dense group, which needs
+# several near rows for each member, has to be small; a query is compared once.
+DENSE_RATE, QUERY_RATE = 1e-4, 1e-3
 _BINS = 2**16
 _TILE = 2048  # rows and columns of pairs at a time: float64 tiles of 32 MiB
 
@@ -103,7 +103,7 @@ def distance_threshold(
     *,
     distance: float | None = None,
     rate: float | None = None,
-    usual: float = DUPLICATE_RATE,
+    usual: float = QUERY_RATE,
     device: torch.device | None = None,
 ) -> Threshold:
     """The distance that was named, or that of a false-match rate on the run's validation classes.

@@ -1,16 +1,25 @@
-"""Near duplicates: things so near one another that they may be the same; nothing is ever removed here."""
+"""Near duplicates: copies, crops, re-encodings and resizes of one picture; nothing is ever removed here.
 
-from collections.abc import Callable
+Whether two files show the same picture is a matter of their pixels, not of their class: the run's model is not asked.
+A picture is compared by small color views of the whole and of nine crops: two are alike where the whole of one is near
+a view of the other. How near is near enough is measured on copies planted among the collection's own pictures, and on
+mirror images of them, which are copies of nothing.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from io import BytesIO
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float64, Int64
+from jaxtyping import Float, Float16, Float32, Float64, Int64
+from PIL import Image, ImageEnhance
 from torch import Tensor
 
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.neighbors import require_finite
-from vicinal.retrieval.calibration import Threshold
+from vicinal.files import read_arrays, write_arrays
 from vicinal.retrieval.collection import Snapshot
 from vicinal.retrieval.contact_sheets import Contents, Group
 
@@ -18,6 +27,16 @@ _SHOWN = 24  # pictures of a group
 MOST_PAIRS = 20_000_000  # found; beyond, the distance is no longer one between near rows
 _BLOCK, _WIDTH = 1024, 8192  # rows by rows in one float32 product: 32 MiB
 _EXACT = 8192  # pairs at a time whose distance is taken in float64
+_VIEW = 8  # pixels of a view's side
+_CROP = 0.87  # of the sides; with it, crops down to about 0.8 are found
+_FLAT = 4.0  # standard deviation of gray levels below which a picture shows nothing that could be compared
+_WHOLE = 64  # pixels of a side from which views are taken
+_EDGE = _WHOLE * (1 - _CROP) / 2
+_VIEWS = [(0.0, 0.0, float(_WHOLE), float(_WHOLE))] + [
+    (x * _EDGE, y * _EDGE, x * _EDGE + _WHOLE * _CROP, y * _EDGE + _WHOLE * _CROP) for x in range(3) for y in range(3)
+]
+_PLANTED, _MIRRORED = 100, 1000  # pictures of which copies are planted, and mirror images
+_COPIED = 0.02  # share of the pictures that is thought to have a copy: one in fifty, where every planted one has
 
 
 @dataclass(frozen=True)
@@ -42,6 +61,7 @@ def close_pairs(
     rows: Float[np.ndarray, "n d"],
     distance: float,
     *,
+    first: int | None = None,
     most: int = MOST_PAIRS,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Pairs:
@@ -50,14 +70,16 @@ def close_pairs(
     Args:
         rows: may be memory-mapped; some are read at a time.
         distance: 0 or more; 0 finds equal rows.
+        first: only pairs with one of so many rows at the beginning.
         most: more pairs than that raise a DataError, because then the distance is too large for near rows.
         progress: told how many rows have met all rows after them.
     """
     if not 0 <= distance < np.inf:
         raise ConfigError(f"pairs are sought within a distance of 0 or more; got distance = {distance}.")
     found, count = [Pairs(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0))], 0
-    for top in range(0, len(rows), _BLOCK):
-        block = _rows(rows, top, _BLOCK)
+    first = len(rows) if first is None else first
+    for top in range(0, first, _BLOCK):
+        block = _rows(rows, top, min(_BLOCK, first - top))
         for start in range(top, len(rows), _WIDTH):
             found.append(_within(block, _rows(rows, start, _WIDTH), top, start, distance))
             count += len(found[-1])
@@ -66,7 +88,7 @@ def close_pairs(
                     f"within a distance of {distance:g} lie more than {most:,} pairs of {len(rows):,} rows. "
                     f"Ask for a smaller distance."
                 )
-        progress(min(top + _BLOCK, len(rows)))
+        progress(min(top + _BLOCK, first))
     left, right = (np.concatenate([getattr(part, side) for part in found]) for side in ("left", "right"))
     order = np.lexsort((right, left))
     return Pairs(left[order], right[order], np.concatenate([part.distances for part in found])[order])
@@ -121,18 +143,12 @@ class Duplicates:
     pairs: int
 
 
-def near_duplicates(
-    vectors: Float[np.ndarray, "n d"], distance: float, *, progress: Callable[[int], None] = lambda done: None
-) -> Duplicates:
-    """Find groups of rows that are linked by distances of at most ``distance``; 0 finds equal rows.
-
-    Rows are compared a block at a time, so memory holds what is near and not a table of all pairs.
-    """
-    pairs = close_pairs(vectors, distance, progress=progress)
-    nearest = np.full(len(vectors), np.inf)
+def group_pairs(count: int, pairs: Pairs) -> Duplicates:
+    """Group ``count`` rows that near pairs link."""
+    nearest = np.full(count, np.inf)
     for side in (pairs.left, pairs.right):
         np.minimum.at(nearest, side, pairs.distances)
-    component = connected(len(vectors), pairs.left, pairs.right)
+    component = connected(count, pairs.left, pairs.right)
     rows = np.flatnonzero(np.isfinite(nearest))
     rows = rows[np.argsort(component[rows], kind="stable")]
     parts = np.split(rows, np.flatnonzero(np.diff(component[rows])) + 1) if len(rows) else []
@@ -140,7 +156,191 @@ def near_duplicates(
     return Duplicates(sorted(groups, key=lambda group: (min(group[1]), group[0])), len(pairs))
 
 
-def duplicate_contents(snapshot: Snapshot, found: Duplicates, near: Threshold) -> Contents:
+# -- likeness of pictures -------------------------------------------------------------------------
+
+
+def picture_views(image: Image.Image) -> Float32[np.ndarray, "v d"] | None:
+    """Small color views of a picture and of its crops, each centered and of length 1; None where it is all flat."""
+    small = image.convert("RGB").resize((_WHOLE, _WHOLE), Image.Resampling.BOX)
+    shown = [small.resize((_VIEW, _VIEW), Image.Resampling.BOX, box) for box in _VIEWS]
+    views = np.stack([np.asarray(view) for view in shown]).astype(np.float32)
+    views = (views - views.mean(axis=(1, 2), keepdims=True)).reshape(len(_VIEWS), -1)
+    lengths = np.linalg.norm(views, axis=1, keepdims=True)
+    return None if lengths.min() < _FLAT * np.sqrt(views.shape[1]) else views / lengths
+
+
+def collection_views(
+    snapshot: Snapshot, progress: Callable[[int], None] = lambda done: None
+) -> tuple[Int64[np.ndarray, "m"], Float16[np.ndarray, "m v d"]]:
+    """The rows of a collection that have a picture to compare, and their views; kept beside the generation."""
+    path = snapshot.folder / "views.npz"
+    try:
+        kept = read_arrays(path)
+        rows, views = kept["rows"], kept["views"]
+        if views.shape == (len(rows), len(_VIEWS), 3 * _VIEW**2) and views.dtype == np.float16 and len(rows):
+            return rows.astype(np.int64), views
+    except (FileNotFoundError, DataError, KeyError):
+        pass
+
+    def read(row: int) -> Float32[np.ndarray, "v d"] | None:
+        try:
+            return picture_views(snapshot.image(snapshot.items()[row].id))
+        except DataError:  # a feature vector, or a file that is gone
+            return None
+
+    found = list[tuple[int, np.ndarray]]()
+    with ThreadPoolExecutor(2) as pool:  # Pillow decodes outside of Python's lock
+        for row, seen in enumerate(pool.map(read, range(len(snapshot)))):
+            if seen is not None:
+                found.append((row, seen.astype(np.float16)))
+            progress(row + 1)
+    if len(found) < 2:
+        raise DataError(
+            f"near duplicates are told by their pictures, and of {len(snapshot)} things {len(found)} have one that can "
+            f"be read. Compare the embeddings instead, with --embeddings --distance D."
+        )
+    rows, views = np.array([row for row, _ in found], np.int64), np.stack([seen for _, seen in found])
+    if snapshot.folder.is_dir():
+        write_arrays(path, {"rows": rows, "views": views})
+    return rows, views
+
+
+def alike_pairs(
+    views: Float[np.ndarray, "n v d"], distance: float, progress: Callable[[int], None] = lambda done: None
+) -> Pairs:
+    """Find the pairs of pictures of which the whole of one lies within a distance of a view of the other."""
+    count = len(views)
+    stacked = np.concatenate([views[:, 0], *(views[:, view] for view in range(1, views.shape[1]))])
+    near = close_pairs(stacked, distance, first=count, progress=progress)
+    left, right = np.minimum(near.left, near.right % count), np.maximum(near.left, near.right % count)
+    order = np.lexsort((near.distances, right, left))
+    order = order[left[order] != right[order]]
+    _, first = np.unique(left[order] * count + right[order], return_index=True)  # the nearest of each pair
+    order = order[first]
+    return Pairs(left[order], right[order], near.distances[order])
+
+
+def copies(image: Image.Image, rng: np.random.Generator) -> Iterator[Image.Image]:
+    """Copies as people make them: re-encoded, resized, cropped, brightened, and all of that at once."""
+    image = image.convert("RGB")
+    width, height = image.size
+    share = rng.uniform(0.85, 0.95)
+    left, top = (1 - share) * rng.random() * width, (1 - share) * rng.random() * height
+    cropped = image.crop((round(left), round(top), round(left + share * width), round(top + share * height)))
+    yield _encoded(image)
+    yield image.resize((max(1, width // 2), max(1, height // 2)))
+    yield cropped
+    yield ImageEnhance.Brightness(image).enhance(rng.uniform(0.8, 1.2))
+    yield _encoded(ImageEnhance.Brightness(cropped.resize((max(1, width // 2), max(1, height // 2)))).enhance(1.1))
+
+
+def _encoded(image: Image.Image) -> Image.Image:
+    file = BytesIO()
+    image.save(file, "JPEG", quality=40)
+    return Image.open(file)
+
+
+@dataclass(frozen=True)
+class Likeness:
+    """How near pictures are that are copies, measured on planted ones.
+
+    Attributes:
+        distance: up to which two pictures are taken for copies of one another.
+        recall: share of the planted copies that lie within it of their original.
+        precision: share of right ones among these and what lies within it of as many mirror images.
+        planted: how many copies the recall is of; others set the distance.
+        mirrored: how many mirror images the precision is of.
+    """
+
+    distance: float
+    recall: float
+    precision: float
+    planted: int
+    mirrored: int
+
+    @property
+    def words(self) -> str:
+        return (
+            f"At a distance of {self.distance:.4f}, {self.recall:.1%} of {self.planted} copies planted among these "
+            f"pictures (re-encoded, resized, cropped by 5 to 15 %, brightened, all at once) are found, and "
+            f"{self.precision:.1%} of what is found is right, by {self.mirrored} mirror images, which are copies of "
+            f"nothing."
+        )
+
+
+def calibrate_likeness(
+    snapshot: Snapshot, rows: Int64[np.ndarray, "m"], views: Float[np.ndarray, "m v d"], *, seed: int = 0
+) -> Likeness:
+    """Set the distance where copies of half of some pictures are found best, and measure it on the other half.
+
+    Best is by F1, with what mirror images are near to counted as often as among pictures that rarely have a copy.
+    """
+    rng = np.random.default_rng(seed)
+    chosen, mirrored = rng.permutation(len(rows))[:_PLANTED], rng.permutation(len(rows))[:_MIRRORED]
+    planted = [
+        (place, seen)
+        for place in chosen.tolist()
+        for copy in copies(snapshot.image(snapshot.items()[rows[place]].id), rng)
+        if (seen := picture_views(copy)) is not None
+    ]
+    if not planted:
+        raise DataError("copies of these pictures show too little to be compared. Name a distance with --distance.")
+    originals, copied = np.array([place for place, _ in planted]), np.stack([seen for _, seen in planted])
+    own = _distances(copied, views)[np.arange(len(planted)), originals]
+    turned = views[mirrored].reshape(-1, len(_VIEWS), _VIEW, _VIEW, 3)[:, :, :, ::-1]
+    others = _distances(turned.reshape(len(mirrored), len(_VIEWS), -1).astype(np.float32), views)
+    others[np.arange(len(mirrored)), mirrored] = np.inf  # many a thing is symmetric
+    half = np.isin(originals, chosen[: (len(chosen) + 1) // 2])
+
+    def shares(within: float, own: np.ndarray, others: np.ndarray) -> tuple[float, float]:
+        """Recall of the copies, and how many wrong ones lie within the distance of a picture."""
+        return float((own <= within).mean()), float((others <= within).sum() / len(others))
+
+    def quality(within: float) -> float:
+        right, wrong = shares(within, own[half], others[::2])
+        return 2 * right / (right + wrong / _COPIED + 1)
+
+    distance = float(max(np.unique(own[half]), key=quality)) + 1e-3  # views are kept in float16
+    rest = own[~half] if not half.all() else own
+    right, wrong = shares(distance, rest, others[1::2] if len(others) > 1 else others)
+    return Likeness(distance, right, right / max(1e-9, right + wrong), len(rest), len(others[1::2]))
+
+
+def _distances(copied: Float[np.ndarray, "q v d"], views: Float[np.ndarray, "m v d"]) -> Float32[np.ndarray, "q m"]:
+    """Distances of pictures: of the whole of one and the nearest view of the other."""
+    whole, seen = torch.from_numpy(copied[:, 0]), torch.from_numpy(copied)
+    columns = []
+    for some in np.array_split(views, max(1, len(views) // _BLOCK)):
+        others = torch.from_numpy(some.astype(np.float32))
+        there = torch.cdist(whole, others.flatten(0, 1)).view(len(whole), *others.shape[:2]).amin(dim=2)
+        back = torch.cdist(others[:, 0], seen.flatten(0, 1)).view(len(others), *seen.shape[:2]).amin(dim=2).T
+        columns.append(torch.minimum(there, back))
+    return torch.cat(columns, dim=1).numpy()
+
+
+def find_duplicates(
+    snapshot: Snapshot,
+    rows: Int64[np.ndarray, "m"],
+    views: Float[np.ndarray, "m v d"],
+    distance: float,
+    progress: Callable[[int], None] = lambda done: None,
+) -> Duplicates:
+    """Find groups of things with alike pictures, or of equal content, which is at a distance of 0."""
+    near = alike_pairs(views, distance, progress)
+    of_content, equal = dict[str, int](), list[tuple[int, int]]()
+    for row, item in enumerate(snapshot.items()):
+        if item.digest and (other := of_content.setdefault(item.digest, row)) != row:
+            equal.append((other, row))
+    same = np.array(equal, np.int64).reshape(-1, 2)
+    pairs = Pairs(
+        np.concatenate([same[:, 0], rows[near.left]]),
+        np.concatenate([same[:, 1], rows[near.right]]),
+        np.concatenate([np.zeros(len(same)), near.distances]),
+    )
+    return group_pairs(len(snapshot), pairs)
+
+
+def duplicate_contents(snapshot: Snapshot, found: Duplicates, distance: float, lead: Sequence[str]) -> Contents:
     """The page of near duplicates: surest group first; groups whose labels differ are marked."""
     groups = []
     for number, (rows, nearest) in enumerate(found.groups, 1):
@@ -151,16 +351,10 @@ def duplicate_contents(snapshot: Snapshot, found: Duplicates, near: Threshold) -
     facts = [
         ("groups", f"{len(groups):,}"),
         ("things in them", f"{sum(len(group.rows) for group in groups):,}"),
-        ("distance", f"{near.distance:.4g}"),
+        ("distance", f"{distance:.4g}"),
     ]
     if disagreeing := sum(bool(group.warning) for group in groups):
         facts.append(("groups with different labels", f"{disagreeing:,}"))
-    lead = [near.words]
-    if near.false_match is not None:
-        compared = len(snapshot) * (len(snapshot) - 1) // 2
-        lead.append(
-            f"{compared:,} pairs were compared and {found.pairs:,} lie within the distance; at that rate up to "
-            f"about {near.false_match * compared:,.0f} of these only look alike."
-        )
-    lead.append("Nothing was removed. The number below a picture is its distance to the nearest other of its group.")
-    return Contents("Near duplicates", facts, lead, groups, _SHOWN, "No two things lie within the distance.")
+    note = "Nothing was removed. The number below a picture is its distance to the nearest other of its group."
+    empty = "No two things lie within the distance."
+    return Contents("Near duplicates", facts, [*lead, note], groups, _SHOWN, empty)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
 
-import numpy as np
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from PIL import Image, UnidentifiedImageError
@@ -18,8 +17,8 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from vicinal.data.images import upright
-from vicinal.errors import ConfigError, RunError, VicinalError
+from vicinal.data.images import check_size, decode
+from vicinal.errors import ConfigError, DataError, RunError, VicinalError
 
 _LOG = logging.getLogger("vicinal.retrieval.serve")
 MEBIBYTE = 2**20
@@ -50,7 +49,6 @@ class Limits:
         upload_bytes: of a picture, counted while it arrives.
         upload_pixels: of a picture, read from its header before anything is decoded. 40 million cover a phone's
             camera and decode to 120 MB.
-        upload_aspect: longer to shorter side of a picture.
         json_bytes: of any other body; a vector of 8,192 numbers in 20 digits fits six times.
         held_bytes: of all bodies together that have arrived and are not yet answered; the next one is answered 503.
         body_seconds: for a body to arrive.
@@ -62,7 +60,6 @@ class Limits:
     listed: int = 200
     upload_bytes: int = 16 * MEBIBYTE
     upload_pixels: int = 40_000_000
-    upload_aspect: int = 32
     json_bytes: int = 1 * MEBIBYTE
     held_bytes: int = 128 * MEBIBYTE
     body_seconds: float = 60
@@ -267,39 +264,28 @@ def decoded(data: bytes, limits: Limits) -> Image.Image:
     """Decode the uploaded picture, upright. Its type is told by its content, its size by its header."""
     if not data:
         raise RequestError(422, "a picture as the body.", "an empty body.", "Send the bytes of an image file.")
+    asked = f"a picture of at most {limits.upload_pixels:,} pixels."
     try:
-        image = Image.open(BytesIO(data), formats=FORMATS)
+        with Image.open(BytesIO(data), formats=FORMATS) as image:
+            width, height = image.size
+        if width * height > limits.upload_pixels:
+            raise RequestError(413, asked, f"{width:,} x {height:,} pixels.", "Send a smaller version.")
+        check_size(image.size)
     except UnidentifiedImageError as error:
-        asked, got = f"a picture: {', '.join(FORMATS)}.", f"{len(data):,} bytes that are none of these."
-        raise RequestError(415, asked, got, "Send an image file, or convert it to one of these.") from error
+        known, got = f"a picture: {', '.join(FORMATS)}.", f"{len(data):,} bytes that are none of these."
+        raise RequestError(415, known, got, "Send an image file, or convert it to one of these.") from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise _too_many_pixels(limits, "far more") from error
+        raise RequestError(413, asked, "far more pixels.", "Send a smaller version.") from error
+    except DataError as error:
+        raise RequestError(413, "a picture of the proportions of one.", f"{error}.", "Crop it.") from error
+    except RequestError:
+        raise
     except Exception as error:  # decoders raise whatever their parsing of a damaged header runs into
         raise _damaged(error) from error
-    with image:
-        if image.width * image.height > limits.upload_pixels:
-            raise _too_many_pixels(limits, f"{image.width:,} x {image.height:,}")
-        if max(image.size) > limits.upload_aspect * min(image.size):
-            # A model that brings the shorter side to 256 would make of 1 x 1,000,000 pixels 256 times as many.
-            asked = f"a picture at most {limits.upload_aspect} times as long as wide."
-            raise RequestError(413, asked, f"{image.width:,} x {image.height:,} pixels.", "Crop it.")
-        try:
-            image.load()
-        except Exception as error:  # likewise
-            raise _damaged(error) from error
-        return _eight_bit(upright(image))
-
-
-def _eight_bit(image: Image.Image) -> Image.Image:
-    """16-bit gray as files of a collection are read; all other modes are the model's to convert."""
-    if image.mode == "I" or image.mode.startswith("I;16"):  # Pillow would clip 16 bits to 255, to white
-        return Image.fromarray((np.clip(np.asarray(image), 0, 65535) // 256).astype(np.uint8))
-    return image.copy()
-
-
-def _too_many_pixels(limits: Limits, got: str) -> RequestError:
-    asked = f"a picture of at most {limits.upload_pixels:,} pixels."
-    return RequestError(413, asked, f"{got} pixels.", "Send a smaller version.")
+    try:
+        return decode(BytesIO(data))
+    except Exception as error:  # likewise
+        raise _damaged(error) from error
 
 
 def _damaged(error: Exception) -> RequestError:
