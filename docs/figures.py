@@ -74,7 +74,9 @@ def hdml() -> Figure:
 
     fallen = torch.linspace(1, 0.02, 200)
     for alpha, style in ((0.1, ":"), (0.5, "-"), (2.0, "--")):
-        right.plot(1 - fallen, interpolation_factor(alpha, fallen), style, color=ORANGE, label=f"α = {alpha:g}")
+        factors = interpolation_factor(alpha, fallen)
+        right.plot(1 - fallen, factors, style, color=ORANGE)
+        right.text(0.01, float(factors[0]) + 0.03, f"α = {alpha:g}", color=ORANGE)
     right.set(
         xlabel="how far the average loss has fallen",
         ylabel="λ",
@@ -82,7 +84,6 @@ def hdml() -> Figure:
         title="The better the network, the smaller λ",
     )
     right.xaxis.set_major_formatter(mpl.ticker.PercentFormatter(1.0))
-    right.legend()
     return figure
 
 
