@@ -10,9 +10,10 @@ LAYERS = [
     {"errors"},
     {"files", "arguments", "geometry", "tuples", "parallel"},
     {"run_directory", "figures", "distances"},
-    {"miners", "reports"},  # reports read run directories, never live objects
+    {"reports"},  # reports read run directories, never live objects
     {"losses", "samplers", "models", "data", "linear"},
-    {"evaluation", "compat"},
+    {"evaluation", "miners"},
+    {"compat"},
     {"methods", "retrieval"},
     {"config"},
     {"training", "documentation"},

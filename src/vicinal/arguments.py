@@ -7,6 +7,7 @@ list that the caller gives. Nothing in a file can name any other code.
 
 import dataclasses
 import inspect
+import numbers
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -41,6 +42,9 @@ Count = Annotated[int, Limits("[1, inf)")]
 Seed = Annotated[int, Limits("[0, 9e18]")]  # what fits in the 64 bits of torch's and numpy's generators
 Share = Annotated[float, Limits("[0, 1]")]
 Positive = Annotated[float, Limits("(0, inf)")]
+NonNegative = Annotated[float, Limits("[0, inf)")]
+Finite = Annotated[float, Limits("(-inf, inf)")]
+Natural = Annotated[int, Limits("[0, inf)")]
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,20 @@ class Settings:
         for item in dataclasses.fields(self):
             value = coerce(getattr(self, item.name), hints[item.name], f"{self.slot}.{item.name}")
             object.__setattr__(self, item.name, value)
+
+
+def check_arguments(settings: object) -> None:
+    """Raise a ConfigError where an object keeps an argument that is outside of the choices or limits of its annotation.
+
+    For classes that are no `Settings`: losses, methods, samplers and estimators, which keep what they are given.
+    """
+    hints = typing.get_type_hints(type(settings).__init__, include_extras=True)
+    for name in parameters(type(settings)):
+        value, hint, key = getattr(settings, name), hints.get(name), f"{type(settings).__name__}.{name}"
+        if any(typing.get_origin(part) in (Literal, Annotated) for part in (hint, *typing.get_args(hint))):
+            if isinstance(value, str) and not isinstance(coerce(value, hint, key), str):
+                raise ConfigError(f"{key} is a number, got the text {value!r}.")
+            coerce(value, hint, key)
 
 
 def parameters(kind: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -158,7 +176,7 @@ def _coerce_union(value: Any, options: Sequence[Any], key: str) -> Any:
 
 def _number(value: Any, kind: type, key: str) -> int | float:
     try:
-        if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        if isinstance(value, bool) or not isinstance(value, (str, numbers.Real)):
             raise ValueError
         number: int | float = kind(value)
         if kind is int and not isinstance(value, str) and number != value:

@@ -35,11 +35,11 @@ from vicinal.data.resident import Residency
 from vicinal.data.splits import hold_out, kin_of
 from vicinal.data.transforms import FeatureTransform, ImageTransform, OwnTransform, TrainingTransform
 from vicinal.errors import ConfigError, DataError, unknown
-from vicinal.losses import LOSSES, Mined
+from vicinal.losses import LOSSES
 from vicinal.methods import METHODS, combination
 from vicinal.methods.method import Method
 from vicinal.methods.optimizer import OptimizerConfig
-from vicinal.miners import MINERS
+from vicinal.miners import MINERS, Mined
 from vicinal.models import ModelConfig
 from vicinal.models.config import PREFIXES, backbone_class
 from vicinal.samplers import SAMPLERS

@@ -92,6 +92,13 @@ def unit_rows(x: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows d"]:
             [0.0000, 0.0000]])
     """
     x = at_least_float32(x)
+    if not x.shape[-1]:
+        return x
+    # A row whose squares would leave the range of its type is scaled first.
+    largest, range_ = x.detach().abs().amax(dim=-1, keepdim=True), torch.finfo(x.dtype)
+    extreme = (largest > range_.max**0.25) | ((largest < range_.tiny**0.25) & (largest > 0))
+    if x.is_cuda or bool(extreme.any()):  # a GPU is not waited for
+        x = x / torch.where(extreme, largest, 1)
     lengths = _lengths(x)[..., None]
     return x / lengths.masked_fill(lengths == 0, torch.inf)
 

@@ -88,15 +88,15 @@ def explanation(what: str) -> Explanation:
 def _settings(slot: str, kind: type, leave_out: Collection[str] = ()) -> list[tuple[str, str, str]]:
     """Return key, default and meaning of what a class takes."""
     meaning = arguments_of(kind)
-    takes = getattr(kind, "fitted", kind) if slot == "sampler" else kind
+    known = parameters(getattr(kind, "fitted", kind) if slot == "sampler" else kind)
     return [
         (
             f"{slot}.{name}",
             "(follows from the data)" if parameter.default is parameter.empty else _typed(parameter.default),
             meaning.get(name, ""),
         )
-        for name, parameter in parameters(takes).items()
-        if name not in leave_out
+        for name, parameter in sorted(known.items(), key=lambda item: [*meaning, *known].index(item[0]))
+        if name not in leave_out  # in the order of the docstring
     ]
 
 

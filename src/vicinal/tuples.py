@@ -1,19 +1,17 @@
-"""Labels to masks, neighbours, pairs and triplets: the only place where labels become indices.
+"""Labels to masks, pairs and triplets: the only place where labels become indices.
 
 Rows are anchors, columns are what they are compared with: the batch itself, or *reference* rows (a gallery, a
 memory, the other processes). An anchor is never compared with itself: in the batch that is the diagonal; among
 reference rows ``own`` says where each anchor stands, and without ``own`` no anchor is among them.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Int, Integer
+from jaxtyping import Bool, Float, Int, Integer
 from torch import Tensor
 
-from vicinal.errors import ConfigError
-
-MOST_TUPLES = 2**24  # three int64 columns of this length are 384 MiB; whoever needs more should not list tuples
+from vicinal.errors import ConfigError, DataError
 
 
 def being_captured(rows: Tensor) -> bool:
@@ -42,13 +40,72 @@ class Triplets(NamedTuple):
     positive: Int[Tensor, "t"]
     negative: Int[Tensor, "t"]
 
+    def check(self, embeddings: Tensor) -> None:
+        """Raise a DataError where these are no triplets of rows of ``embeddings``."""
+        counts = [len(rows) for rows in self]
+        if len(set(counts)) > 1:
+            raise DataError(
+                f"triplets are as many anchors, positives and negatives, got {counts[0]}, {counts[1]} and {counts[2]}."
+            )
+        named = torch.cat(list(self))
+        if len(named) and not named.is_cuda:  # a device is not waited for; out of range it ends the process itself
+            low, high = (int(bound) for bound in named.aminmax())
+            if low < 0 or high >= len(embeddings):
+                raise DataError(
+                    f"triplets name rows from 0 to {len(embeddings) - 1}, got {low if low < 0 else high}. Number the "
+                    f"rows of `embeddings`."
+                )
+
+
+class Reference(NamedTuple):
+    """Rows that anchors are compared with in the place of their own batch: a gallery, a memory, another process.
+
+    Attributes:
+        rows: the embeddings.
+        labels: class of each.
+        own: where each anchor itself stands among them, not to be compared with itself; None: nowhere.
+    """
+
+    rows: Float[Tensor, "m d"]
+    labels: Integer[Tensor, "m"]
+    own: Integer[Tensor, "n"] | None = None
+
+    @classmethod
+    def checked(
+        cls, embeddings: Any, labels: Any, rows: Any = None, row_labels: Any = None, own: Any = None
+    ) -> "Reference | None":
+        """Check the arguments of a loss or miner; return the reference, or None where there is none."""
+        for name, value in (("embeddings", embeddings), ("labels", labels)):
+            if not isinstance(value, Tensor):
+                raise DataError(f"`{name}` must be a tensor, got {type(value).__name__}. Use torch.as_tensor.")
+        if embeddings.ndim != 2 or labels.shape != embeddings.shape[:1]:
+            raise DataError(
+                f"embeddings are [n d] and labels [n], got {list(embeddings.shape)} and {list(labels.shape)}. "
+                f"Give one label for each embedding."
+            )
+        if (rows is None) != (row_labels is None):
+            given = "reference" if rows is not None else "reference_labels"
+            raise DataError(f"reference rows come with their labels, got `{given}` alone. Give both or neither.")
+        if rows is None or row_labels is None:
+            if own is not None:
+                raise DataError("`own` names places among reference rows, got no `reference`. Leave `own` out.")
+            return None
+        if row_labels.ndim != 1 or rows.shape != (len(row_labels), embeddings.shape[1]):
+            raise DataError(
+                f"beside embeddings {list(embeddings.shape)} reference rows are [m {embeddings.shape[1]}] with labels "
+                f"[m], got {list(rows.shape)} and {list(row_labels.shape)}. Embed both with the same network."
+            )
+        if own is not None and own.shape != labels.shape:
+            raise DataError(f"`own` is one place for each of {len(labels)} anchors, got {list(own.shape)}.")
+        return cls(rows, row_labels, own)
+
 
 def same_class(
     labels: Integer[Tensor, "n"],
     reference_labels: Integer[Tensor, "m"] | None = None,
     own: Integer[Tensor, "n"] | None = None,
 ) -> Bool[Tensor, "n m"]:
-    """Which column is of the anchor's class, the anchor itself left out.
+    """Return which column is of the anchor's class, the anchor itself left out.
 
     >>> same_class(torch.tensor([0, 0, 1])).int().tolist()
     [[0, 1, 0], [1, 0, 0], [0, 0, 0]]
@@ -64,7 +121,7 @@ def same_class(
 def other_class(
     labels: Integer[Tensor, "n"], reference_labels: Integer[Tensor, "m"] | None = None
 ) -> Bool[Tensor, "n m"]:
-    """Which column is of another class than the anchor.
+    """Return which column is of another class than the anchor.
 
     >>> other_class(torch.tensor([0, 0, 1])).int().tolist()
     [[0, 0, 1], [0, 0, 1], [1, 1, 0]]
@@ -79,7 +136,7 @@ def positives(
     *,
     largest_class: int | None = None,
 ) -> Positives:
-    """The columns that ``same_class`` marks, as lists: with K samples a class K - 1 columns take the place of n.
+    """Return the columns that ``same_class`` marks, as lists: with K samples a class K - 1 columns take the place of n.
 
     The longest list sets the width. Without ``largest_class``, the most rows that a class has, it is counted, and a
     GPU is waited for.
@@ -107,34 +164,8 @@ def positives(
     return Positives(order[torch.where(keep, first[:, None] + step, 0)], keep)
 
 
-def pairs(labels: Integer[Tensor, "n"], *, same: bool, most: int = MOST_TUPLES) -> Pairs:
-    """Every ordered pair of rows of the same class, or of different classes.
-
-    >>> [part.tolist() for part in pairs(torch.tensor([0, 0, 1]), same=True)]
-    [[0, 1], [1, 0]]
-    """
-    mask = same_class(labels) if same else other_class(labels)
-    _check_count("pairs", int(mask.sum()), most)
-    return Pairs(*mask.nonzero().unbind(dim=1))
-
-
-def triplets(labels: Integer[Tensor, "n"], *, most: int = MOST_TUPLES) -> Triplets:
-    """Every (anchor, positive, negative) of the batch: PK(PK - K)(K - 1) of them in a batch of P classes x K.
-
-    For tests, explicit weights and peers that ask for lists; the losses that use all triplets never list them.
-
-    >>> [part.tolist() for part in triplets(torch.tensor([0, 0, 1]))]
-    [[0, 1], [1, 0], [2, 2]]
-    """
-    positive, negative = same_class(labels), other_class(labels)
-    _check_count("triplets", int((positive.sum(dim=1) * negative.sum(dim=1)).sum()), most)
-    anchor, first = positive.nonzero().unbind(dim=1)
-    pair, second = negative[anchor].nonzero().unbind(dim=1)
-    return Triplets(anchor[pair], first[pair], second)
-
-
 def block_triplets(labels: Integer[Tensor, "n"]) -> Triplets:
-    """Triplet t of a batch laid out ``[a; p; n]``, as ``TripletSampler`` lays it: rows t, T + t and 2T + t.
+    """Return triplet t of a batch laid out ``[a; p; n]``, as ``TripletSampler`` lays it: rows t, T + t and 2T + t.
 
     >>> [part.tolist() for part in block_triplets(torch.tensor([0, 1, 0, 1, 2, 3]))]
     [[0, 1], [2, 3], [4, 5]]
@@ -145,11 +176,3 @@ def block_triplets(labels: Integer[Tensor, "n"]) -> Triplets:
             f"Use TripletSampler, or a loss without `blocks`."
         )
     return Triplets(*torch.arange(len(labels), device=labels.device).view(3, -1))
-
-
-def _check_count(kind: str, count: int, most: int) -> None:
-    if count > most:
-        raise ConfigError(
-            f"a list of all {kind} of the batch has {count:,} rows, more than the limit of {most:,}. "
-            f"Use a loss that sums over them without listing them, a smaller batch, or raise `most`."
-        )

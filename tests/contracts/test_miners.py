@@ -10,13 +10,14 @@ import typing
 
 import pytest
 import torch
+from tests.listed import triplets
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import vicinal.miners
 from vicinal.errors import DataError
 from vicinal.miners import MinedPairs
-from vicinal.tuples import Triplets, triplets
+from vicinal.tuples import Triplets
 
 
 def kinds():
@@ -200,7 +201,7 @@ def test_no_tensor_is_larger_than_a_few_matrices_of_pairs(mine, rng):
 def test_mismatched_input_is_refused_with_both_shapes(mine, embeddings):
     with pytest.raises(DataError, match=r"\[11, 3\] and \[10\]"):
         mine(embeddings, LABELS[:-1], check_shapes=False)
-    with pytest.raises(DataError, match="only `reference` was given"):
+    with pytest.raises(DataError, match="got `reference` alone"):
         mine(embeddings, LABELS, reference=embeddings)
 
 

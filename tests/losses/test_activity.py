@@ -2,9 +2,9 @@
 
 import pytest
 import torch
+from tests.listed import triplets
 
 from vicinal.losses import BatchAllTripletLoss, active_share, diagnostics
-from vicinal.tuples import triplets
 
 
 @pytest.mark.parametrize(("squared", "normalize"), [(False, True), (True, True), (False, False)])

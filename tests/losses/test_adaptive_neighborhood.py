@@ -295,13 +295,13 @@ def test_refusals_carry_names_and_numbers():
         ({"outer": "logistics"}, "did you mean 'logistic'"),
         ({"radius": "counts"}, "did you mean 'count'"),
         ({"similarity": "cosinus"}, "did you mean 'cosine'"),
-        ({"alpha": math.inf}, "alpha is a finite dial, got inf"),
-        ({"beta": math.nan}, "beta is a finite dial"),
-        ({"scale": 0.0}, "positive and finite, got 0.0"),
+        ({"alpha": math.inf}, "alpha is a finite number, got inf"),
+        ({"beta": math.nan}, "beta is a finite number"),
+        ({"scale": 0.0}, "scale must be above 0, got 0.0"),
         ({"k1": 0}, "k1 counts the nearest"),
         ({"k2": 0}, "k2 counts the nearest"),
-        ({"without_farthest": -1}, "leaves out 0 positives or more, got -1"),
-        ({"without_farthest": 2}, 'without_farthest=2` counts positives, but .* by α.*Set `radius="count"`'),
+        ({"without_farthest": -1}, "must be at least 0, got -1"),
+        ({"without_farthest": 2}, "without_farthest=2 counts positives, got radius=gamma"),
     ):
         with pytest.raises(ConfigError, match=match):
             build(AdaptiveNeighborhoodLoss(), **settings)

@@ -128,5 +128,5 @@ def test_mean_is_the_sum_over_samples_and_none_its_equal_shares(rng):
 
 
 def test_triplets_have_no_meaning():
-    with pytest.raises(ConfigError, match="no meaning for single triplets"):
+    with pytest.raises(ConfigError, match="triplets have no meaning"):
         ClusteringLoss().on_triplets(torch.zeros(3, 2), Triplets(*torch.tensor([[0], [1], [2]])))

@@ -66,5 +66,5 @@ def test_stays_finite_where_a_plain_exponential_overflows(embeddings):
 
 
 def test_a_tau_that_no_positive_can_meet_is_refused():
-    with pytest.raises(ConfigError, match=r"tau is 1\.0"):
+    with pytest.raises(ConfigError, match=r"tau must be above 1, got 1\.0"):
         inspect.unwrap(DiscriminativeDeepMetricLoss.__init__)(DiscriminativeDeepMetricLoss(), 1.0)

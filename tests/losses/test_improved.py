@@ -104,7 +104,7 @@ def test_n_pair_equals_the_printed_formula(labels, options, rng):
 def test_n_pair_with_a_dial_of_1_and_no_offset_is_the_original(rng, options):
     embeddings = torch.randn(12, 4, generator=rng, dtype=torch.float64, requires_grad=True)
     labels = torch.arange(6).repeat(2)
-    values = [loss(embeddings, labels) for loss in (ImprovedNPairLoss(1.0, 0.0, **options), NPairLoss(**options))]
+    values = [loss(embeddings, labels) for loss in (ImprovedNPairLoss(gamma=1.0, **options), NPairLoss(**options))]
     torch.testing.assert_close(*values)
     torch.testing.assert_close(*(gradient(value, embeddings) for value in values))
 
@@ -114,22 +114,22 @@ def test_n_pair_without_offset_is_a_temperature_alone(rng):
     embeddings, labels = torch.randn(12, 4, generator=rng, dtype=torch.float64), torch.arange(12) // 3
     for gamma in (0.5, 4.0):
         original = NPairLoss(l2=0.0)(math.sqrt(gamma) * embeddings, labels) / gamma
-        torch.testing.assert_close(ImprovedNPairLoss(gamma, l2=0.0)(embeddings, labels), original)
+        torch.testing.assert_close(ImprovedNPairLoss(gamma=gamma, l2=0.0)(embeddings, labels), original)
 
 
 def test_the_offset_of_n_pair_is_a_weight_of_all_negatives_and_relaxes(rng):
     embeddings, labels = torch.randn(12, 4, generator=rng, dtype=torch.float64), torch.arange(12) // 3
-    plain, offset = ImprovedNPairLoss(3.0, 0.0), ImprovedNPairLoss(3.0, 0.4)
+    plain, offset = ImprovedNPairLoss(gamma=3.0), ImprovedNPairLoss(gamma=3.0, offset=0.4)
     c = plain.comparisons(embeddings, labels)
     lighter = replace(c, negative_weights=torch.full_like(c.negative, math.exp(-3.0 * 0.4)))
     torch.testing.assert_close(plain.core(lighter).sums, offset.core(c).sums)
-    values = [ImprovedNPairLoss(3.0, by)(embeddings, labels).item() for by in (-0.4, 0.0, 0.4)]
+    values = [ImprovedNPairLoss(gamma=3.0, offset=by)(embeddings, labels).item() for by in (-0.4, 0.0, 0.4)]
     assert values == sorted(values, reverse=True)
 
 
 def test_a_large_dial_makes_n_pair_a_hinge_on_the_most_similar_negative(rng):
     embeddings, labels = torch.randn(8, 4, generator=rng, dtype=torch.float64), torch.arange(8) // 2
-    loss = ImprovedNPairLoss(1e5, 0.3, l2=0.0, reduction="none")
+    loss = ImprovedNPairLoss(gamma=1e5, offset=0.3, l2=0.0, reduction="none")
     c = loss.comparisons(embeddings, labels)
     strongest = c.negative.masked_fill(~c.keep_negative, -torch.inf).amax(dim=1)
     expected = (strongest - c.positive[:, 0] - 0.3).clamp(min=0)
@@ -188,7 +188,7 @@ def test_all_stay_finite_where_a_plain_exponential_overflows(rng):
     embeddings, labels = (100 * torch.randn(8, 4, generator=rng)).requires_grad_(), torch.arange(8) // 2
     losses = (
         ImprovedLiftedStructureLoss(gamma1=1e4, gamma2=1e4),
-        ImprovedNPairLoss(1e3, 5.0),
+        ImprovedNPairLoss(gamma=1e3, offset=5.0),
         ImprovedProxyNCALoss(4, 4, gamma=1e4, normalize=False),
     )
     for loss in losses:
@@ -201,8 +201,8 @@ def test_a_dial_is_positive_and_finite(gamma):
     for build in (
         lambda: ImprovedLiftedStructureLoss(gamma1=gamma),
         lambda: ImprovedLiftedStructureLoss(gamma2=gamma),
-        lambda: ImprovedNPairLoss(gamma),
+        lambda: ImprovedNPairLoss(gamma=gamma),
         lambda: ImprovedProxyNCALoss(3, 2, gamma=gamma),
     ):
-        with pytest.raises(ConfigError, match="positive, finite dial"):
+        with pytest.raises(ConfigError, match=r"must be above 0|is a finite number"):
             build()

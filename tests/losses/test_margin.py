@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 import torch
+from tests.listed import triplets
 from torch.autograd import gradcheck
 
 from vicinal.errors import DataError
 from vicinal.losses import MarginLoss
-from vicinal.tuples import triplets
 
 LABELS = {"two each": [0, 0, 1, 1], "uneven": [0, 1, 1, 2, 2, 2], "one class": [0, 0, 0], "none alike": [0, 1, 2]}
 

@@ -71,7 +71,7 @@ def test_strange_labels_and_unsorted_known_ones_are_refused(batch):
         with pytest.raises(DataError, match=f"got label {label}"):
             loss(batch[0][:2], torch.tensor([3, label]))
     for known in ((9, 3), (3, 3), (3,)):
-        with pytest.raises(ConfigError, match="growing order"):
+        with pytest.raises(ConfigError, match="increasing order"):
             NormalizedSoftmaxLoss(2, 4, known=known)
 
 

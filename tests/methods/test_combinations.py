@@ -12,11 +12,12 @@ from vicinal.data.loader import load
 from vicinal.data.records import FeatureArray, Records
 from vicinal.data.transforms import FeatureTransform
 from vicinal.errors import ConfigError
-from vicinal.losses import LOSSES, Mined, MultiSimilarityLoss, NPairLoss, TripletLoss
+from vicinal.losses import LOSSES, MultiSimilarityLoss, NPairLoss, TripletLoss
 from vicinal.methods import ALA, HDML, HDMLALA, HTL, HTLHDML, METHODS, CrossBatchMemory, LoOp, Parts, Plain, combination
 from vicinal.methods.optimizer import OptimizerConfig
+from vicinal.miners import Mined
 from vicinal.models import Embedder, Identity
-from vicinal.samplers import SAMPLERS, EpisodeSampler, FittedSampler
+from vicinal.samplers import SAMPLERS, EpisodeSampler, PKSampler
 
 # Forward mode makes torch load its own tables, which it compiles in a way that it has itself deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
@@ -161,7 +162,6 @@ def test_a_mined_loss_trains_and_resumes(miner, train):
         (Plain(), TripletLoss(blocks=True), "classes", "Set loss.blocks=false, or sampler=triplets"),
         (Plain(), TripletLoss(), "anchor_neighbors", "Set sampler=classes"),
         (Plain(), TripletLoss(reduction="none"), "classes", "Set loss.reduction=mean"),
-        (HDML(generate=False), TripletLoss(), "classes", "real_share=0.5"),
         (HDML(), Mined(TripletLoss(), "hardest"), "classes", "got Mined"),
         (ALA(), TripletLoss(), "classes", "Set sampler=episodes"),
         (ALA(units="pairs"), TripletLoss(), "episodes", "Set method.units=triplets"),
@@ -173,7 +173,7 @@ def test_a_mined_loss_trains_and_resumes(miner, train):
 )
 def test_what_does_not_go_together_is_rejected_with_what_to_set(method, loss, sampler, reason, train):
     if sampler == "odd":
-        batches = FittedSampler(train.labels, classes=4, per_class=3, seed=0)
+        batches = PKSampler(train.labels, classes=4, per_class=3, seed=0)
     else:
         batches = SAMPLERS[sampler].fitted(train.labels, batch_size=24, seed=0)
     with pytest.raises(ConfigError, match=reason):

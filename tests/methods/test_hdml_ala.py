@@ -42,9 +42,9 @@ def make(ala=None, loss=None, **settings):
     )
 
 
-def set_shares(method, pull, share):
-    """Set 1 - λ and w, as a step does."""
-    method.ala.scoring.pull.fill_(pull)
+def set_shares(method, lambda_, share):
+    """Set λ and w, as a step does."""
+    method.ala.scoring.lambda_.fill_(lambda_)
     method.ala.scoring.share.fill_(share)
 
 
@@ -69,7 +69,7 @@ def test_real_and_regenerated_tuples_are_weighed_and_validation_is_real(batch):
 def test_weight_one_is_hdmls_own_objective(batch):
     loss = make(CONSTANT, real_share=0.25)(batch).scalars["loss"]
     method = make(CONSTANT, real_share=0.25)
-    set_shares(method, 0.0, 0.25)
+    set_shares(method, 1.0, 0.25)
     losses = method.ala.training_pass(batch).scored.losses
     real, synthetic = losses[:5].mean() / (2 * 0.25), losses[5:].mean() / (2 * 0.75)
     torch.testing.assert_close(loss, (0.25 * real + 0.75 * synthetic).detach())

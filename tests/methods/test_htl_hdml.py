@@ -15,9 +15,7 @@ from vicinal.errors import ConfigError
 from vicinal.figures import Dendrogram
 from vicinal.losses import HierarchicalTripletLoss, TripletLoss
 from vicinal.methods.hdml import HDML
-from vicinal.methods.htl import HTL
-from vicinal.methods.htl_hdml import HTLHDML
-from vicinal.methods.method import ReadsRecords
+from vicinal.methods.htl import HTL, HTLHDML
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models import Embedder, SmallConvNet
 from vicinal.samplers.anchor_neighbors import AnchorNeighborSampler
@@ -98,7 +96,7 @@ def test_real_negatives_meet_the_margins_of_the_tree_and_synthetic_ones_that_of_
     interpolated = HDML(generate=False, real_share=0.5)
     interpolated.share(method)
     interpolated.setup_generator(SimpleNamespace(train=records))
-    found = interpolated.synthesis(embeddings, labels, torch.tensor(0.0), lambda z: z).comparisons
+    found = interpolated.synthesis(embeddings, labels, torch.tensor(1.0), lambda z: z).comparisons
     torch.testing.assert_close(found.negative, plain.negative)
 
 
@@ -127,7 +125,7 @@ def test_is_told_how_the_training_part_is_read(make, records, monkeypatch):
     told, plans = [], []
     for resident in (None, resident_if_it_fits(records, TRANSFORM, torch.device("cpu"), resident="on")):
         method = make()
-        assert isinstance(method, ReadsRecords)
+        assert method.reads_records
         method.read_by(resident, workers=0, progress=told.append)
         plans.append(method.batches(0))
         monkeypatch.setattr("vicinal.evaluation.encoder.load_all", None)  # from now on nothing is read

@@ -7,7 +7,7 @@ import torch
 
 from vicinal.errors import ConfigError
 from vicinal.miners import distance_weighted
-from vicinal.miners.distance_weighted import log_weights
+from vicinal.miners.batch import log_weights
 
 
 def weight_by_hand(distance, dim, cutoff):

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from vicinal.losses import MultiSimilarityLoss
+from vicinal.losses.multi_similarity import informative
 from vicinal.miners import multi_similarity
-from vicinal.miners.multi_similarity import informative
 from vicinal.tuples import other_class, same_class
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from vicinal.errors import ConfigError
-from vicinal.miners import approximate_neighbors, exact_neighbors, neighbors
+from vicinal.miners import approximate_neighbors, exact_neighbors, smart
 
 
 def test_exact_neighbors_are_those_of_the_full_matrix_however_they_are_cut(rng, monkeypatch):
@@ -14,7 +14,7 @@ def test_exact_neighbors_are_those_of_the_full_matrix_however_they_are_cut(rng, 
     distances = torch.cdist(rows, rows).fill_diagonal_(torch.inf)
     expected = distances.argsort(dim=1)[:, :7]
     assert torch.equal(exact_neighbors(rows, 7), expected)
-    monkeypatch.setattr(neighbors, "CHUNK", 170)
+    monkeypatch.setattr(smart, "CHUNK", 170)
     assert torch.equal(exact_neighbors(rows, 7), expected)
 
 

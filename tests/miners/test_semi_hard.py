@@ -4,12 +4,12 @@ import inspect
 
 import pytest
 import torch
+from tests.listed import triplets
 
 from vicinal.distances import pairwise_distances, unit_rows
 from vicinal.errors import ConfigError
+from vicinal.losses.triplet import FEW, NEGATIVES, nearest_else_farthest, semi_hard_counts
 from vicinal.miners import semi_hard
-from vicinal.miners.semi_hard import BLOCK, FEW, nearest_else_farthest, semi_hard_counts
-from vicinal.tuples import triplets
 
 
 def by_hand(embeddings, labels, margin, *, squared=True, normalize=True):
@@ -101,8 +101,8 @@ def test_counts_in_blocks_of_rows_are_the_same(rng, monkeypatch):
     given = torch.rand(20, 6, generator=rng), torch.rand(20, 30, generator=rng)
     keep = tuple(torch.rand(side.shape, generator=rng) < 0.7 for side in given)
     whole = semi_hard_counts(*given, *keep, 0.2)
-    monkeypatch.setitem(semi_hard_counts.__globals__, "BLOCK", 70)
-    assert BLOCK > 70
+    monkeypatch.setitem(semi_hard_counts.__globals__, "NEGATIVES", 70)
+    assert NEGATIVES > 70
     for found, expected in zip(semi_hard_counts(*given, *keep, 0.2), whole, strict=True):
         assert torch.equal(found, expected)
 

@@ -21,9 +21,9 @@ def ranks(embeddings, labels, triplets):
         yield int((distances[anchor, others] < distances[anchor, negative]).sum())
 
 
-def test_triplets_fit_the_labels_and_negatives_are_neighbours(training_set, rng):
+def test_triplets_fit_the_labels_and_negatives_are_neighbors(training_set, rng):
     embeddings, labels = training_set
-    miner = SmartMiner(labels, neighbours=10)
+    miner = SmartMiner(labels, neighbors=10)
     miner.refresh(embeddings)
     found = miner.mine(torch.arange(120), rng)
     assert torch.equal(found.anchor, torch.arange(120))
@@ -35,14 +35,14 @@ def test_triplets_fit_the_labels_and_negatives_are_neighbours(training_set, rng)
 @pytest.mark.parametrize(("hardness", "place"), [(1.0, 0), (0.0, 9)])
 def test_hardness_names_the_place_in_the_list(training_set, rng, hardness, place):
     embeddings, labels = training_set
-    miner = SmartMiner(labels, neighbours=10, hardness=hardness, spread=0.0)
+    miner = SmartMiner(labels, neighbors=10, hardness=hardness, spread=0.0)
     miner.refresh(embeddings)
     assert set(ranks(embeddings, labels, miner.mine(torch.arange(120), rng))) == {place}
 
 
 def test_draws_spread_about_the_place(training_set, rng):
     embeddings, labels = training_set
-    miner = SmartMiner(labels, neighbours=21, hardness=0.5, spread=0.2)
+    miner = SmartMiner(labels, neighbors=21, hardness=0.5, spread=0.2)
     miner.refresh(embeddings)
     found = {rank for _ in range(10) for rank in ranks(embeddings, labels, miner.mine(torch.arange(120), rng))}
     assert found == set(range(6, 15))
@@ -79,9 +79,9 @@ def test_rows_without_positive_or_other_class_form_no_triplet(rng):
 
 
 def test_a_large_class_does_not_hide_the_others(rng):
-    """All 20 nearest neighbours of a row are of its own class; negatives are found beyond them."""
+    """All 20 nearest neighbors of a row are of its own class; negatives are found beyond them."""
     embeddings = torch.cat([0.01 * torch.randn(50, 2, generator=rng), torch.tensor([[9.0, 9.0], [9.0, 9.1]])])
-    miner = SmartMiner(torch.tensor([0] * 50 + [1] * 2), neighbours=20)
+    miner = SmartMiner(torch.tensor([0] * 50 + [1] * 2), neighbors=20)
     miner.refresh(embeddings)
     assert set(miner.mine(torch.arange(50), rng).negative.tolist()) == {50, 51}
 
@@ -101,7 +101,7 @@ def test_any_search_will_do(training_set, rng):
     embeddings, labels = training_set
     graphs = []
     for search in ({}, {"search": approximate_neighbors}):
-        miner = SmartMiner(labels, neighbours=5, **search)
+        miner = SmartMiner(labels, neighbors=5, **search)
         miner.refresh(embeddings)
         graphs.append(miner.graph)
     assert torch.equal(*graphs)
@@ -114,7 +114,7 @@ def test_what_cannot_work_is_refused(training_set, rng):
         miner.mine(torch.arange(3), rng)
     with pytest.raises(DataError, match="for 120 training rows, got 7 embeddings"):
         miner.refresh(embeddings[:7])
-    with pytest.raises(ConfigError, match="at least 1 neighbour"):
-        SmartMiner(labels, neighbours=0)
+    with pytest.raises(ConfigError, match="at least 1 neighbor"):
+        SmartMiner(labels, neighbors=0)
     with pytest.raises(ConfigError, match=r"`hardness` is a share from 0 to 1, got 1\.5"):
         SmartMiner(labels, hardness=1.5)

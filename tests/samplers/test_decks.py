@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from vicinal.samplers.decks import Members, generator
+from vicinal.samplers.sampler import Members, generator
 
 
 def test_rows_of_a_class_come_up_once_before_one_comes_up_again():

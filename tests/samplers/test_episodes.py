@@ -66,7 +66,7 @@ def test_the_smallest_episode_has_two_classes_in_each_subset():
 
 
 def test_a_subset_without_a_negative_is_refused():
-    with pytest.raises(ConfigError, match=r"needs 2 classes .* validation_classes=1"):
+    with pytest.raises(ConfigError, match=r"validation_classes must be at least 2, got 1"):
         EpisodeSampler(LABELS, validation_classes=1, seed=0)
 
 

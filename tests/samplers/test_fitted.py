@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from vicinal.errors import ConfigError, DataError
-from vicinal.samplers import SAMPLERS, ClassTree, FittedSampler, PKSampler
+from vicinal.samplers import SAMPLERS, ClassTree, PKSampler
 
 # What `fitted` makes of batch_size=64, and of 35 classes of 8 rows, 4 classes of 3, 2 of 2.
 SIZES = {
@@ -20,8 +20,8 @@ SIZES = {
 
 def test_data_that_suffice_give_the_batches_of_the_plain_sampler():
     labels = np.repeat(np.arange(10), 8)
-    fitted, plain = (kind(labels, classes=4, per_class=3, seed=1) for kind in (FittedSampler, PKSampler))
-    assert fitted.epoch(2) == plain.epoch(2) and fitted.note is None
+    fitted = PKSampler.fitted(labels, batch_size=12, per_class=3, seed=1)
+    assert fitted.epoch(2) == PKSampler(labels, classes=4, per_class=3, seed=1).epoch(2) and fitted.note is None
 
 
 @pytest.mark.parametrize(
@@ -36,24 +36,12 @@ def test_data_that_suffice_give_the_batches_of_the_plain_sampler():
 )
 def test_a_batch_shrinks_to_what_there_is_and_says_so(sizes, batch):
     labels = np.repeat(np.arange(len(sizes)), sizes)
-    sampler = FittedSampler(labels, classes=16, per_class=4, seed=0)
+    sampler = PKSampler.fitted(labels, batch_size=64, seed=0)
     assert (sampler.classes, sampler.per_class) == batch
     assert f"{batch[0]} classes x {batch[1]} samples instead of 16 x 4" in sampler.note
     for rows in sampler.epoch(0):
         _, counts = np.unique(labels[rows], return_counts=True)
         assert counts.tolist() == [batch[1]] * batch[0]
-
-
-@pytest.mark.parametrize("sizes", [[9], [9, 1], [1] * 30])
-def test_data_without_two_pairs_are_refused(sizes):
-    with pytest.raises(ConfigError, match="needs 2 classes with at least 2 samples each, but only"):
-        FittedSampler(np.repeat(np.arange(len(sizes)), sizes), classes=16, per_class=4, seed=0)
-
-
-def test_a_batch_that_could_never_teach_is_refused():
-    for asked in ({"classes": 1, "per_class": 4}, {"classes": 4, "per_class": 1}):
-        with pytest.raises(ConfigError, match="a batch needs 2 classes with 2 samples each"):
-            FittedSampler([0, 0, 1, 1], seed=0, **asked)
 
 
 def epoch_of(sampler, labels):

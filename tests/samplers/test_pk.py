@@ -23,7 +23,7 @@ def test_all_classes_and_samples_come_up_before_one_comes_up_again():
 def test_more_samples_than_the_largest_class_has_are_refused():
     with pytest.raises(ConfigError, match=r"4 classes with at least 9 samples each, but only 0 of the 10"):
         PKSampler(LABELS, classes=4, per_class=9, seed=1)
-    with pytest.raises(ConfigError, match=r"at least 1 of samples per class, got 0"):
+    with pytest.raises(ConfigError, match=r"per_class must be at least 1, got 0"):
         PKSampler(LABELS, classes=4, per_class=0, seed=1)
 
 

@@ -21,7 +21,7 @@ from vicinal.distances import at_least_float32
 from vicinal.errors import ConfigError, DataError
 from vicinal.losses import CrossBatchMemory, Loss, reduce
 from vicinal.miners import MinedPairs
-from vicinal.tuples import Triplets, other_class, positives, same_class
+from vicinal.tuples import Reference, Triplets, other_class, positives, same_class
 
 Indices = tuple[Tensor, ...]  # (anchor, positive, negative), or (anchor, positive, anchor, negative)
 
@@ -92,7 +92,8 @@ class LossForPML(nn.Module):
             raise DataError("mined pairs contradict the labels: a positive pair is of one class, a negative of two.")
         embeddings = at_least_float32(embeddings)
         reference = None if reference is None else at_least_float32(reference)
-        seen = self.loss.comparisons(embeddings, labels, reference, reference_labels)
+        others = Reference.checked(embeddings, labels, reference, reference_labels)
+        seen = self.loss.comparisons(embeddings, labels, others)
         columns, _ = positives(labels, reference_labels)
         in_pairs = seen.keep_positive.shape == columns.shape and seen.keep_negative.shape == shape
         if getattr(self.loss, "blocks", False) or not in_pairs or seen.partners is not None:

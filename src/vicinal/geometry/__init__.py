@@ -2,7 +2,7 @@
 
 from vicinal.geometry.arcs import arc_distances, arc_similarity
 from vicinal.geometry.hinge_sums import hinge_sums
-from vicinal.geometry.means import gamma_for, log_exp_mean, log_one_plus_sum_exp, log_sum_exp
+from vicinal.geometry.means import gamma_for, log_exp_mean, log_one_plus_sum_exp, log_sum_exp, mean_of_k
 
 __all__ = [
     "arc_distances",
@@ -12,4 +12,5 @@ __all__ = [
     "log_exp_mean",
     "log_one_plus_sum_exp",
     "log_sum_exp",
+    "mean_of_k",
 ]

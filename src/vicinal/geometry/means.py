@@ -84,6 +84,34 @@ def log_exp_mean(
     return mean - torch.where(gentle, near, far) / torch.where(dial == 0, 1, dial)
 
 
+def mean_of_k(
+    distances: Float[Tensor, "n m"],
+    keep: Bool[Tensor, "n m"],
+    k: int | Int[Tensor, "n"],
+    weights: Float[Tensor, "n m"] | None = None,
+) -> Float[Tensor, "n"]:
+    """Return the mean distance of each anchor's K nearest, or of its -K farthest for K < 0.
+
+        r(S, K) = 1/|K| Σ_{k ≤ |K|} d^[k], from below for K > 0 and from above for K < 0            Song et al., Eq. (6)
+
+    More than an anchor has counts as all; an anchor that has none yields 0 and passes no gradient. A neighbor of
+    weight w counts w times, so the last one may count in part.
+
+    >>> distances = torch.tensor([[4.0, 1.0, 2.0, 9.0]])
+    >>> [mean_of_k(distances, distances < 9, k).item() for k in (1, 2, 3, 4, -2, -1)]
+    [1.0, 1.5, 2.3333332538604736, 2.3333332538604736, 3.0, 4.0]
+    """
+    wanted = distances.new_full((len(distances),), k) if isinstance(k, int) else k.to(distances.dtype)
+    facing = distances.detach() * wanted.sign()[:, None]
+    order = facing.masked_fill(~keep, torch.inf).argsort(dim=1)
+    mass = (keep.to(distances.dtype) if weights is None else weights.masked_fill(~keep, 0)).gather(1, order)
+    before = mass.cumsum(dim=1) - mass
+    taken = (wanted.abs()[:, None] - before).clamp(min=0).minimum(mass)
+    total = taken.sum(dim=1)
+    ordered = distances.masked_fill(~keep, 0).gather(1, order)  # 0 times what is not kept may be NaN
+    return (taken * ordered).sum(dim=1) / total.masked_fill(total == 0, 1)
+
+
 @torch.no_grad()
 def gamma_for(
     values: Float[Tensor, "rows cols"],

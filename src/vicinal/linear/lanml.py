@@ -7,8 +7,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.errors import ConfigError, unknown
-from vicinal.linear.mahalanobis import MahalanobisTransformer, require, require_iterations, threads
+from vicinal.arguments import Count, Finite, NonNegative, Positive
+from vicinal.linear.mahalanobis import MahalanobisTransformer, threads
 from vicinal.linear.objective import Array, Neighborhoods, Objective
 from vicinal.linear.solvers import Problem, Solution, convex_minimum, leveled_lbfgs, paper_start
 
@@ -90,34 +90,22 @@ class LANML(MahalanobisTransformer):
 
     def __init__(
         self,
-        gamma1: float = -1.0,
-        gamma2: float = 8.0,
-        regularization: float = 1.0,
-        n_similar: int | Literal["auto"] | None = "auto",
-        n_components: int | None = None,
-        margin: float = 1.0,
-        smoothing: float = 0.1,
+        gamma1: Finite = -1.0,
+        gamma2: Positive = 8.0,
+        regularization: NonNegative = 1.0,
+        n_similar: Count | Literal["auto"] | None = "auto",
+        n_components: Count | None = None,
+        margin: Positive = 1.0,
+        smoothing: NonNegative = 0.1,
         reduction: Literal["sum", "mean"] = "sum",
-        tol: float = 1e-4,
-        max_iter: int = 500,
+        tol: Positive = 1e-4,
+        max_iter: Count = 500,
         n_jobs: int | None = None,
     ) -> None:
         self.gamma1, self.gamma2, self.regularization = gamma1, gamma2, regularization
         self.n_similar, self.n_components = n_similar, n_components
         self.margin, self.smoothing, self.reduction = margin, smoothing, reduction
         self.tol, self.max_iter, self.n_jobs = tol, max_iter, n_jobs
-
-    def _check_settings(self, features: int) -> None:
-        require("gamma1", self.gamma1)
-        require("gamma2", self.gamma2, least=0, open=True)
-        require("regularization", self.regularization, least=0)
-        require("margin", self.margin, least=0, open=True)
-        require("smoothing", self.smoothing, least=0)
-        if self.n_similar not in ("auto", None):
-            require("n_similar", self.n_similar, least=1, whole=True)
-        if self.reduction not in ("sum", "mean"):
-            raise ConfigError(unknown("reduction", str(self.reduction), ("sum", "mean")))
-        require_iterations(self, features)
 
     def _fit(self, samples: Array, labels: npt.NDArray[Any], directions: Array) -> None:
         with threads(self.n_jobs) as count:

@@ -1,6 +1,5 @@
 """The base of the linear learners: a map L, the metric M = Lᵀ L behind it, and scikit-learn's contract around both."""
 
-import numbers
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from vicinal.arguments import check_arguments
 from vicinal.errors import ConfigError, DataError
 from vicinal.linear.objective import Array
 from vicinal.linear.solvers import Solution, project
@@ -22,7 +22,7 @@ _FAR = 1e50  # the sixth power of it is still a number: GMML's products of scatt
 
 
 class MahalanobisTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Abstract: a subclass checks its settings and fits ``components_``, the rows of L; the rest follows.
+    """Abstract: a subclass fits ``components_``, the rows of L; the rest follows.
 
     d_M(x, y) = (x - y)ᵀ M (x - y) = |Lx - Ly|²,   M = Lᵀ L
     """
@@ -34,13 +34,12 @@ class MahalanobisTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         # A data frame lies column by column; in one order, equal samples round alike and give equal metrics.
         samples, labels = validate_data(self, X, y, dtype=np.float64, order="C", ensure_min_samples=2)
         check_classification_targets(labels)
-        self._check_settings(samples.shape[1])
+        check_arguments(self)
+        rows = getattr(self, "n_components", None)
+        if rows is not None and rows > samples.shape[1]:
+            raise ConfigError(f"n_components must be at most {samples.shape[1]}, the number of features, got {rows}.")
         self._fit(samples, labels, span(samples))
         return self
-
-    @abstractmethod
-    def _check_settings(self, features: int) -> None:
-        """Raise a ConfigError for a setting that cannot work."""
 
     @abstractmethod
     def _fit(self, samples: Array, labels: npt.NDArray[Any], directions: Array) -> None:
@@ -103,28 +102,6 @@ def span(samples: Array) -> Array:
         )
     varying: Array = directions[kept].T
     return varying
-
-
-def require(
-    name: str, value: object, *, least: float = -np.inf, most: float = np.inf, open: bool = False, whole: bool = False
-) -> None:
-    """Raise a ConfigError for a setting that is no number, not whole where it must be, too small or too large."""
-    if type(value) is not bool and isinstance(value, numbers.Integral if whole else numbers.Real):
-        number = float(value)
-        if np.isfinite(number) and (least < number <= most or (number == least and not open)):
-            return
-    noun = "a whole number" if whole else "a finite number"
-    bound = (f" above {least:g}" if open else f" of at least {least:g}") if np.isfinite(least) else ""
-    bound += f" and at most {most:g}" if np.isfinite(most) else ""
-    raise ConfigError(f"{name} is {noun}{bound}, got {value!r}.")
-
-
-def require_iterations(estimator: Any, features: int) -> None:
-    """Check the settings that LANML and PNCA share."""
-    require("tol", estimator.tol, least=0, open=True)
-    require("max_iter", estimator.max_iter, least=1, whole=True)
-    if estimator.n_components is not None:
-        require("n_components", estimator.n_components, least=1, most=features, whole=True)
 
 
 @contextmanager

@@ -7,7 +7,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
-from vicinal.linear.mahalanobis import MahalanobisTransformer, require, require_iterations, threads
+from vicinal.arguments import Count, Positive
+from vicinal.linear.mahalanobis import MahalanobisTransformer, threads
 from vicinal.linear.objective import Array, Neighborhoods, Objective
 from vicinal.linear.solvers import Problem, leveled_lbfgs, paper_start
 
@@ -48,19 +49,15 @@ class PNCA(MahalanobisTransformer):
 
     def __init__(
         self,
-        alpha: float = 1.0,
-        n_components: int | None = None,
+        alpha: Positive = 1.0,
+        n_components: Count | None = None,
         normalize: bool = False,
-        tol: float = 1e-4,
-        max_iter: int = 500,
+        tol: Positive = 1e-4,
+        max_iter: Count = 500,
         n_jobs: int | None = None,
     ) -> None:
         self.alpha, self.n_components, self.normalize = alpha, n_components, normalize
         self.tol, self.max_iter, self.n_jobs = tol, max_iter, n_jobs
-
-    def _check_settings(self, features: int) -> None:
-        require("alpha", self.alpha, least=0, open=True)
-        require_iterations(self, features)
 
     def _fit(self, samples: Array, labels: npt.NDArray[Any], directions: Array) -> None:
         sets = Neighborhoods.among(samples @ directions, labels, None)

@@ -8,25 +8,29 @@ from vicinal.losses.contrastive import ContrastiveLoss
 from vicinal.losses.diagnostics import Inseparable, active_share, inseparable_shares
 from vicinal.losses.discriminative_deep_metric import DiscriminativeDeepMetricLoss
 from vicinal.losses.hard_exemplar import HardExemplarLoss, orientation_errors
-from vicinal.losses.hardest_pairs import HPHNLoss
-from vicinal.losses.hierarchical_triplet import HierarchicalTripletLoss
-from vicinal.losses.improved import ImprovedLiftedStructureLoss, ImprovedNPairLoss, ImprovedProxyNCALoss
-from vicinal.losses.lifted import LiftedStructureLoss
+from vicinal.losses.lifted import HPHNLoss, ImprovedLiftedStructureLoss, LiftedStructureLoss
 from vicinal.losses.loss import Comparisons, Loss, Reduction, Terms, reduce, tuple_loss
 from vicinal.losses.margin import MarginLoss
 from vicinal.losses.memory import CrossBatchMemory
-from vicinal.losses.mined import Mined
 from vicinal.losses.multi_similarity import MultiSimilarityLoss
-from vicinal.losses.n_pair import NPairLoss
-from vicinal.losses.normalized_softmax import NormalizedSoftmaxLoss
-from vicinal.losses.proxies import ProxyLoss
-from vicinal.losses.proxy_anchor import ProxyAnchorLoss
-from vicinal.losses.proxy_nca import ProxyNCALoss
+from vicinal.losses.n_pair import ImprovedNPairLoss, NPairLoss
+from vicinal.losses.proxies import (
+    ImprovedProxyNCALoss,
+    NormalizedSoftmaxLoss,
+    ProxyAnchorLoss,
+    ProxyLoss,
+    ProxyNCALoss,
+    SoftTripleLoss,
+)
 from vicinal.losses.ranked_list import RankedListLoss
-from vicinal.losses.semi_hard import SemiHardTripletLoss
-from vicinal.losses.soft_triple import SoftTripleLoss
 from vicinal.losses.supervised_contrastive import SupervisedContrastiveLoss
-from vicinal.losses.triplet import BatchAllTripletLoss, BatchHardTripletLoss, TripletLoss
+from vicinal.losses.triplet import (
+    BatchAllTripletLoss,
+    BatchHardTripletLoss,
+    HierarchicalTripletLoss,
+    SemiHardTripletLoss,
+    TripletLoss,
+)
 
 LOSSES: dict[str, type[Loss]] = {
     "multi_similarity": MultiSimilarityLoss,
@@ -79,7 +83,6 @@ __all__ = [
     "LiftedStructureLoss",
     "Loss",
     "MarginLoss",
-    "Mined",
     "MultiSimilarityLoss",
     "NPairLoss",
     "NormalizedSoftmaxLoss",

@@ -1,24 +1,26 @@
-"""DANML, deep adaptive neighbourhood metric learning (Song, Han, Cheng, Lu & Nie, TPAMI 2022)."""
+"""DANML, deep adaptive neighborhood metric learning (Song, Han, Cheng, Lu & Nie, TPAMI 2022)."""
 
-import math
-from typing import ClassVar, Literal, get_args
+from dataclasses import KW_ONLY, dataclass
+from typing import Literal
 
-from jaxtyping import Bool, Float, Int
+import torch
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from vicinal.distances import Cosine, Euclidean, Negative
-from vicinal.errors import ConfigError, unknown
-from vicinal.geometry import gamma_for
-from vicinal.losses.loss import Comparisons, Loss, Reduction, Terms
-from vicinal.losses.neighborhoods import Neighbors, mean_of_k, soft_radius
-from vicinal.miners.multi_similarity import informative
+from vicinal.arguments import Finite, Natural, Positive
+from vicinal.distances import Cosine, Distance, Negative
+from vicinal.errors import ConfigError
+from vicinal.geometry import gamma_for, log_exp_mean, mean_of_k
+from vicinal.losses.loss import Comparisons, Loss, Terms
+from vicinal.losses.multi_similarity import informative
 
 Outer = Literal["logistic", "identity"]
 Radius = Literal["gamma", "count", "exact"]
 Similarity = Literal["cosine", "distance"]
 
 
+@dataclass(eq=False, repr=False)
 class AdaptiveNeighborhoodLoss(Loss):
     """DANML (Song et al. 2022): the radius of an anchor's positives inside the radius of its negatives.
 
@@ -71,46 +73,38 @@ class AdaptiveNeighborhoodLoss(Loss):
         reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor.
     """
 
-    pair_rows: ClassVar[Literal["pair", "class"] | None] = "class"
+    pair_rows = "class"
 
-    def __init__(
-        self,
-        alpha: float = 2.0,
-        beta: float = 30.0,
-        lambda1: float | None = 0.55,
-        lambda2: float | None = 0.57,
-        epsilon: float | None = 0.1,
-        *,
-        outer: Outer = "logistic",
-        scale: float = 1.0,
-        radius: Radius = "gamma",
-        k1: int = -2,
-        k2: int = 5,
-        without_farthest: int | None = None,
-        similarity: Similarity = "cosine",
-        squared: bool = False,
-        normalize: bool = True,
-        reduction: Reduction = "mean",
-    ) -> None:
-        distance = Negative(Cosine()) if similarity == "cosine" else Euclidean(squared=squared, normalize=normalize)
-        super().__init__(distance, reduction)
-        for kind, name, known in (
-            ("outer", outer, Outer),
-            ("radius", radius, Radius),
-            ("similarity", similarity, Similarity),
-        ):
-            if name not in get_args(known):
-                raise ConfigError(unknown(kind, str(name), get_args(known)))
-        _check_settings(alpha, beta, scale, k1, k2, without_farthest)
-        if without_farthest is not None and radius == "gamma":
+    alpha: Finite = 2.0
+    beta: Finite = 30.0
+    lambda1: float | None = 0.55
+    lambda2: float | None = 0.57
+    epsilon: float | None = 0.1
+    _: KW_ONLY
+    outer: Outer = "logistic"
+    scale: Positive = 1.0
+    radius: Radius = "gamma"
+    k1: int = -2
+    k2: int = 5
+    without_farthest: Natural | None = None
+    similarity: Similarity = "cosine"
+    squared: bool = False
+    normalize: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("k1", "k2"):
+            if getattr(self, name) == 0:
+                raise ConfigError(f"{name} counts the nearest ({name} > 0) or farthest ({name} < 0), got 0.")
+        if self.without_farthest is not None and self.radius == "gamma":
             raise ConfigError(
-                f"`without_farthest={without_farthest}` counts positives, but the radius is set by α, which counts "
-                f'none. Set `radius="count"`, or `"exact"`.'
+                f"without_farthest={self.without_farthest} counts positives, got radius=gamma, which counts none. "
+                f"Set loss.radius=count, or exact."
             )
-        self.alpha, self.beta, self.lambda1, self.lambda2 = alpha, beta, lambda1, lambda2
-        self.epsilon, self.outer, self.scale = epsilon, outer, scale
-        self.radius, self.k1, self.k2, self.without_farthest = radius, k1, k2, without_farthest
-        self.similarity, self.squared, self.normalize = similarity, squared, normalize
+
+    @property
+    def distance(self) -> Distance:
+        return Negative(Cosine()) if self.similarity == "cosine" else super().distance
 
     @property
     def detach_weights(self) -> bool:
@@ -119,56 +113,38 @@ class AdaptiveNeighborhoodLoss(Loss):
 
     def core(self, comparisons: Comparisons) -> Terms:
         c = comparisons
-        similar, dissimilar = c.keep_positive, c.keep_negative
-        formed = similar.any(dim=1) & dissimilar.any(dim=1)
+        similar, dissimilar, formed = c.keep_positive, c.keep_negative, c.formed()
         if self.epsilon is not None:  # the miner speaks of similarities
             similar, dissimilar = informative(-c.positive, similar, -c.negative, dissimilar, self.epsilon)
-        positives = self._neighbors(c.positive, similar, c.positive_weights, self.lambda1)
-        negatives = self._neighbors(c.negative, dissimilar, c.negative_weights, self.lambda2)
-        excess = self._radius(positives, -self.alpha, self._inner_count(positives)) - self._radius(
-            negatives, self.beta, self.k2
+        inner = self._radius(
+            c.positive, similar, c.positive_weights, self.lambda1, -self.alpha, self.k1, self.without_farthest
         )
+        excess = inner - self._radius(c.negative, dissimilar, c.negative_weights, self.lambda2, self.beta, self.k2)
         losses = softplus(excess, self.scale, 40.0) if self.outer == "logistic" else excess
         at_rest = ~(similar.any(dim=1) & dissimilar.any(dim=1))
         return Terms(losses.masked_fill(at_rest, 0), formed.to(losses.dtype))
 
-    def _neighbors(
+    def _radius(
         self,
         distances: Float[Tensor, "n m"],
         keep: Bool[Tensor, "n m"],
         weights: Float[Tensor, "n m"] | None,
         threshold: float | None,
-    ) -> Neighbors:
-        """An anchor's positives with λ1, or its negatives with λ2."""
-        found = Neighbors(distances, keep if weights is None else keep & (weights > 0), weights)
-        if threshold is None:
-            return found
-        return found.with_one_at(-threshold if self.similarity == "cosine" else threshold)
-
-    def _inner_count(self, positives: Neighbors) -> int | Int[Tensor, "n"]:
-        if self.without_farthest is None:
-            return self.k1
-        return (positives.keep.sum(dim=1) - self.without_farthest).clamp(min=1)
-
-    def _radius(self, neighbors: Neighbors, gamma: float, k: int | Int[Tensor, "n"]) -> Float[Tensor, "n"]:
-        if self.radius == "exact":
-            return mean_of_k(neighbors, k)
+        gamma: float,
+        k: int,
+        without_farthest: int | None = None,
+    ) -> Float[Tensor, "n"]:
+        """Return r_i of an anchor's positives with λ1, or R_i of its negatives with λ2."""
+        if weights is not None:
+            keep = keep & (weights > 0)
+        if threshold is not None:  # one more neighbor, at a distance that does not depend on the batch
+            at = distances.new_full((len(distances), 1), -threshold if self.similarity == "cosine" else threshold)
+            distances = torch.cat([distances, at], dim=1)
+            keep = torch.cat([keep, torch.ones_like(at, dtype=torch.bool)], dim=1)
+            weights = None if weights is None else torch.cat([weights, torch.ones_like(at)], dim=1)
         if self.radius == "gamma":
-            return soft_radius(neighbors, gamma)
-        return soft_radius(neighbors, gamma_for(neighbors.distances.detach(), k, neighbors.keep))
-
-
-def _check_settings(alpha: float, beta: float, scale: float, k1: int, k2: int, without_farthest: int | None) -> None:
-    for name, dial in (("alpha", alpha), ("beta", beta)):
-        if not math.isfinite(dial):
-            raise ConfigError(
-                f"{name} is a finite dial, got {dial}. Its limit, the farthest or nearest alone, is "
-                f'`radius="exact", k1=-1, k2=1`.'
-            )
-    if not 0 < scale < math.inf:
-        raise ConfigError(f"the logistic's scale is positive and finite, got {scale}. The identity needs none.")
-    for name, count in (("k1", k1), ("k2", k2)):
-        if count == 0:
-            raise ConfigError(f"{name} counts the nearest ({name} > 0) or farthest ({name} < 0), got 0.")
-    if without_farthest is not None and without_farthest < 0:
-        raise ConfigError(f"`without_farthest` leaves out 0 positives or more, got {without_farthest}.")
+            return log_exp_mean(distances, keep, gamma, weights)
+        count = k if without_farthest is None else (keep.sum(dim=1) - without_farthest).clamp(min=1)
+        if self.radius == "exact":
+            return mean_of_k(distances, keep, count, weights)
+        return log_exp_mean(distances, keep, gamma_for(distances.detach(), count, keep), weights)

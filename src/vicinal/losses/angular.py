@@ -1,22 +1,20 @@
 """Angular loss (Wang et al., ICCV 2017): a bound on the angle at the negative of a triplet."""
 
 import math
-from typing import ClassVar
+from dataclasses import KW_ONLY, dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import softplus
-from torch.utils.checkpoint import checkpoint
 
 from vicinal.distances import DotProduct
 from vicinal.errors import ConfigError
 from vicinal.geometry import log_sum_exp
-from vicinal.losses.loss import Comparisons, Loss, Reduction, Terms
-
-BLOCK = 2**22  # triplets whose intermediate values may be kept for the backward pass
+from vicinal.losses.loss import Comparisons, Loss, Terms
 
 
+@dataclass(eq=False, repr=False)
 class AngularLoss(Loss):
     """Angular loss (Wang et al. 2017): bound the angle under which a negative sees a positive pair.
 
@@ -39,21 +37,22 @@ class AngularLoss(Loss):
     """
 
     both_members = True
-    single_negatives: ClassVar[bool] = False  # a negative is compared with the middle of a pair
+    single_negatives = False  # a negative is compared with the middle of a pair
 
-    def __init__(
-        self,
-        angle: float = 45.0,
-        *,
-        n_pair: bool = False,
-        weight: float = 2.0,
-        normalize: bool = True,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(DotProduct(normalize), reduction)
-        if not 0 < angle < 90:
-            raise ConfigError(f"the angle is between 0 and 90 degrees, got {angle}. The paper's is about 45.")
-        self.angle, self.n_pair, self.weight, self.normalize = angle, n_pair, weight, normalize
+    angle: float = 45.0
+    _: KW_ONLY
+    n_pair: bool = False
+    weight: float = 2.0
+    normalize: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.angle < 90:
+            raise ConfigError(f"the angle is between 0 and 90 degrees, got {self.angle}. The paper's is about 45.")
+
+    @property
+    def distance(self) -> DotProduct:
+        return DotProduct(self.normalize)
 
     def core(self, comparisons: Comparisons) -> Terms:
         c = comparisons
@@ -62,29 +61,15 @@ class AngularLoss(Loss):
         if self.n_pair:
             against = log_sum_exp(c.negative, c.keep_negative, c.negative_weights)
             losses = softplus(against[:, None] - c.positive, threshold=40.0) + self.weight * losses
-        if c.positive_weights is not None:
-            losses = losses * c.positive_weights
-        formed = c.keep_positive & c.keep_negative.any(dim=1, keepdim=True)
-        return Terms(losses.masked_fill(~formed, 0).sum(dim=1), formed.sum(dim=1).to(losses.dtype))
+        return c.per_positive(losses)
 
     def _against(self, c: Comparisons, scale: float) -> Float[Tensor, "n p"]:
-        """log Σ_n exp(scale · x_n · (x_a + x_p) / 2), one positive of each anchor at a time.
-
-        A large batch keeps nothing but the inputs for its backward pass, so memory stays n x m; time is n x m x p.
-        """
+        """log Σ_n exp(scale · x_n · (x_a + x_p) / 2), one positive of each anchor at a time."""
         if c.partner is None:
             return log_sum_exp(scale * c.negative, c.keep_negative, c.negative_weights)[:, None].expand_as(c.positive)
 
-        def with_partners(negative: Tensor, theirs: Tensor, partner: Tensor) -> Tensor:
+        def with_partners(partner: Tensor, negative: Tensor, theirs: Tensor) -> Tensor:
             return log_sum_exp(scale / 2 * (negative + theirs[partner]), c.keep_negative, c.negative_weights)
 
-        large = c.positive.shape[1] * c.negative.numel() > BLOCK
-        columns = []
-        for partner in c.partner.unbind(dim=1):
-            given = c.negative, c.of_partners().negative, partner
-            columns.append(
-                checkpoint(with_partners, *given, use_reentrant=False, preserve_rng_state=False)
-                if large
-                else with_partners(*given)
-            )
+        columns = list(c.one_by_one(with_partners, c.partner, c.negative, (c.partners or c).negative))
         return torch.stack(columns, dim=1) if columns else c.positive

@@ -1,12 +1,16 @@
 """Circle loss (Sun et al., CVPR 2020)."""
 
+from dataclasses import KW_ONLY, dataclass
+
 from torch.nn.functional import relu, softplus
 
+from vicinal.arguments import Positive
 from vicinal.distances import Cosine
 from vicinal.geometry import log_sum_exp
-from vicinal.losses.loss import Comparisons, Loss, Reduction, Terms
+from vicinal.losses.loss import Comparisons, Loss, Terms
 
 
+@dataclass(eq=False, repr=False)
 class CircleLoss(Loss):
     """Circle loss (Sun et al. 2020): pull each similarity the harder, the farther it is from its optimum.
 
@@ -24,16 +28,12 @@ class CircleLoss(Loss):
         reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor.
     """
 
-    def __init__(
-        self,
-        relaxation: float = 0.4,
-        gamma: float = 80.0,
-        *,
-        detach_weights: bool = True,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(Cosine(), reduction)
-        self.relaxation, self.gamma, self.detach_weights = relaxation, gamma, detach_weights
+    relaxation: float = 0.4
+    gamma: Positive = 80.0
+    _: KW_ONLY
+    detach_weights: bool = True
+
+    distance = Cosine()
 
     def core(self, comparisons: Comparisons) -> Terms:
         c, m = comparisons, self.relaxation
@@ -43,4 +43,4 @@ class CircleLoss(Loss):
         pull = log_sum_exp(-self.gamma * lacking * (c.positive - (1 - m)), c.keep_positive, c.positive_weights)
         push = log_sum_exp(self.gamma * exceeding * (c.negative - m), c.keep_negative, c.negative_weights)
         losses = softplus(pull + push, threshold=40.0)  # the logarithm of a sum over nothing is so low that this is 0
-        return Terms(losses, (c.keep_positive.any(dim=1) & c.keep_negative.any(dim=1)).to(losses.dtype))
+        return Terms(losses, c.formed().to(losses.dtype))

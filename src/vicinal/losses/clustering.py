@@ -1,20 +1,22 @@
 """Clustering loss by facility location (Song et al., CVPR 2017)."""
 
 import math
+from dataclasses import KW_ONLY, dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int, Integer
 from torch import Tensor
 from torch.nn.functional import relu
 
-from vicinal.distances import Euclidean
+from vicinal.arguments import Natural
 from vicinal.errors import ConfigError
-from vicinal.losses.loss import Comparisons, Loss, Reduction, Terms
-from vicinal.tuples import Triplets, other_class
+from vicinal.losses.loss import Comparisons, Loss, Terms
+from vicinal.tuples import Reference, other_class
 
 TINY = 1e-6  # of n times an entropy: below it there is only rounding, for one sample apart makes it log n at least
 
 
+@dataclass(eq=False, repr=False)
 class ClusteringLoss(Loss):
     """Clustering loss (Song et al. 2017): no clustering of the batch may score better than its classes.
 
@@ -39,38 +41,22 @@ class ClusteringLoss(Loss):
         reduction: as in ``torch.nn``.
     """
 
-    takes_reference: bool = False
+    takes_reference = False
 
-    def __init__(
-        self,
-        gamma: float = 1.0,
-        *,
-        exchanges: int = 5,
-        squared: bool = False,
-        normalize: bool = True,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(Euclidean(squared=squared, normalize=normalize), reduction)
-        self.gamma, self.exchanges, self.squared, self.normalize = gamma, exchanges, squared, normalize
+    gamma: float = 1.0
+    _: KW_ONLY
+    exchanges: Natural = 5
+    squared: bool = False
+    normalize: bool = True
 
     def comparisons(
-        self,
-        embeddings: Float[Tensor, "n d"],
-        labels: Integer[Tensor, "n"],
-        reference: Float[Tensor, "m d"] | None = None,
-        reference_labels: Integer[Tensor, "m"] | None = None,
-        own: Integer[Tensor, "n"] | None = None,
+        self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"], reference: Reference | None = None
     ) -> Comparisons:
-        """Each sample with all medoids that it may have, itself included, as columns; its class's are positives."""
+        """Compare each sample with all medoids that it may have, itself included; its class's are positives."""
         if reference is not None:
             raise ConfigError("ClusteringLoss clusters the batch itself: `reference` rows have no meaning for it.")
         compared, others = self.distance(embeddings), other_class(labels)
         return Comparisons(compared, ~others, compared, others)
-
-    def triplet_comparisons(
-        self, embeddings: Float[Tensor, "n d"], triplets: Triplets, labels: Integer[Tensor, "n"] | None = None
-    ) -> Comparisons:
-        raise ConfigError("ClusteringLoss is of a whole batch: it has no meaning for single triplets.")
 
     def core(self, comparisons: Comparisons) -> Terms:
         c = comparisons
@@ -93,7 +79,7 @@ class ClusteringLoss(Loss):
 def best_clustering(
     costs: Float[Tensor, "n n"], same: Bool[Tensor, "n n"], gamma: float, exchanges: int
 ) -> tuple[Int[Tensor, "k"], Float[Tensor, ""]]:
-    """Medoids that (nearly) maximise F + γΔ, and their Δ; one for each class that ``same`` marks."""
+    """Medoids that (nearly) maximize F + γΔ, and their Δ; one for each class that ``same`` marks."""
     _, classes = torch.unique(same.int().argmax(dim=1), return_inverse=True)
     medoids = torch.zeros(int(classes.max()) + 1, dtype=torch.long, device=costs.device)
     for place in range(len(medoids)):

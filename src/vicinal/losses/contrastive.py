@@ -1,11 +1,13 @@
 """Contrastive loss (Hadsell et al., CVPR 2006)."""
 
+from dataclasses import KW_ONLY, dataclass
+
 from torch.nn.functional import relu
 
-from vicinal.distances import Euclidean
-from vicinal.losses.loss import Comparisons, Loss, Reduction, Terms
+from vicinal.losses.loss import Comparisons, Loss, Terms
 
 
+@dataclass(eq=False, repr=False)
 class ContrastiveLoss(Loss):
     """Contrastive loss (Hadsell et al. 2006): positives together, negatives at least a margin apart.
 
@@ -19,9 +21,9 @@ class ContrastiveLoss(Loss):
         reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor, the mean over its pairs.
     """
 
-    def __init__(self, margin: float = 1.0, *, normalize: bool = False, reduction: Reduction = "mean") -> None:
-        super().__init__(Euclidean(normalize), reduction)
-        self.margin, self.normalize = margin, normalize  # kept under the arguments' names, for the description
+    margin: float = 1.0
+    _: KW_ONLY
+    normalize: bool = False
 
     def core(self, comparisons: Comparisons) -> Terms:
         c = comparisons

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 from vicinal.distances import Euclidean, pairwise_distances, unit_rows
 from vicinal.errors import ConfigError
-from vicinal.geometry import hinge_sums
-from vicinal.losses.neighborhoods import Neighbors, mean_of_k
+from vicinal.geometry import hinge_sums, mean_of_k
 from vicinal.tuples import other_class, positives
 
 AT_ONCE = 2**18  # comparisons that are made in one go; more are counted by sorting
@@ -58,7 +57,7 @@ def active_share(
     squared: bool = False,
     normalize: bool = True,
 ) -> Float[Tensor, ""]:
-    """Share of the batch's triplets with d_an < d_ap + margin, exact, without listing them; 0 if there are none.
+    """Return the share of the batch's triplets with d_an < d_ap + margin, exact, without listing them.
 
     With margin 0 it is the share of triplets in the wrong order, whatever loss is trained, and ``squared`` is ignored.
 
@@ -104,11 +103,11 @@ def inseparable_shares(
     *,
     normalize: bool = True,
 ) -> Inseparable:
-    """Share of similar samples outside A_i and of dissimilar ones inside B_i, over all anchors that have both kinds.
+    """Return the shares of similar samples outside A_i and of dissimilar ones inside B_i, over anchors that have both.
 
         A_i = {x | d(x_i, x) ≤ r(S_i, K1)},  B_i = {x | d(x_i, x) ≤ r(D_i, K2)}               Song et al., Eqs. (7), (8)
 
-    With K given those are the printed neighbourhoods. Their radius moves with the samples that it is held against:
+    With K given those are the printed neighborhoods. Their radius moves with the samples that it is held against:
     some of them lie beyond their own mean whatever is learnt. So by default A_i = B_i is the ball that separates best,
     the one whose two shares add up to least: 0 and 0 if one ball holds all similar samples and no other, and 1
     together where the two kinds are spread alike. Setting those samples aside leaves what can be separated, with
@@ -143,33 +142,34 @@ def inseparable_among(
     """``inseparable_shares`` of distances that are already there; the best ball sees their order alone."""
     if (k1 is None) != (k2 is None) or 0 in (k1, k2):
         raise ConfigError(
-            f"the printed neighbourhoods need a number other than 0 for both radii, got k1={k1} and k2={k2}. "
+            f"the printed neighborhoods need a number other than 0 for both radii, got k1={k1} and k2={k2}. "
             f"Give both, or none for the ball that separates best."
         )
     columns, keep = positives(labels, largest_class=largest_class)
-    similar, dissimilar = Neighbors(apart.gather(1, columns), keep), Neighbors(apart, other_class(labels))
+    similar, others = apart.gather(1, columns), other_class(labels)
     if k1 is None or k2 is None:
-        outside, inside = _best_ball(similar, dissimilar)
+        outside, inside = _best_ball(similar, keep, apart, others)
     else:
-        outside = _share(similar.distances > mean_of_k(similar, k1)[:, None], similar.keep)
-        inside = _share(dissimilar.distances <= mean_of_k(dissimilar, k2)[:, None], dissimilar.keep)
-    formed = similar.keep.any(dim=1) & dissimilar.keep.any(dim=1)
+        outside = _share(similar > mean_of_k(similar, keep, k1)[:, None], keep)
+        inside = _share(apart <= mean_of_k(apart, others, k2)[:, None], others)
+    formed = keep.any(dim=1) & others.any(dim=1)
     return Inseparable(*(part.masked_fill(~formed, 0).sum() / formed.sum().clamp(min=1) for part in (outside, inside)))
 
 
-def _best_ball(similar: Neighbors, dissimilar: Neighbors) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"]]:
-    """Both shares of the ball that separates best: empty, or just reaching one of the similar samples."""
-    size = similar.keep.sum(dim=1, keepdim=True)
-    reach = similar.distances.masked_fill(~similar.keep, torch.inf).sort(dim=1).values
+def _best_ball(
+    similar: Float[Tensor, "n p"], keep: Bool[Tensor, "n p"], apart: Float[Tensor, "n m"], others: Bool[Tensor, "n m"]
+) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"]]:
+    """Return both shares of the ball that separates best: empty, or just reaching one of the similar samples."""
+    size = keep.sum(dim=1, keepdim=True)
+    reach = similar.masked_fill(~keep, torch.inf).sort(dim=1).values
     # A dissimilar sample lies in every ball from the first that reaches it on.
-    first = torch.searchsorted(reach, dissimilar.distances.masked_fill(~dissimilar.keep, torch.inf).contiguous())
-    entering = reach.new_zeros(len(reach), reach.shape[1] + 1)
-    entering.scatter_add_(1, first, dissimilar.keep.to(reach.dtype))
-    others = dissimilar.keep.sum(dim=1, keepdim=True).clamp(min=1)
+    first = torch.searchsorted(reach, apart.masked_fill(~others, torch.inf).contiguous())
+    entering = reach.new_zeros(len(reach), reach.shape[1] + 1).scatter_add_(1, first, others.to(reach.dtype))
+    count = others.sum(dim=1, keepdim=True).clamp(min=1)
     step = torch.arange(1, reach.shape[1] + 1, device=reach.device)
-    inside = (entering[:, :-1].cumsum(dim=1) / others).masked_fill(step > size, torch.inf)  # padding is no ball
+    inside = (entering[:, :-1].cumsum(dim=1) / count).masked_fill(step > size, torch.inf)  # padding is no ball
     outside = (1 - step / size.clamp(min=1)).to(reach.dtype)
-    empty = torch.zeros_like(others, dtype=reach.dtype)
+    empty = torch.zeros_like(count, dtype=reach.dtype)
     inside, outside = torch.cat([empty, inside], dim=1), torch.cat([empty + 1, outside], dim=1)
     best = (inside + outside).argmin(dim=1, keepdim=True)
     return outside.gather(1, best).squeeze(1), inside.gather(1, best).squeeze(1)

@@ -1,13 +1,16 @@
 """Discriminative deep metric learning, DDML (Hu et al., CVPR 2014)."""
 
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated
+
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from vicinal.distances import Euclidean
-from vicinal.errors import ConfigError
-from vicinal.losses.loss import Comparisons, Loss, Reduction, Terms
+from vicinal.arguments import Limits, Positive
+from vicinal.losses.loss import Comparisons, Loss, Terms
 
 
+@dataclass(eq=False, repr=False)
 class DiscriminativeDeepMetricLoss(Loss):
     """DDML (Hu et al. 2014): positives nearer than τ - 1, negatives farther than τ + 1, by a smooth hinge.
 
@@ -25,19 +28,11 @@ class DiscriminativeDeepMetricLoss(Loss):
         reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor, the mean over its pairs.
     """
 
-    def __init__(
-        self,
-        tau: float = 3.0,
-        beta: float = 10.0,
-        *,
-        squared: bool = True,
-        normalize: bool = False,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(Euclidean(squared=squared, normalize=normalize), reduction)
-        if tau <= 1:
-            raise ConfigError(f"positives have to come nearer than tau - 1, but tau is {tau}. Choose tau > 1.")
-        self.tau, self.beta, self.squared, self.normalize = tau, beta, squared, normalize
+    tau: Annotated[float, Limits("(1, inf)")] = 3.0
+    beta: Positive = 10.0
+    _: KW_ONLY
+    squared: bool = True
+    normalize: bool = False
 
     def core(self, comparisons: Comparisons) -> Terms:
         c = comparisons

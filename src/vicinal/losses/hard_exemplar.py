@@ -1,22 +1,24 @@
 """Hard exemplar reweighting triplet loss, HER (Cai et al., ICCV 2019), with its orientation regression."""
 
 import math
+from dataclasses import KW_ONLY, dataclass
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 from torch.nn.functional import relu, softplus
-from torch.utils.checkpoint import checkpoint
 
+from vicinal.arguments import NonNegative, Positive
 from vicinal.distances import Euclidean, at_least_float32
-from vicinal.losses.loss import Comparisons, Loss, Reduction, Terms, reduce
-from vicinal.tuples import other_class
+from vicinal.errors import DataError
+from vicinal.losses.loss import Comparisons, Loss, Terms, reduce
+from vicinal.tuples import Reference, other_class
 
-BLOCK = 2**22  # triplets whose intermediate values may be kept for the backward pass
 THRESHOLD = 40.0  # of softplus: e^-40 is 0 beside 1 in float64, too
 
 
+@dataclass(eq=False, repr=False)
 class HardExemplarLoss(Loss):
     """HER (Cai et al. 2019): a soft-margin triplet loss in which hard triplets weigh more, up to a bound.
 
@@ -45,34 +47,30 @@ class HardExemplarLoss(Loss):
         reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor, the mean over its triplets.
     """
 
-    def __init__(
-        self,
-        margin: float = 0.15,
-        *,
-        epsilon: float = 0.1,
-        scale: float = 5.0,
-        weighted: bool = True,
-        detach_weights: bool = True,
-        squared: bool = True,
-        normalize: bool = True,
-        reduction: Reduction = "mean",
-    ) -> None:
-        distance = Euclidean(squared=squared, normalize=normalize, scale=scale**2 if squared else scale)
-        super().__init__(distance, reduction)
-        self.margin, self.epsilon, self.scale = margin, epsilon, scale
-        self.weighted, self.detach_weights = weighted, detach_weights
-        self.squared, self.normalize = squared, normalize
+    margin: float = 0.15
+    _: KW_ONLY
+    epsilon: NonNegative = 0.1
+    scale: Positive = 5.0
+    weighted: bool = True
+    detach_weights: bool = True
+    squared: bool = True
+    normalize: bool = True
+
+    @property
+    def distance(self) -> Euclidean:
+        return Euclidean(self.normalize, self.squared, self.scale**2 if self.squared else self.scale)
 
     @property
     def scaled_margin(self) -> float:
         """m, in the distances that the core sees."""
-        return self.margin * (self.scale**2 if self.squared else self.scale)
+        return self.margin * self.distance.scale
 
     def core(self, comparisons: Comparisons) -> Terms:
-        return self._parts(comparisons).triplets
+        losses, _, counts = self._sums(comparisons)
+        return Terms(losses, counts)
 
     def weigh(self, gap: Float[Tensor, "*rows"], compared: Float[Tensor, "*rows"]) -> Float[Tensor, "*rows"]:
-        """w_hard of gaps, for anchors that are compared with so many rows (B).
+        """Return w_hard of gaps, for anchors that are compared with so many rows (B).
 
         >>> loss = HardExemplarLoss()
         >>> gaps = torch.tensor([-9.0, 0.0, 1.875, 3.74, 3.75])
@@ -94,7 +92,7 @@ class HardExemplarLoss(Loss):
         labels: Integer[Tensor, "n"],
         fits: Bool[Tensor, "n"] | None = None,
     ) -> Comparisons:
-        """Queries against the gallery images of a batch of pairs: row i of each is the other's match.
+        """Compare queries with the gallery images of a batch of pairs: row i of each is the other's match.
 
         Nothing is searched by label, so that a GPU is not waited for; other pairs of a class are neither positives nor
         negatives. A pair that does not fit takes no part.
@@ -111,7 +109,7 @@ class HardExemplarLoss(Loss):
         errors: Float[Tensor, "n"],
         fits: Bool[Tensor, "n"] | None = None,
     ) -> "MatchedPairs":
-        """The two terms of a batch of pairs, of which λ1 and λ2 make the whole loss.
+        """Return the two terms of a batch of pairs, of which λ1 and λ2 make the whole loss.
 
             L_OR = w_hard · ((sin^ - sin)² + (cos^ - cos)²),    L_HER = λ1 L_hard + λ2 L_OR           Cai et al. 2019
 
@@ -122,55 +120,47 @@ class HardExemplarLoss(Loss):
             errors: of each pair's orientation, ``orientation_errors``; each of its triplets has it.
             fits: which pairs are matches at all; the others take no part.
         """
+        Reference.checked(queries, labels)
+        for name, value, shape in (
+            ("gallery", gallery, queries.shape),
+            ("errors", errors, labels.shape),
+            ("fits", labels if fits is None else fits, labels.shape),
+        ):
+            if value.shape != shape:
+                raise DataError(
+                    f"beside queries {list(queries.shape)} `{name}` is {list(shape)}, got {list(value.shape)}."
+                )
         pairs = self.pair_comparisons(at_least_float32(queries), at_least_float32(gallery), labels, fits)
-        (losses, counts), (weights, _) = self._parts(pairs)
+        losses, weights, counts = self._sums(pairs)
         return MatchedPairs(
             reduce(Terms(losses, counts), self.reduction),
             reduce(Terms(weights * errors, counts), self.reduction),
             reduce(Terms(weights.detach(), counts), "mean"),
         )
 
-    def _parts(self, c: Comparisons) -> "_Parts":
-        """Of each anchor the sums of w_hard · softplus(-gap) and of w_hard, one positive at a time.
-
-        A large batch keeps nothing but the inputs for its backward pass, so memory stays n x m.
-        """
+    def _sums(self, c: Comparisons) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"], Float[Tensor, "n"]]:
+        """Return for each anchor the sums of w_hard · softplus(-gap) and of w_hard, and the number of its triplets."""
         given = c.keep_positive.sum(dim=1), c.keep_negative.sum(dim=1)
         compared = (given[0] + given[1]).to(c.negative.dtype)[:, None].expand_as(c.negative)
 
         def sums_of(positive: Tensor, negative: Tensor, factors: Tensor | None) -> tuple[Tensor, Tensor]:
             gap = negative - positive[:, None]
             weights = self.weigh(gap, compared)
-            if factors is not None:
-                weights = weights * factors
-            weights = weights.masked_fill(~c.keep_negative, 0)
+            weights = (weights if factors is None else weights * factors).masked_fill(~c.keep_negative, 0)
             losses = (weights * softplus(-gap, threshold=THRESHOLD)).masked_fill(~c.keep_negative, 0)
             return losses.sum(dim=1), weights.sum(dim=1)
 
-        losses = weights = 0 * (c.positive.sum(dim=1) + c.negative.sum(dim=1))
-        large = c.positive.shape[1] * c.negative.numel() > BLOCK
-        for column in range(c.positive.shape[1]):
-            rows = c.positive[:, column], c.negative, c.negative_weights
-            if large:
-                sums = checkpoint(sums_of, *rows, use_reentrant=False, preserve_rng_state=False)
-            else:
-                sums = sums_of(*rows)
+        losses = weights = c.nothing()
+        for column, sums in enumerate(c.one_by_one(sums_of, c.positive, c.negative, c.negative_weights)):
             if c.positive_weights is not None:
                 sums = tuple(part * c.positive_weights[:, column] for part in sums)
-            there = c.keep_positive[:, column]
-            losses = losses + sums[0].masked_fill(~there, 0)
-            weights = weights + sums[1].masked_fill(~there, 0)
-        counts = (given[0] * given[1]).to(losses.dtype)
-        return _Parts(Terms(losses, counts), Terms(weights, counts))
-
-
-class _Parts(NamedTuple):
-    triplets: Terms
-    weights: Terms
+            absent = ~c.keep_positive[:, column]
+            losses, weights = losses + sums[0].masked_fill(absent, 0), weights + sums[1].masked_fill(absent, 0)
+        return losses, weights, (given[0] * given[1]).to(losses.dtype)
 
 
 class MatchedPairs(NamedTuple):
-    """What a batch of pairs costs.
+    """The losses of a batch of pairs.
 
     Attributes:
         match: L_hard.
@@ -183,13 +173,10 @@ class MatchedPairs(NamedTuple):
     weight: Float[Tensor, ""]
 
 
-def orientation_errors(
-    predicted: Float[Tensor, "n 2"],
-    angles: Float[Tensor, "n"],
-) -> Float[Tensor, "n"]:
-    """(sin^ - sin)² + (cos^ - cos)² of unit vectors (sin^, cos^) and angles in radians: 2 - 2 cos of the difference.
+def orientation_errors(predicted: Float[Tensor, "n 2"], angles: Float[Tensor, "n"]) -> Float[Tensor, "n"]:
+    """Return (sin^ - sin)² + (cos^ - cos)² of unit vectors (sin^, cos^) and angles in radians.
 
-    0 if the angle is right, 4 if it points the other way.
+    It is 2 - 2 cos of the difference: 0 if the angle is right, 4 if it points the other way.
 
     >>> orientation_errors(torch.tensor([[0.0, 1.0], [0.0, 1.0]]), torch.tensor([0.0, math.pi])).round().tolist()
     [0.0, 4.0]

@@ -2,19 +2,24 @@
 
 import inspect
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, NamedTuple, get_args
+from collections.abc import Callable, Iterator
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
-from vicinal.distances import Distance, at_least_float32
-from vicinal.errors import ConfigError, DataError, unknown
-from vicinal.tuples import Triplets, other_class, positives
+from vicinal.arguments import check_arguments
+from vicinal.distances import Distance, Euclidean, at_least_float32
+from vicinal.errors import ConfigError
+from vicinal.tuples import Reference, Triplets, other_class, positives
 
 Layout = Literal["pairs", "triplets"]
+PairRows = Literal["pair", "class"] | None
 Reduction = Literal["mean", "sum", "none"]
+BLOCK = 2**22  # triplets whose intermediate values may be kept for the backward pass
 
 
 class Terms(NamedTuple):
@@ -29,11 +34,10 @@ class Terms(NamedTuple):
 
 
 def reduce(terms: Terms, reduction: Reduction) -> Float[Tensor, ""] | Float[Tensor, "n"]:
-    """The mean over all terms, their sum, or one value for each anchor: the mean over its own terms.
+    """Return the mean over all terms, their sum, or one value for each anchor: the mean over its own terms.
 
     So ``"none"`` weighted by the counts and averaged is ``"mean"``.
 
-    >>> import torch
     >>> terms = Terms(torch.tensor([3.0, 1.0, 0.0]), torch.tensor([3.0, 1.0, 0.0]))
     >>> [reduce(terms, how).tolist() for how in ("mean", "sum", "none")]
     [1.0, 4.0, [1.0, 1.0, 0.0]]
@@ -80,30 +84,63 @@ class Comparisons:
     partner: Integer[Tensor, "n p"] | None = None
     partners: "Comparisons | None" = None
 
-    def of_partners(self) -> "Comparisons":
-        """The comparisons in which the positives are anchors."""
-        return self if self.partners is None else self.partners
+    def formed(self) -> Bool[Tensor, "n"]:
+        """Return which anchors have positives and negatives."""
+        return self.keep_positive.any(dim=1) & self.keep_negative.any(dim=1)
+
+    def nothing(self) -> Float[Tensor, "n"]:
+        """Return zeros that are part of the graph."""
+        return 0 * (self.positive.sum(dim=1) + self.negative.sum(dim=1))
 
     def add_up(self, pull: Float[Tensor, "n p"], push: Float[Tensor, "n m"]) -> Float[Tensor, "n"]:
-        """For each anchor the sum of what its positives and its negatives cost, weighted."""
+        """Return for each anchor the sum of what its positives and its negatives cost, weighted."""
         pull = pull if self.positive_weights is None else pull * self.positive_weights
         push = push if self.negative_weights is None else push * self.negative_weights
         return pull.masked_fill(~self.keep_positive, 0).sum(dim=1) + push.masked_fill(~self.keep_negative, 0).sum(dim=1)
 
     def count_pairs(self) -> Float[Tensor, "n"]:
-        """For each anchor the number of its positives and negatives."""
+        """Return for each anchor the number of its positives and negatives."""
         return (self.keep_positive.sum(dim=1) + self.keep_negative.sum(dim=1)).to(self.negative.dtype)
 
+    def per_positive(self, losses: Float[Tensor, "n p"], against: Bool[Tensor, "n #p"] | None = None) -> Terms:
+        """Return one term for each positive that stands against a negative: its loss, weighted, and the penalty.
 
+        ``against`` says which do; the default is those of anchors with a negative whose weight is not 0.
+        """
+        if self.positive_weights is not None:
+            losses = losses * self.positive_weights
+        if self.penalty is not None:
+            losses = losses + self.penalty[:, None]
+        if against is None:
+            weights = self.negative_weights
+            rivals = self.keep_negative if weights is None else self.keep_negative & (weights > 0)
+            against = rivals.any(dim=1, keepdim=True)
+        formed = self.keep_positive & against
+        return Terms(losses.masked_fill(~formed, 0).sum(dim=1), formed.sum(dim=1).to(losses.dtype))
+
+    def one_by_one(self, function: Callable[..., Any], columns: Tensor, *given: Tensor | None) -> Iterator[Any]:
+        """Apply ``function`` to each column ``[n]`` of one value for each positive, and to what else is ``given``.
+
+        A large batch keeps nothing but the inputs for its backward pass, so memory stays n x m; time is n x m x p.
+        """
+        large = self.positive.shape[1] * self.negative.numel() > BLOCK
+        for column in columns.unbind(dim=1):
+            if large:
+                yield checkpoint(function, column, *given, use_reentrant=False, preserve_rng_state=False)
+            else:
+                yield function(column, *given)
+
+
+@dataclass(eq=False, repr=False)
 class Loss(nn.Module, ABC):
     """A loss over labelled embeddings: ``loss(embeddings, labels)`` = ``reduce(core(comparisons(...)))``.
 
-    A loss is final and brings two things: ``distance``, by which embeddings are compared, and ``core``, its formula. It
-    keeps its constructor's arguments as attributes of the same names. Where it needs more than labels give, it
-    extends ``comparisons``. All of it is differentiable, in float32 at least, on any device.
+    A loss is a dataclass (``eq=False, repr=False``) whose fields are its arguments. It brings ``core``, its formula,
+    and ``distance``, where that is not the Euclidean one. Where it needs more than labels give, it extends
+    ``comparisons``. All of it is differentiable, in float32 at least, on any device.
 
     Attributes:
-        distance: how embeddings are compared.
+        reduction: as in ``torch.nn``.
         largest_class: rows of one class in a batch at most, where the caller knows it; None for counting, for which a
             GPU is waited for. Set by `Method` for the time of a step.
         both_members: whether the core looks at a positive pair from both of its ends and so wants ``partner``.
@@ -116,65 +153,65 @@ class Loss(nn.Module, ABC):
             (``"pair"``), with all positives of both members (``"class"``), or not at all (None).
         pairs_off_sphere: whether LoOp may use the ends of a pair where the loss is not on the sphere and has no arcs.
         single_negatives: whether each negative is compared with the anchor alone, so that it can be replaced (HDML).
+        penalizes: whether the formula has a term of the embeddings themselves, ``penalty``.
     """
 
-    both_members: bool = False
-    takes_reference: bool = True
-    capturable: bool = True
+    _: KW_ONLY
+    reduction: Reduction = "mean"
+
+    largest_class: int | None = field(default=None, init=False)
+    both_members: ClassVar[bool] = False
+    takes_reference: ClassVar[bool] = True
+    capturable: ClassVar[bool] = True
     layout: ClassVar[Layout | None] = None
-    pair_rows: ClassVar[Literal["pair", "class"] | None] = None
+    pair_rows: ClassVar[PairRows] = None
     pairs_off_sphere: ClassVar[bool] = False
     single_negatives: ClassVar[bool] = True
+    penalizes: ClassVar[bool] = False
 
-    def __init__(self, distance: Distance, reduction: Reduction) -> None:
-        super().__init__()
-        if reduction not in get_args(Reduction):
-            raise ConfigError(unknown("reduction", str(reduction), get_args(Reduction)))
-        self.distance, self.reduction = distance, reduction
-        self.largest_class: int | None = None
+    def __new__(cls, *args: object, **arguments: object) -> Any:
+        loss = super().__new__(cls)
+        nn.Module.__init__(loss)  # before a dataclass sets its fields
+        return loss
+
+    def __post_init__(self) -> None:
+        check_arguments(self)
+
+    @property
+    def distance(self) -> Distance:
+        """How embeddings are compared: by the Euclidean distance, as ``squared`` and ``normalize`` say."""
+        return Euclidean(squared=getattr(self, "squared", False), normalize=getattr(self, "normalize", True))
 
     @abstractmethod
     def core(self, comparisons: Comparisons) -> Terms:
-        """The formula: what each anchor contributes."""
+        """Score the comparisons by the formula: what each anchor contributes."""
 
-    def penalty(self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "*m d"]) -> Float[Tensor, "n"] | None:
-        """What the embeddings themselves add to the loss of each anchor; None for most losses."""
-        return None
+    def penalty(self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "*m d"]) -> Float[Tensor, "n"]:
+        """Return what the embeddings cost each anchor in themselves, where the loss ``penalizes`` them."""
+        raise NotImplementedError
 
     def comparisons(
-        self,
-        embeddings: Float[Tensor, "n d"],
-        labels: Integer[Tensor, "n"],
-        reference: Float[Tensor, "m d"] | None = None,
-        reference_labels: Integer[Tensor, "m"] | None = None,
-        own: Integer[Tensor, "n"] | None = None,
+        self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"], reference: Reference | None = None
     ) -> Comparisons:
-        """Each embedding as an anchor with all of its positives and negatives; arguments as in ``forward``."""
-        most = self.largest_class if reference is None else None
-        found, columns = self._pairs(embeddings, labels, reference, reference_labels, own, most)
+        """Compare each anchor with every positive and negative that labels give it."""
+        found, columns = self._pairs(embeddings, labels, reference, self.largest_class if reference is None else None)
         if not self.both_members:
             return found
-        if reference is None or reference_labels is None:
+        if reference is None:
             return replace(found, partner=columns)
         # Of a memory only the rows that are somebody's positives: all of it against itself would be too much.
         rows, partner = torch.unique(columns, return_inverse=True)
-        theirs, _ = self._pairs(reference[rows], reference_labels[rows], reference, reference_labels, rows, None)
+        theirs, _ = self._pairs(reference.rows[rows], reference.labels[rows], reference._replace(own=rows), None)
         return replace(found, partner=partner, partners=theirs)
 
     def _pairs(
-        self,
-        embeddings: Float[Tensor, "n d"],
-        labels: Integer[Tensor, "n"],
-        reference: Float[Tensor, "m d"] | None,
-        reference_labels: Integer[Tensor, "m"] | None,
-        own: Integer[Tensor, "n"] | None,
-        largest_class: int | None,
+        self, embeddings: Tensor, labels: Tensor, reference: Reference | None, largest_class: int | None
     ) -> tuple[Comparisons, Integer[Tensor, "n p"]]:
-        """Every pair of each anchor, and the columns in which its positives were found."""
-        compared = self.distance(embeddings, reference)
-        columns, keep = positives(labels, reference_labels, own, largest_class=largest_class)
-        negative = other_class(labels, reference_labels)
-        return Comparisons(compared.gather(1, columns), keep, compared, negative), columns
+        """Return every pair of each anchor, and the columns in which its positives were found."""
+        rows, classes, own = (None, None, None) if reference is None else reference
+        compared = self.distance(embeddings, rows)
+        columns, keep = positives(labels, classes, own, largest_class=largest_class)
+        return Comparisons(compared.gather(1, columns), keep, compared, other_class(labels, classes)), columns
 
     def forward(
         self,
@@ -184,7 +221,7 @@ class Loss(nn.Module, ABC):
         reference_labels: Integer[Tensor, "m"] | None = None,
         own: Integer[Tensor, "n"] | None = None,
     ) -> Float[Tensor, ""] | Float[Tensor, "rows"]:
-        """The loss of a batch.
+        """Return the loss of a batch.
 
         Args:
             embeddings: the anchors; without a reference also what they are compared with.
@@ -193,12 +230,12 @@ class Loss(nn.Module, ABC):
             reference_labels: class of each reference row.
             own: where each anchor itself stands in the reference, not to be compared with itself; None: nowhere.
         """
-        _check_tensors(embeddings, labels)
-        _check_shapes(embeddings, labels, reference, reference_labels, own)
+        others = Reference.checked(embeddings, labels, reference, reference_labels, own)
         # Here, so that a half-precision gradient is rounded once and not once for each way that it comes.
         embeddings = at_least_float32(embeddings)
-        reference = None if reference is None else at_least_float32(reference)
-        return reduce(self.core(self.comparisons(embeddings, labels, reference, reference_labels, own)), self.reduction)
+        if others is not None:
+            others = others._replace(rows=at_least_float32(others.rows))
+        return reduce(self.core(self.comparisons(embeddings, labels, others)), self.reduction)
 
     def on_triplets(
         self,
@@ -207,7 +244,7 @@ class Loss(nn.Module, ABC):
         weights: Float[Tensor, "t"] | None = None,
         labels: Integer[Tensor, "n"] | None = None,
     ) -> Float[Tensor, ""] | Float[Tensor, "t"]:
-        """The loss of explicit triplets, each an anchor of its own; ``reduction="none"`` gives one value for each.
+        """Return the loss of explicit triplets, each an anchor of its own; ``reduction="none"`` has a value for each.
 
         Args:
             embeddings: what the triplets' row numbers count in.
@@ -215,16 +252,19 @@ class Loss(nn.Module, ABC):
             weights: factors of the triplets' losses.
             labels: class of each embedding, for losses that learn something for each class.
         """
+        triplets.check(embeddings)
         sums, counts = self.core(self.triplet_comparisons(at_least_float32(embeddings), triplets, labels))
         return reduce(Terms(sums if weights is None else sums * weights, counts), self.reduction)
 
     def triplet_comparisons(
-        self,
-        embeddings: Float[Tensor, "n d"],
-        triplets: Triplets,
-        labels: Integer[Tensor, "n"] | None = None,
+        self, embeddings: Float[Tensor, "n d"], triplets: Triplets, labels: Integer[Tensor, "n"] | None = None
     ) -> Comparisons:
-        """Explicit triplets as rows with one positive and one negative each; arguments as in ``on_triplets``."""
+        """Return explicit triplets as rows with one positive and one negative each; arguments as in ``on_triplets``."""
+        if not self.takes_reference:
+            raise ConfigError(
+                f"{type(self).__name__} does not compare samples with each other, so triplets have no meaning for it. "
+                f"Use a loss over triplets, such as TripletLoss."
+            )
         anchors, others, negatives = (embeddings[rows] for rows in triplets)
         positive, negative = self.distance(anchors, others[:, None]), self.distance(anchors, negatives[:, None])
         there = torch.ones_like(positive, dtype=torch.bool)
@@ -235,8 +275,7 @@ class Loss(nn.Module, ABC):
         return replace(found, partner=torch.arange(len(there), device=there.device)[:, None], partners=theirs)
 
     def extra_repr(self) -> str:
-        names = inspect.signature(type(self)).parameters
-        return ", ".join(f"{name}={getattr(self, name, '?')!r}" for name in names)
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in inspect.signature(type(self)).parameters)
 
 
 def tuple_loss(loss: nn.Module, method: str) -> Loss:
@@ -255,35 +294,3 @@ def tuple_loss(loss: nn.Module, method: str) -> Loss:
             f"clusters. Use a loss over pairs or triplets such as multi_similarity."
         )
     return loss
-
-
-def _check_tensors(*values: object) -> None:
-    for value in values:
-        if not isinstance(value, Tensor):
-            raise DataError(f"a loss takes tensors, got {type(value).__name__}. Use torch.as_tensor.")
-
-
-def _check_shapes(
-    embeddings: Tensor, labels: Tensor, reference: Tensor | None, reference_labels: Tensor | None, own: Tensor | None
-) -> None:
-    """One clear sentence here instead of a broadcasting error deep inside."""
-    if embeddings.ndim != 2 or labels.shape != embeddings.shape[:1]:
-        raise DataError(
-            f"a loss takes embeddings [n d] and labels [n], got {list(embeddings.shape)} and {list(labels.shape)}. "
-            f"Give one label for each embedding."
-        )
-    if (reference is None) != (reference_labels is None):
-        given = "reference" if reference is not None else "reference_labels"
-        raise DataError(f"reference rows come with their labels, but only `{given}` was given. Give both or neither.")
-    if reference is None or reference_labels is None:
-        if own is not None:
-            raise DataError("`own` names places among reference rows, but no `reference` was given. Leave it out.")
-        return
-    rows, width = reference_labels.shape, embeddings.shape[1]
-    if len(rows) != 1 or reference.shape != (*rows, width):
-        raise DataError(
-            f"beside embeddings {list(embeddings.shape)} reference rows are [m {width}] with labels [m], got "
-            f"{list(reference.shape)} and {list(rows)}. Embed both with the same network."
-        )
-    if own is not None and own.shape != labels.shape:
-        raise DataError(f"`own` is one place for each of {len(labels)} anchors, got {list(own.shape)}.")

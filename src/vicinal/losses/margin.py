@@ -1,18 +1,19 @@
 """Margin loss (Wu et al., ICCV 2017): positives inside a learnt boundary, negatives outside."""
 
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 
 import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-from vicinal.distances import Euclidean
+from vicinal.arguments import Count
 from vicinal.errors import DataError
-from vicinal.losses.loss import Comparisons, Loss, Reduction, Terms
-from vicinal.tuples import Triplets
+from vicinal.losses.loss import Comparisons, Loss, Terms
+from vicinal.tuples import Reference, Triplets
 
 
+@dataclass(eq=False, repr=False)
 class MarginLoss(Loss):
     """Margin loss (Wu et al. 2017): positives inside a learned boundary β - α, negatives outside β + α.
 
@@ -35,38 +36,27 @@ class MarginLoss(Loss):
         reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor, the mean over its pairs that cost.
     """
 
-    def __init__(
-        self,
-        class_boundaries: int | None = None,
-        margin: float = 0.2,
-        beta: float = 1.2,
-        *,
-        squared: bool = False,
-        normalize: bool = True,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(Euclidean(squared=squared, normalize=normalize), reduction)
-        self.class_boundaries, self.margin, self.beta = class_boundaries, margin, beta
-        self.squared, self.normalize = squared, normalize
-        self.boundary = nn.Parameter(torch.tensor(float(beta)))
-        self.deviations = None if class_boundaries is None else nn.Parameter(torch.zeros(class_boundaries))
+    class_boundaries: Count | None = None
+    margin: float = 0.2
+    beta: float = 1.2
+    _: KW_ONLY
+    squared: bool = False
+    normalize: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        count = self.class_boundaries
+        self.boundary = nn.Parameter(torch.tensor(float(self.beta)))
+        self.deviations = None if count is None else nn.Parameter(torch.zeros(count))
 
     def comparisons(
-        self,
-        embeddings: Float[Tensor, "n d"],
-        labels: Integer[Tensor, "n"],
-        reference: Float[Tensor, "m d"] | None = None,
-        reference_labels: Integer[Tensor, "m"] | None = None,
-        own: Integer[Tensor, "n"] | None = None,
+        self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"], reference: Reference | None = None
     ) -> Comparisons:
-        found = super().comparisons(embeddings, labels, reference, reference_labels, own)
+        found = super().comparisons(embeddings, labels, reference)
         return replace(found, boundary=self.boundaries(labels))
 
     def triplet_comparisons(
-        self,
-        embeddings: Float[Tensor, "n d"],
-        triplets: Triplets,
-        labels: Integer[Tensor, "n"] | None = None,
+        self, embeddings: Float[Tensor, "n d"], triplets: Triplets, labels: Integer[Tensor, "n"] | None = None
     ) -> Comparisons:
         found = super().triplet_comparisons(embeddings, triplets)
         return found if labels is None else replace(found, boundary=self.boundaries(labels[triplets.anchor]))

@@ -5,7 +5,7 @@ from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
 from vicinal.errors import ConfigError, DataError
-from vicinal.losses.loss import Loss
+from vicinal.losses.loss import Loss, tuple_loss
 
 
 class CrossBatchMemory(nn.Module):
@@ -35,7 +35,11 @@ class CrossBatchMemory(nn.Module):
 
     def __init__(self, loss: Loss, *, size: int, dim: int, warmup: int = 0) -> None:
         super().__init__()
-        _check_without_reference(loss)
+        if getattr(tuple_loss(loss, "cross-batch memory"), "blocks", False):
+            raise ConfigError(
+                f"cross-batch memory compares each row with all others, but {type(loss).__name__} takes its rows in "
+                f"blocks. Set loss.blocks=false."
+            )
         if size < 1 or dim < 1 or warmup < 0:
             raise ConfigError(
                 f"a memory has at least 1 row of at least 1 dimension and 0 or more calls of warm-up, got size={size}, "
@@ -49,7 +53,7 @@ class CrossBatchMemory(nn.Module):
     def forward(
         self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"]
     ) -> Float[Tensor, ""] | Float[Tensor, "rows"]:
-        """The loss of the batch against the memory."""
+        """Return the loss of the batch against the memory."""
         if not self.training or not torch.is_grad_enabled():
             return self.loss(embeddings, labels)  # type: ignore[no-any-return]
         self.calls += 1
@@ -61,15 +65,17 @@ class CrossBatchMemory(nn.Module):
         return self.loss(embeddings, labels, reference, self.labels[:kept], own)  # type: ignore[no-any-return]
 
     def _write(self, rows: Float[Tensor, "n d"], labels: Integer[Tensor, "n"]) -> Integer[Tensor, "n"]:
-        """Put rows in the place of the oldest; give their places."""
+        """Put rows in the place of the oldest, and return their places."""
         if len(rows) > self.size or rows.shape[1:] != (self.dim,):
             raise DataError(
                 f"a memory of {self.size} rows of {self.dim} dimensions cannot take in a batch {list(rows.shape)}. "
                 f"Give it the embedder's `dim` and a `size` of several batches."
             )
         places = (torch.arange(len(rows), device=rows.device) + self.written % self.size) % self.size
+        # A row that is not finite would make every later loss NaN; one of zeros has no direction to pull or push in.
+        rows = rows.to(self.embeddings.dtype).masked_fill(~rows.isfinite().all(dim=1, keepdim=True), 0)
         # A new tensor, for the old one is part of the graph of a loss that may not have been differentiated yet.
-        self.embeddings = self.embeddings.index_copy(0, places, rows.to(self.embeddings.dtype))
+        self.embeddings = self.embeddings.index_copy(0, places, rows)
         self.labels = self.labels.index_copy(0, places, labels.long())
         self.written += len(rows)
         return places
@@ -83,13 +89,3 @@ class CrossBatchMemory(nn.Module):
 
     def extra_repr(self) -> str:
         return f"size={self.size}, dim={self.dim}, warmup={self.warmup}"
-
-
-def _check_without_reference(loss: nn.Module) -> None:
-    if not isinstance(loss, Loss):
-        raise ConfigError(f"a memory serves a loss of vicinal.losses, got {type(loss).__name__}.")
-    if not loss.takes_reference or getattr(loss, "blocks", False):
-        why = (
-            "takes its rows in blocks" if getattr(loss, "blocks", False) else "compares its anchors with no other rows"
-        )
-        raise ConfigError(f"a memory has no meaning for {type(loss).__name__}, which {why}. Use the loss by itself.")

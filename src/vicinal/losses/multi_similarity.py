@@ -1,15 +1,18 @@
 """Multi-similarity loss (Wang et al., CVPR 2019)."""
 
-from typing import ClassVar, Literal
+from dataclasses import dataclass
 
 import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
 
+from vicinal.arguments import Positive
 from vicinal.distances import Cosine
 from vicinal.geometry import log_one_plus_sum_exp
-from vicinal.losses.loss import Comparisons, Loss, Reduction, Terms
-from vicinal.miners.multi_similarity import informative
+from vicinal.losses.loss import Comparisons, Loss, Terms
 
 
+@dataclass(eq=False, repr=False)
 class MultiSimilarityLoss(Loss):
     """Multi-similarity loss (Wang et al. 2019): soft maxima of weak positives and of strong negatives.
 
@@ -31,19 +34,13 @@ class MultiSimilarityLoss(Loss):
         reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor.
     """
 
-    pair_rows: ClassVar[Literal["pair", "class"] | None] = "class"
+    alpha: Positive = 2.0
+    beta: Positive = 50.0
+    base: float = 0.5
+    epsilon: float | None = 0.1
 
-    def __init__(
-        self,
-        alpha: float = 2.0,
-        beta: float = 50.0,
-        base: float = 0.5,
-        epsilon: float | None = 0.1,
-        *,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(Cosine(), reduction)
-        self.alpha, self.beta, self.base, self.epsilon = alpha, beta, base, epsilon
+    distance = Cosine()
+    pair_rows = "class"
 
     def core(self, comparisons: Comparisons) -> Terms:
         c = comparisons
@@ -56,3 +53,19 @@ class MultiSimilarityLoss(Loss):
         push = log_one_plus_sum_exp(self.beta * (c.negative - self.base), keep_negative, c.negative_weights)
         sums = pull / self.alpha + push / self.beta
         return Terms(sums, torch.ones_like(sums))
+
+
+def informative(
+    positive: Float[Tensor, "n p"],
+    keep_positive: Bool[Tensor, "n p"],
+    negative: Float[Tensor, "n m"],
+    keep_negative: Bool[Tensor, "n m"],
+    epsilon: float,
+) -> tuple[Bool[Tensor, "n p"], Bool[Tensor, "n m"]]:
+    """Return which pairs are no easier than ``epsilon`` beyond the hardest pair of the other kind."""
+    if not positive.shape[1] or not negative.shape[1]:
+        return torch.zeros_like(keep_positive), torch.zeros_like(keep_negative)
+    weakest = positive.masked_fill(~keep_positive, torch.inf).amin(dim=1, keepdim=True)
+    strongest = negative.masked_fill(~keep_negative, -torch.inf).amax(dim=1, keepdim=True)
+    # What is not easier, rather than what is harder: NaN is neither, and must reach the loss instead of a loss of 0.
+    return keep_positive & ~(positive - epsilon >= strongest), keep_negative & ~(negative + epsilon <= weakest)

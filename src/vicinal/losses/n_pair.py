@@ -1,20 +1,23 @@
-"""N-pair loss (Sohn, NIPS 2016): one positive against many negatives at once."""
+"""N-pair loss (Sohn, NIPS 2016), one positive against many negatives, and its improved form (Song et al., 2022)."""
 
-from dataclasses import replace
-from typing import ClassVar, Literal, get_args
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import ClassVar, Literal
 
 from jaxtyping import Float, Integer
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from vicinal.distances import DotProduct, Euclidean, Negative, squared_lengths
-from vicinal.errors import ConfigError, DataError, unknown
+from vicinal.arguments import NonNegative, Positive
+from vicinal.distances import Distance, DotProduct, Negative, squared_lengths
+from vicinal.errors import DataError
 from vicinal.geometry import log_sum_exp
-from vicinal.losses.loss import Comparisons, Layout, Loss, Reduction, Terms
+from vicinal.losses.loss import Comparisons, Loss, PairRows, Terms
+from vicinal.tuples import Reference
 
 Similarity = Literal["dot", "distance"]
 
 
+@dataclass(eq=False, repr=False)
 class NPairLoss(Loss):
     """N-pair loss (Sohn 2016): each positive more similar to the anchor than all negatives together.
 
@@ -40,34 +43,24 @@ class NPairLoss(Loss):
         reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor, the mean over its positives.
     """
 
-    layout: ClassVar[Layout | None] = "pairs"
-    pair_rows: ClassVar[Literal["pair", "class"] | None] = "pair"
-    pairs_off_sphere: ClassVar[bool] = True
+    layout = "pairs"
+    pair_rows: ClassVar[PairRows] = "pair"
+    pairs_off_sphere = True
+    penalizes = True
 
-    def __init__(
-        self,
-        similarity: Similarity = "dot",
-        *,
-        l2: float = 3e-3,
-        squared: bool = False,
-        normalize: bool = False,
-        blocks: bool = False,
-        reduction: Reduction = "mean",
-    ) -> None:
-        distance = Negative(Euclidean(squared=squared, normalize=normalize))
-        super().__init__(DotProduct(normalize) if similarity == "dot" else distance, reduction)
-        if similarity not in get_args(Similarity):
-            raise ConfigError(unknown("similarity", str(similarity), get_args(Similarity)))
-        self.similarity, self.l2, self.squared = similarity, l2, squared
-        self.normalize, self.blocks = normalize, blocks
+    similarity: Similarity = "dot"
+    _: KW_ONLY
+    l2: NonNegative = 3e-3
+    squared: bool = False
+    normalize: bool = False
+    blocks: bool = False
+
+    @property
+    def distance(self) -> Distance:
+        return DotProduct(self.normalize) if self.similarity == "dot" else Negative(super().distance)
 
     def comparisons(
-        self,
-        embeddings: Float[Tensor, "n d"],
-        labels: Integer[Tensor, "n"],
-        reference: Float[Tensor, "m d"] | None = None,
-        reference_labels: Integer[Tensor, "m"] | None = None,
-        own: Integer[Tensor, "n"] | None = None,
+        self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"], reference: Reference | None = None
     ) -> Comparisons:
         if self.blocks and reference is None:
             if len(embeddings) % 2:
@@ -75,23 +68,54 @@ class NPairLoss(Loss):
                     f"a batch in blocks [a; p] has two rows for each pair, got {len(embeddings)} rows. "
                     f"Use NPairSampler, or NPairLoss without `blocks`."
                 )
-            (embeddings, reference), (labels, others) = embeddings.chunk(2), labels.chunk(2)
-            compared, _ = self._pairs(embeddings, labels, reference, others, None, self.largest_class)
+            (embeddings, others), (labels, of_others) = embeddings.chunk(2), labels.chunk(2)
+            compared, _ = self._pairs(embeddings, labels, Reference(others, of_others), self.largest_class)
         else:
-            compared = super().comparisons(embeddings, labels, reference, reference_labels, own)
-        return replace(compared, penalty=self.penalty(embeddings, embeddings if reference is None else reference))
+            compared = super().comparisons(embeddings, labels, reference)
+            others = embeddings if reference is None else reference.rows
+        return replace(compared, penalty=self.penalty(embeddings, others))
 
     def penalty(self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "*m d"]) -> Float[Tensor, "n"]:
-        """What the embeddings' lengths cost each anchor; ``others`` are the rows it is compared with."""
+        """Return what the embeddings' lengths cost each anchor; ``others`` are the rows it is compared with."""
         return self.l2 / 4 * (squared_lengths(anchors) + squared_lengths(others).mean())
 
     def core(self, comparisons: Comparisons) -> Terms:
         c = comparisons
         against = log_sum_exp(c.negative, c.keep_negative, c.negative_weights)
         losses = softplus(against[:, None] - c.positive, threshold=40.0)
-        if c.positive_weights is not None:
-            losses = losses * c.positive_weights
-        if c.penalty is not None:
-            losses = losses + c.penalty[:, None]
-        formed = c.keep_positive & c.keep_negative.any(dim=1, keepdim=True)
-        return Terms(losses.masked_fill(~formed, 0).sum(dim=1), formed.sum(dim=1).to(losses.dtype))
+        return c.per_positive(losses)
+
+
+@dataclass(eq=False, repr=False)
+class ImprovedNPairLoss(NPairLoss):
+    """Improved N-pair loss (Song et al. 2022): N-pair loss with an inverse temperature and an offset.
+
+        l_ip = 1/γ log(1 + Σ_{n ∈ N_i} exp(γ (s_in - s_ip - λ)))                                 Song et al., Eq. (31)
+             + r/4 · (|x_i|² + mean_j |x_j|²)
+
+    for each anchor i and each of its positives p. γ = 1, λ = 0 is ``NPairLoss``; γ → ∞ is [max_n s_in - s_ip - λ]_+.
+    So λ > 0 relaxes, and a margin is λ < 0. Both are known by other names: γ is an inverse temperature (with inner
+    products, 1/γ times the N-pair loss of √γ x), and exp(-γ λ) is a weight of all negatives.
+
+    Args:
+        similarity: ``"dot"``, the inner product, or ``"distance"``, minus the Euclidean distance.
+        l2: r.
+        squared: whether the distance is squared; of no concern to ``"dot"``.
+        normalize: whether embeddings are put on the unit sphere first.
+        blocks: whether rows lie in blocks ``[a; p]``.
+        gamma: γ > 0. No value is printed.
+        offset: λ.
+        reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor, the mean over its positives.
+    """
+
+    _: KW_ONLY
+    gamma: Positive = 2.0
+    offset: float = 0.0
+
+    pair_rows = None
+    pairs_off_sphere = False
+
+    def core(self, comparisons: Comparisons) -> Terms:
+        c = comparisons
+        against = log_sum_exp(self.gamma * (c.negative - self.offset), c.keep_negative, c.negative_weights)
+        return c.per_positive(softplus(against[:, None] - self.gamma * c.positive, threshold=40.0) / self.gamma)

@@ -1,140 +1,333 @@
-"""Proxies: learnt points that stand for classes, so that a sample meets every class in every batch."""
+"""Losses with proxies, learned points that stand for classes, so that a sample meets every class in every batch.
+
+Proxy-NCA (Movshovitz-Attias et al., ICCV 2017) and ProxyNCA++ (Teh et al., ECCV 2020), its improved form after ANML
+(Song et al., TPAMI 2022), Proxy-Anchor (Kim et al., CVPR 2020), normalized softmax (Zhai and Wu, BMVC 2019) and
+SoftTriple (Qian et al., ICCV 2019).
+"""
+
+from dataclasses import KW_ONLY, dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int, Integer
 from torch import Tensor, nn
+from torch.nn.functional import softplus
 
-from vicinal.distances import Distance, at_least_float32, unit_rows
+from vicinal.arguments import Count, Positive
+from vicinal.distances import Cosine, at_least_float32, row_distances, unit_rows
 from vicinal.errors import ConfigError, DataError
-from vicinal.losses.loss import Comparisons, Loss, Reduction
-from vicinal.tuples import Triplets, being_captured
+from vicinal.geometry import log_one_plus_sum_exp, log_sum_exp
+from vicinal.losses.loss import Comparisons, Loss, Terms
+from vicinal.tuples import Reference, being_captured
 
 
-def initial_proxies(*shape: int, seed: int) -> nn.Parameter:
-    """Directions drawn evenly, of length 1, as the parameter that learns them.
-
-    Their length is of no concern where they are normalised, but it sets how far a step of the optimiser turns them.
-    """
-    if min(shape) < 1:
-        raise ConfigError(f"proxies need at least 1 class, 1 centre and 1 dimension, got {list(shape)}.")
-    rng = torch.Generator().manual_seed(seed)
-    return nn.Parameter(unit_rows(torch.randn(*shape, generator=rng)))
-
-
-def beside(proxies: Float[Tensor, "*c d"], embeddings: Float[Tensor, "n width"]) -> Float[Tensor, "*c d"]:
-    """The proxies in the precision in which embeddings are compared; raise an error if they cannot be."""
-    if proxies.shape[-1] != embeddings.shape[-1]:
-        raise DataError(
-            f"proxies of {proxies.shape[-1]} dimensions cannot be compared with embeddings of {embeddings.shape[-1]}. "
-            f"Give the loss the embedder's `dim`."
-        )
-    return proxies.to(at_least_float32(embeddings).dtype)
-
-
-def columns_of(
-    labels: Integer[Tensor, "n"], classes: int
-) -> tuple[Int[Tensor, "n 1"], Bool[Tensor, "n 1"], Bool[Tensor, "n c"]]:
-    """The column of each label's own class, that it is there, and the columns of all other classes.
-
-    A device is waited for once: an index out of range there would end the process instead of raising an error. Only a
-    step that is being recorded cannot wait.
-    """
-    if len(labels) and not being_captured(labels):
-        least, most = (int(bound) for bound in labels.aminmax())
-        if least < 0 or most >= classes:
-            raise DataError(
-                f"a loss with {classes} proxies takes labels from 0 to {classes - 1}, got labels from {least} to "
-                f"{most}. Number the classes from 0, or raise `classes`."
-            )
-    own = labels.long()[:, None]
-    others = torch.arange(classes, device=labels.device) != own
-    return own, torch.ones_like(own, dtype=torch.bool), others
-
-
+@dataclass(eq=False, repr=False)
 class ProxyLoss(Loss):
-    """What losses with proxies share: the proxies, which labels they stand for, and what they cannot do.
+    """What losses with proxies share: the proxies, and which labels they stand for.
 
     Args:
         classes: number of classes.
         dim: dimension of the embeddings.
-        distance: between samples and proxies.
         known: the labels of the classes in increasing order; None for 0 to ``classes`` - 1.
         seed: seed of the initial proxies.
         reduction: as in ``torch.nn``.
-        centers: number of proxies of each class; None for one, without an axis of its own.
     """
 
-    takes_reference: bool = False
+    classes: Count
+    dim: Count
+    _: KW_ONLY
+    known: tuple[int, ...] | None = None
+    seed: int = 0
 
-    def __init__(
-        self,
-        classes: int,
-        dim: int,
-        distance: Distance,
-        *,
-        known: tuple[int, ...] | None,
-        seed: int,
-        reduction: Reduction,
-        centers: int | None = None,
-    ) -> None:
-        super().__init__(distance, reduction)
-        if known is not None and (len(known) != classes or list(known) != sorted(set(known))):
+    takes_reference = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        known = self.known
+        if known is not None and (len(known) != self.classes or list(known) != sorted(set(known))):
             raise ConfigError(
-                f"`known` names each of {classes} classes once, in growing order, got {len(known)} labels "
+                f"`known` names each of {self.classes} classes once, in increasing order, got {len(known)} labels "
                 f"({len(set(known))} different). Sort them and leave out repetitions."
             )
-        self.classes, self.dim, self.known, self.seed = classes, dim, known, seed
-        self.proxies = initial_proxies(*(classes, dim) if centers is None else (classes, centers, dim), seed=seed)
+        # Even directions of length 1: where they are normalized it only sets how far an optimizer's step turns them.
+        rng = torch.Generator().manual_seed(self.seed)
+        self.proxies = nn.Parameter(unit_rows(torch.randn(*self.shape, generator=rng)))
         self._labels: Tensor | None
         labels = None if known is None else torch.tensor(known)
         self.register_buffer("_labels", labels, persistent=False)  # follows from `known`
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The proxies' shape."""
+        return self.classes, self.dim
+
     def comparisons(
-        self,
-        embeddings: Float[Tensor, "n d"],
-        labels: Integer[Tensor, "n"],
-        reference: Float[Tensor, "m d"] | None = None,
-        reference_labels: Integer[Tensor, "m"] | None = None,
-        own: Integer[Tensor, "n"] | None = None,
+        self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"], reference: Reference | None = None
     ) -> Comparisons:
-        """Each sample with its own proxy as its positive and all others as its negatives."""
         if reference is not None:
             raise ConfigError(
                 f"{type(self).__name__} compares samples with proxies, not with each other, so `reference` rows have "
                 f"no meaning for it. Leave them out."
             )
-        return self.with_proxies(embeddings, *columns_of(self.numbered(labels), self.classes))
+        own = self.numbered(labels).long()[:, None]
+        return self.with_proxies(embeddings, own, torch.arange(self.classes, device=labels.device) != own)
 
     def with_proxies(
-        self,
-        embeddings: Float[Tensor, "n d"],
-        column: Int[Tensor, "n 1"],
-        there: Bool[Tensor, "n 1"],
-        others: Bool[Tensor, "n c"],
+        self, embeddings: Float[Tensor, "n d"], own: Int[Tensor, "n 1"], others: Bool[Tensor, "n c"]
     ) -> Comparisons:
-        """Compare the embeddings with the proxies; the columns are those of ``columns_of``."""
-        compared = self.distance(embeddings, beside(self.proxies, embeddings))
-        return Comparisons(compared.gather(1, column), there, compared, others)
+        """Compare each sample with its own class's proxy, in column ``own``, and with those of ``others``."""
+        compared = self.distance(embeddings, self.beside(embeddings))
+        return Comparisons(compared.gather(1, own), torch.ones_like(own, dtype=torch.bool), compared, others)
 
-    def triplet_comparisons(
-        self, embeddings: Float[Tensor, "n d"], triplets: Triplets, labels: Integer[Tensor, "n"] | None = None
-    ) -> Comparisons:
-        raise ConfigError(
-            f"{type(self).__name__} compares samples with proxies, not with each other, so triplets have no meaning "
-            f"for it. Use a loss over triplets, such as TripletLoss."
-        )
+    def beside(self, embeddings: Float[Tensor, "n width"]) -> Float[Tensor, "*c d"]:
+        """Return the proxies in the precision in which embeddings are compared."""
+        if self.dim != embeddings.shape[-1]:
+            raise DataError(
+                f"proxies of {self.dim} dimensions cannot be compared with embeddings of {embeddings.shape[-1]}. "
+                f"Give the loss the embedder's `dim`."
+            )
+        return self.proxies.to(at_least_float32(embeddings).dtype)
 
     def numbered(self, labels: Integer[Tensor, "n"]) -> Integer[Tensor, "n"]:
-        """Return the place of each label among the known ones."""
+        """Return the place of each label among the known ones.
+
+        A device is waited for once: an index out of range there would end the process instead of raising an error. Only
+        a step that is being captured cannot wait.
+        """
         if self._labels is None:
-            return labels
-        places = torch.searchsorted(self._labels, labels.long().contiguous()).clamp(max=self.classes - 1)
-        strange = self._labels[places] != labels
+            places, strange = labels, (labels < 0) | (labels >= self.classes)
+        else:
+            places = torch.searchsorted(self._labels, labels.long().contiguous()).clamp(max=self.classes - 1)
+            strange = self._labels[places] != labels
         if being_captured(labels):
             return torch.where(strange, self.classes, places)  # out of range: ends the process rather than go wrong
         if bool(strange.any()):
+            allowed = f"labels from 0 to {self.classes - 1}" if self.known is None else "the labels in `known`"
             raise DataError(
-                f"proxies stand for {self.classes} classes, got label {int(labels[strange][0])}, none of them. "
-                f"Name every training class in `known`."
+                f"proxies stand for {self.classes} classes, {allowed}, got label {int(labels[strange][0])}. "
+                f"Number the classes from 0 and raise `classes`, or name every training class in `known`."
             )
         return places
+
+
+@dataclass(eq=False, repr=False)
+class ProxyNCALoss(ProxyLoss):
+    """Proxy-NCA (Movshovitz-Attias et al. 2017): a sample nearer to its class's proxy than to all others.
+
+        l_i = -log( exp(-d(x_i, p_y)/T) / Σ_{z ≠ y} exp(-d(x_i, p_z)/T) )           Movshovitz-Attias et al. 2017
+
+    with squared distances on the unit sphere and T = 1. The class's own proxy is left out of the sum, as printed, so
+    the loss is not a probability's logarithm and may be negative. Many implementations have it in; that is
+    ``full_softmax``, and with T = 1/9 the loss of ProxyNCA++.
+
+    The mean is over samples. The proxies are the loss's parameters: give them to an optimiser.
+
+    Args:
+        classes: number of classes.
+        dim: dimension of the embeddings.
+        temperature: T.
+        full_softmax: whether the sum is over all proxies.
+        squared: whether distances are squared.
+        normalize: whether embeddings and proxies are put on the unit sphere first.
+        known: the labels of the classes in increasing order; None for 0 to ``classes`` - 1. Name no class that never
+            occurs: its proxy would only push.
+        seed: seed of the initial proxies.
+        reduction: as in ``torch.nn``; ``"none"`` gives one value per sample.
+    """
+
+    _: KW_ONLY
+    temperature: Positive = 1.0
+    full_softmax: bool = False
+    squared: bool = True
+    normalize: bool = True
+
+    def core(self, comparisons: Comparisons) -> Terms:
+        c = comparisons
+        against = log_sum_exp(-c.negative / self.temperature, c.keep_negative, c.negative_weights)
+        losses = c.positive / self.temperature + against[:, None]
+        if self.full_softmax:
+            losses = softplus(losses, threshold=40.0)  # -log(p / (p + Σ)) = log(1 + Σ / p)
+        return c.per_positive(losses)
+
+
+@dataclass(eq=False, repr=False)
+class ImprovedProxyNCALoss(ProxyLoss):
+    """Improved Proxy-NCA (after Song et al. 2022): Proxy-NCA with an inverse temperature and an offset.
+
+        l_i = 1/γ log(1 + Σ_{z ≠ y} exp(γ (d(x_i, p_y) - d(x_i, p_z) - λ)))          by analogy to Song et al., Eq. (31)
+
+    with squared distances on the unit sphere. At λ = 0 it is 1/γ times ``ProxyNCALoss(full_softmax=True)`` of
+    temperature 1/γ, that is, ProxyNCA++; γ → ∞ is [d(x_i, p_y) - min_z d(x_i, p_z) - λ]_+.
+
+    Differs: the paper evaluates an improved Proxy-NCA (Table 3) and prints no formula. This one has a sample in place
+    of N-pair's anchor and proxies in place of its others.
+
+    The mean is over samples. The proxies are the loss's parameters: give them to an optimiser.
+
+    Args:
+        classes: number of classes.
+        dim: dimension of the embeddings.
+        gamma: γ > 0.
+        offset: λ; above 0 it relaxes.
+        squared: whether distances are squared.
+        normalize: whether embeddings and proxies are put on the unit sphere first.
+        known: the labels of the classes in increasing order; None for 0 to ``classes`` - 1. Name no class that never
+            occurs: its proxy would only push.
+        seed: seed of the initial proxies.
+        reduction: as in ``torch.nn``; ``"none"`` gives one value per sample.
+    """
+
+    _: KW_ONLY
+    gamma: Positive = 9.0
+    offset: float = 0.0
+    squared: bool = True
+    normalize: bool = True
+
+    def core(self, comparisons: Comparisons) -> Terms:
+        c = comparisons
+        against = log_sum_exp(self.gamma * (-c.negative - self.offset), c.keep_negative, c.negative_weights)
+        return c.per_positive(softplus(against[:, None] + self.gamma * c.positive, threshold=40.0) / self.gamma)
+
+
+@dataclass(eq=False, repr=False)
+class ProxyAnchorLoss(ProxyLoss):
+    """Proxy-Anchor (Kim et al. 2020): proxies pull the samples of their class and push all others.
+
+        L = 1/|P⁺| Σ_{p ∈ P⁺} log(1 + Σ_{x ∈ X_p⁺} exp(-α (s(x, p) - δ)))
+          + 1/|P|  Σ_{p ∈ P}  log(1 + Σ_{x ∈ X_p⁻} exp(+α (s(x, p) + δ)))           Kim et al. 2020
+
+    Paper to code: s = cosine similarity, δ = ``margin``, P the proxies, P⁺ those with samples in the batch.
+
+    An anchor is a proxy here, so ``"none"`` gives one value per class. The first sum is scaled by |P| / |P⁺|, so that
+    the mean over all proxies is L. The proxies are the loss's parameters: give them to an optimiser; the paper's rate
+    for them is 100 times the network's.
+
+    Args:
+        classes: number of classes.
+        dim: dimension of the embeddings.
+        margin: δ.
+        alpha: how sharply the hardest sample dominates.
+        known: the labels of the classes in increasing order; None for 0 to ``classes`` - 1. Name no class that never
+            occurs: its proxy would only push.
+        seed: seed of the initial proxies.
+        reduction: as in ``torch.nn``; ``"none"`` gives one value per proxy.
+    """
+
+    _: KW_ONLY
+    margin: float = 0.1
+    alpha: Positive = 32.0
+
+    distance = Cosine()
+
+    def with_proxies(
+        self, embeddings: Float[Tensor, "n d"], own: Int[Tensor, "n 1"], others: Bool[Tensor, "n c"]
+    ) -> Comparisons:
+        """Compare each proxy, as an anchor, with the samples of its class and with all others."""
+        compared = self.distance(self.beside(embeddings), embeddings)
+        return Comparisons(compared, ~others.T, compared, others.T)
+
+    def core(self, comparisons: Comparisons) -> Terms:
+        c = comparisons
+        pull = log_one_plus_sum_exp(-self.alpha * (c.positive - self.margin), c.keep_positive, c.positive_weights)
+        push = log_one_plus_sum_exp(self.alpha * (c.negative + self.margin), c.keep_negative, c.negative_weights)
+        with_positives = c.keep_positive.any(dim=1).sum().clamp(min=1).to(pull.dtype)
+        sums = pull * (len(pull) / with_positives) + push
+        return Terms(sums, torch.ones_like(sums))
+
+
+@dataclass(eq=False, repr=False)
+class NormalizedSoftmaxLoss(ProxyLoss):
+    """Normalized softmax (Zhai and Wu 2019): classify by the cosine to one proxy for each class.
+
+        l_i = -log( exp(x_i·p_y / σ) / Σ_z exp(x_i·p_z / σ) )                                 Zhai and Wu 2019
+
+    with x and p on the unit sphere and no bias: the classifier that any metric learning loss should beat. On the sphere
+    ‖x - p‖² = 2 - 2 x·p, so it equals ``ProxyNCALoss(full_softmax=True, temperature=2 * temperature)``.
+
+    Differs: the paper normalises x after a layer norm without affine parameters; that belongs to a head, not here.
+
+    The mean is over samples. The proxies are the loss's parameters: give them to an optimiser.
+
+    Args:
+        classes: number of classes.
+        dim: dimension of the embeddings.
+        temperature: σ; the paper's 0.05.
+        known: the labels of the classes in increasing order; None for 0 to ``classes`` - 1. Name no class that never
+            occurs: its proxy would only push.
+        seed: seed of the initial proxies.
+        reduction: as in ``torch.nn``; ``"none"`` gives one value per sample.
+    """
+
+    _: KW_ONLY
+    temperature: Positive = 0.05
+
+    distance = Cosine()
+
+    def core(self, comparisons: Comparisons) -> Terms:
+        c = comparisons
+        against = log_sum_exp(c.negative / self.temperature, c.keep_negative, c.negative_weights)
+        losses = softplus(against[:, None] - c.positive / self.temperature, threshold=40.0)  # log(1 + Σ / p)
+        return c.per_positive(losses)
+
+
+@dataclass(eq=False, repr=False)
+class SoftTripleLoss(ProxyLoss):
+    """SoftTriple (Qian et al. 2019): a softmax over classes with several centers each.
+
+        S'_ic = Σ_k softmax_k(s(x_i, w_c^k) / γ) · s(x_i, w_c^k)
+        l_i   = -log( exp(λ (S'_iy - δ)) / (exp(λ (S'_iy - δ)) + Σ_{c ≠ y} exp(λ S'_ic)) )
+              + τ / (C K (K - 1)) · Σ_c Σ_{k < l} √(2 - 2 w_c^k·w_c^l)               Qian et al. 2019
+
+    Paper to code: s = cosine similarity, K = ``centers``, γ = ``gamma``, λ = ``scale``, δ = ``margin``, τ = ``merge``.
+    The last sum draws centres of a class together, so that it keeps no more of them than it needs.
+
+    The mean is over samples. The centres are the loss's parameters: give them to an optimiser.
+
+    Args:
+        classes: C.
+        dim: dimension of the embeddings.
+        centers: K.
+        scale: λ.
+        gamma: how evenly a sample belongs to the centres of a class; small is the nearest one alone.
+        margin: δ.
+        merge: τ.
+        known: the labels of the classes in increasing order; None for 0 to ``classes`` - 1. Name no class that never
+            occurs: its proxy would only push.
+        seed: seed of the initial proxies.
+        reduction: as in ``torch.nn``; ``"none"`` gives one value per sample.
+    """
+
+    _: KW_ONLY
+    centers: Count = 10
+    scale: Positive = 20.0
+    gamma: Positive = 0.1
+    margin: float = 0.01
+    merge: float = 0.2
+
+    distance = Cosine()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.classes, self.centers, self.dim
+
+    def with_proxies(
+        self, embeddings: Float[Tensor, "n d"], own: Int[Tensor, "n 1"], others: Bool[Tensor, "n c"]
+    ) -> Comparisons:
+        """Compare each sample with the centres of its own class, as one, and with those of each other class."""
+        proxies = self.beside(embeddings)
+        to_centers = self.distance(embeddings, proxies.flatten(end_dim=1)).view(-1, self.classes, self.centers)
+        to_classes = ((to_centers / self.gamma).softmax(dim=2) * to_centers).sum(dim=2)
+        there, penalty = torch.ones_like(own, dtype=torch.bool), self.spread_penalty(proxies).expand(len(own))
+        return Comparisons(to_classes.gather(1, own), there, to_classes, others, penalty=penalty)
+
+    def spread_penalty(self, proxies: Float[Tensor, "c k d"]) -> Float[Tensor, ""]:
+        """Return what it costs that the centres of a class differ."""
+        first, second = torch.triu_indices(self.centers, self.centers, offset=1, device=proxies.device)
+        unit = unit_rows(proxies)
+        apart = row_distances(unit[:, first], unit[:, second], squared=False)  # ‖w - v‖ = √(2 - 2 w·v)
+        return self.merge * apart.sum() / max(1, self.classes * self.centers * (self.centers - 1))
+
+    def core(self, comparisons: Comparisons) -> Terms:
+        c = comparisons
+        against = log_sum_exp(self.scale * c.negative, c.keep_negative, c.negative_weights)
+        losses = softplus(against[:, None] - self.scale * (c.positive - self.margin), threshold=40.0)
+        return c.per_positive(losses)

@@ -1,12 +1,15 @@
 """Ranked list loss (Wang et al., CVPR 2019)."""
 
+from dataclasses import KW_ONLY, dataclass
+
 import torch
 from torch.nn.functional import relu
 
-from vicinal.distances import Euclidean
-from vicinal.losses.loss import Comparisons, Loss, Reduction, Terms
+from vicinal.arguments import NonNegative, Share
+from vicinal.losses.loss import Comparisons, Loss, Terms
 
 
+@dataclass(eq=False, repr=False)
 class RankedListLoss(Loss):
     """Ranked list loss (Wang et al. 2019): positives into a ball, negatives out of a larger one.
 
@@ -28,21 +31,14 @@ class RankedListLoss(Loss):
         reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor.
     """
 
-    def __init__(
-        self,
-        alpha: float = 1.2,
-        margin: float = 0.4,
-        temperature: float = 10.0,
-        balance: float = 0.5,
-        *,
-        squared: bool = False,
-        normalize: bool = True,
-        detach_weights: bool = True,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(Euclidean(squared=squared, normalize=normalize), reduction)
-        self.alpha, self.margin, self.temperature, self.balance = alpha, margin, temperature, balance
-        self.squared, self.normalize, self.detach_weights = squared, normalize, detach_weights
+    alpha: float = 1.2
+    margin: float = 0.4
+    temperature: NonNegative = 10.0
+    balance: Share = 0.5
+    _: KW_ONLY
+    squared: bool = False
+    normalize: bool = True
+    detach_weights: bool = True
 
     def core(self, comparisons: Comparisons) -> Terms:
         c = comparisons

@@ -1,12 +1,16 @@
 """Supervised contrastive loss (Khosla et al., NeurIPS 2020)."""
 
+from dataclasses import KW_ONLY, dataclass
+
 import torch
 
+from vicinal.arguments import Positive
 from vicinal.distances import DotProduct
 from vicinal.geometry import log_sum_exp
-from vicinal.losses.loss import Comparisons, Loss, Reduction, Terms
+from vicinal.losses.loss import Comparisons, Loss, Terms
 
 
+@dataclass(eq=False, repr=False)
 class SupervisedContrastiveLoss(Loss):
     """Supervised contrastive loss (Khosla et al. 2020): each positive against all other samples.
 
@@ -21,9 +25,13 @@ class SupervisedContrastiveLoss(Loss):
         reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor.
     """
 
-    def __init__(self, temperature: float = 0.1, *, normalize: bool = True, reduction: Reduction = "mean") -> None:
-        super().__init__(DotProduct(normalize), reduction)
-        self.temperature, self.normalize = temperature, normalize
+    temperature: Positive = 0.1
+    _: KW_ONLY
+    normalize: bool = True
+
+    @property
+    def distance(self) -> DotProduct:
+        return DotProduct(self.normalize)
 
     def core(self, comparisons: Comparisons) -> Terms:
         c = comparisons

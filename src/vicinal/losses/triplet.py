@@ -1,23 +1,27 @@
-"""Triplet losses: FaceNet (Schroff et al., CVPR 2015), batch-all and batch-hard (Hermans et al., 2017)."""
+"""Triplet losses: FaceNet and its semi-hard triplets (Schroff et al., CVPR 2015), batch-all and batch-hard (Hermans
+et al., 2017), and the hierarchical triplet loss (Ge et al., ECCV 2018).
+"""
 
-from typing import ClassVar, Literal, get_args
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Literal
 
 import torch
-from jaxtyping import Float, Integer
+from jaxtyping import Bool, Float, Int, Integer
 from torch import Tensor
 from torch.nn.functional import relu, softplus
-from torch.utils.checkpoint import checkpoint
 
-from vicinal.distances import Euclidean
-from vicinal.errors import ConfigError, unknown
 from vicinal.geometry import hinge_sums
-from vicinal.losses.loss import Comparisons, Layout, Loss, Reduction, Terms
-from vicinal.tuples import block_triplets
+from vicinal.losses.loss import Comparisons, Loss, Terms
+from vicinal.tuples import Reference, block_triplets
 
 Average = Literal["nonzero", "all"]
-BLOCK = 2**22  # triplets whose intermediate values may be kept for the backward pass
+SemiHardRule = Literal["all", "nearest_else_farthest"]
+NEGATIVES = 2**22  # entries of a block of rows in which semi-hard triplets are counted; temporaries take a few times it
+FEW = 4  # up to so many positives, comparing with each beats a binary search (measured on CPU)
 
 
+@dataclass(eq=False, repr=False)
 class TripletLoss(Loss):
     """Triplet loss (Schroff et al. 2015): a negative farther from the anchor than a positive, by a margin.
 
@@ -38,32 +42,21 @@ class TripletLoss(Loss):
         reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor, the mean over its triplets.
     """
 
-    layout: ClassVar[Layout | None] = "triplets"
-    pair_rows: ClassVar[Literal["pair", "class"] | None] = "pair"
+    layout = "triplets"
+    pair_rows = "pair"
 
-    def __init__(
-        self,
-        margin: float = 0.2,
-        *,
-        squared: bool = True,
-        normalize: bool = True,
-        soft: bool = False,
-        blocks: bool = False,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(Euclidean(squared=squared, normalize=normalize), reduction)
-        self.margin, self.squared, self.normalize, self.soft, self.blocks = margin, squared, normalize, soft, blocks
+    margin: float = 0.2
+    _: KW_ONLY
+    squared: bool = True
+    normalize: bool = True
+    soft: bool = False
+    blocks: bool = False
 
     def comparisons(
-        self,
-        embeddings: Float[Tensor, "n d"],
-        labels: Integer[Tensor, "n"],
-        reference: Float[Tensor, "m d"] | None = None,
-        reference_labels: Integer[Tensor, "m"] | None = None,
-        own: Integer[Tensor, "n"] | None = None,
+        self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"], reference: Reference | None = None
     ) -> Comparisons:
         if not self.blocks or reference is not None:
-            return super().comparisons(embeddings, labels, reference, reference_labels, own)
+            return super().comparisons(embeddings, labels, reference)
         triplets = block_triplets(labels)
         anchor, positive, negative = (labels[rows] for rows in triplets)
         fits = ((anchor == positive) & (anchor != negative))[:, None]
@@ -74,6 +67,7 @@ class TripletLoss(Loss):
         return _all_triplets(comparisons, self.margin, soft=self.soft, average="all")
 
 
+@dataclass(eq=False, repr=False)
 class BatchAllTripletLoss(Loss):
     """Batch-all triplet loss (Hermans et al. 2017): every triplet of the batch, without listing them.
 
@@ -90,27 +84,20 @@ class BatchAllTripletLoss(Loss):
         reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor, the mean over its triplets.
     """
 
-    pair_rows: ClassVar[Literal["pair", "class"] | None] = "pair"
+    pair_rows = "pair"
 
-    def __init__(
-        self,
-        margin: float = 0.2,
-        *,
-        squared: bool = False,
-        normalize: bool = False,
-        soft: bool = False,
-        average: Average = "nonzero",
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(Euclidean(squared=squared, normalize=normalize), reduction)
-        if average not in get_args(Average):
-            raise ConfigError(unknown("average", str(average), get_args(Average)))
-        self.margin, self.squared, self.normalize, self.soft, self.average = margin, squared, normalize, soft, average
+    margin: float = 0.2
+    _: KW_ONLY
+    squared: bool = False
+    normalize: bool = False
+    soft: bool = False
+    average: Average = "nonzero"
 
     def core(self, comparisons: Comparisons) -> Terms:
         return _all_triplets(comparisons, self.margin, soft=self.soft, average=self.average)
 
 
+@dataclass(eq=False, repr=False)
 class BatchHardTripletLoss(Loss):
     """Batch-hard triplet loss (Hermans et al. 2017): farthest positive against nearest negative.
 
@@ -127,70 +114,246 @@ class BatchHardTripletLoss(Loss):
         reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor.
     """
 
-    pair_rows: ClassVar[Literal["pair", "class"] | None] = "pair"
+    pair_rows = "pair"
 
-    def __init__(
-        self,
-        margin: float = 0.2,
-        *,
-        squared: bool = False,
-        normalize: bool = False,
-        soft: bool = False,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(Euclidean(squared=squared, normalize=normalize), reduction)
-        self.margin, self.squared, self.normalize, self.soft = margin, squared, normalize, soft
+    margin: float = 0.2
+    _: KW_ONLY
+    squared: bool = False
+    normalize: bool = False
+    soft: bool = False
 
     def core(self, comparisons: Comparisons) -> Terms:
         c = comparisons
         if not c.positive.shape[1] or not c.negative.shape[1]:
-            return _no_triplets(c)
+            return Terms(c.nothing(), c.nothing().detach())
         farthest, positive = c.positive.masked_fill(~c.keep_positive, -torch.inf).max(dim=1)
         nearest, negative = c.negative.masked_fill(~c.keep_negative, torch.inf).min(dim=1)
-        losses = _penalise(farthest - nearest + self.margin, soft=self.soft)
+        losses = _penalize(farthest - nearest + self.margin, soft=self.soft)
         for weights, chosen in ((c.positive_weights, positive), (c.negative_weights, negative)):
             if weights is not None:
                 losses = losses * weights.gather(1, chosen[:, None]).squeeze(dim=1)
-        formed = c.keep_positive.any(dim=1) & c.keep_negative.any(dim=1)  # else the excess was -inf, the loss is 0
-        return Terms(losses, formed.to(losses.dtype))
+        return Terms(losses, c.formed().to(losses.dtype))  # without one of them the excess was -inf, the loss is 0
 
 
-def _penalise(excess: Tensor, *, soft: bool) -> Tensor:
+@dataclass(eq=False, repr=False)
+class SemiHardTripletLoss(Loss):
+    """Semi-hard triplets (Schroff et al. 2015): negatives beyond the positive, but within the margin.
+
+        l_apn = [d_ap - d_an + α]_+   for all n with  d_ap < d_an < d_ap + α        Schroff et al. 2015
+
+    Negatives nearer than the positive are left out: early in training they are outliers and wrong labels, and pull all
+    embeddings into one point. The mean is over the semi-hard triplets, each of which costs something. The sum is linear
+    in the distances once it is known how many triplets each stands in (`semi_hard_counts`): O(n m log p) time
+    and O(n m) memory instead of n m p.
+
+    With ``rule="nearest_else_farthest"`` each positive has one negative, the nearest that is farther than it or, where
+    there is none, the farthest of all: ``tf.contrib``'s ``triplet_semihard_loss``. The mean is then over all pairs.
+
+    Args:
+        margin: α.
+        rule: ``"all"`` semi-hard negatives, or ``"nearest_else_farthest"``.
+        squared: whether distances are squared.
+        normalize: whether embeddings are put on the unit sphere first.
+        reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor, the mean over its triplets.
+    """
+
+    margin: float = 0.2
+    _: KW_ONLY
+    rule: SemiHardRule = "all"
+    squared: bool = True
+    normalize: bool = True
+
+    def core(self, comparisons: Comparisons) -> Terms:
+        c = comparisons
+        if not c.positive.shape[1] or not c.negative.shape[1]:
+            return Terms(c.nothing(), c.nothing().detach())
+        if self.rule == "nearest_else_farthest":
+            chosen, there = nearest_else_farthest(c.positive, c.negative, c.keep_negative)
+            losses = relu(c.positive - c.negative.gather(1, chosen) + self.margin)
+            if c.negative_weights is not None:
+                losses = losses * c.negative_weights.gather(1, chosen)
+            return c.per_positive(losses, there[:, None])
+        kept = (c.positive.detach(), c.negative.detach(), c.keep_positive, c.keep_negative)
+        of_positive, of_negative = semi_hard_counts(*kept, self.margin)
+        if c.positive_weights is not None or c.negative_weights is not None:
+            return Terms(_sums_by_positive(c, self._term), of_positive.sum(dim=1))
+        # Both sides hold as many terms, so any centre cancels; with this one no digits are lost to what they share.
+        centre = (of_positive * kept[0]).sum(dim=1, keepdim=True) / of_positive.sum(dim=1, keepdim=True).clamp(min=1)
+        pull = (of_positive * (c.positive - centre + self.margin)).sum(dim=1)
+        return Terms(pull - (of_negative * (c.negative - centre)).sum(dim=1), of_positive.sum(dim=1))
+
+    def _term(self, excess: Tensor) -> Tensor:
+        """Return the loss of d_p - d_n, 0 where the negative is not beyond the positive."""
+        return relu(excess + self.margin).masked_fill(excess >= 0, 0)
+
+
+@dataclass(eq=False, repr=False)
+class HierarchicalTripletLoss(Loss):
+    """HTL (Ge et al. 2018): all triplets of the batch, with a margin that depends on their two classes.
+
+        L = 1/(2 Z) Σ_{(a, p, n)} [‖a - p‖² - ‖a - n‖² + α_z]_+,    α_z = β + d_H(y_a, y_n) - S_{y_a}     Ge et al. 2018
+
+    Z is the number of triplets, l'm (l'm - 1) t (t - 1) t in a batch of l'm classes with t samples each. The margins
+    are set from a class tree (``set_margins``). Without them every α_z is ``margin``, as in the paper's first epoch,
+    and the loss is one half of the mean over all triplets. Real negatives meet their margin α_z; a synthetic one
+    (HDML), which lies between classes, meets ``margin``.
+
+    Summed exactly through ``geometry.hinge_sums``, without listing triplets.
+
+    Differs: the paper prints distances without squares, but d_H and S are squared distances, and the 1/2 is what goes
+    with squares; ``squared=False`` is the print.
+
+    Args:
+        margin: α where no margins are given.
+        squared: whether distances are squared.
+        normalize: whether embeddings are put on the unit sphere first.
+        reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor, the mean over its triplets.
+    """
+
+    margin: float = 0.2
+    _: KW_ONLY
+    squared: bool = True
+    normalize: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.place: Tensor
+        self.levels: Tensor
+        self.margins: Tensor
+        self.spreads: Tensor
+        for name, kind in (("place", torch.long), ("levels", torch.uint8), ("margins", None), ("spreads", None)):
+            self.register_buffer(name, torch.empty(0, dtype=kind), persistent=False)  # follow from the tree
+
+    def set_margins(
+        self,
+        classes: Integer[Tensor, "c"],
+        levels: Integer[Tensor, "c c"],
+        margins: Float[Tensor, "levels"],
+        spreads: Float[Tensor, "c"],
+    ) -> None:
+        """Give each two classes a margin, α_z = ``margins[levels[a, n]] - spreads[a]``; no gradient flows to it.
+
+        Args:
+            classes: the labels, in the order of the other arguments.
+            levels: at which level of a tree two classes merge.
+            margins: β + d_H of each level.
+            spreads: S of each class.
+        """
+        device = self.place.device
+        place = torch.zeros(int(classes.max()) + 1, dtype=torch.int64)
+        place[classes.cpu()] = torch.arange(len(classes))
+        for name, value in (("place", place), ("levels", levels), ("margins", margins), ("spreads", spreads)):
+            held = getattr(self, name)
+            if held.shape == value.shape:
+                held.copy_(value)  # in place: a CUDA graph reads it there
+            else:
+                setattr(self, name, value.to(device))
+
+    def margins_of(
+        self, labels: Integer[Tensor, "n"], others: Integer[Tensor, "m"] | None = None
+    ) -> Float[Tensor, "n m"]:
+        """Return α_z of each anchor (row) and negative (column)."""
+        others = labels if others is None else others
+        if not len(self.place):
+            return torch.full((len(labels), len(others)), self.margin, device=labels.device)
+        rows, columns = self.place[labels.long()], self.place[others.long()]
+        return self.margins[self.levels[rows[:, None], columns].long()] - self.spreads[rows][:, None]
+
+    def comparisons(
+        self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"], reference: Reference | None = None
+    ) -> Comparisons:
+        found = super().comparisons(embeddings, labels, reference)
+        if not len(self.place):
+            return found
+        # An own margin of each negative is a nearer negative: [d_p - (d_n + α - α_z) + α]_+
+        margins = self.margins_of(labels, None if reference is None else reference.labels).to(found.negative.dtype)
+        return replace(found, negative=found.negative + self.margin - margins)
+
+    def core(self, comparisons: Comparisons) -> Terms:
+        sums, counts = _all_triplets(comparisons, self.margin, soft=False, average="all")
+        return Terms(sums / 2, counts)
+
+
+def _penalize(excess: Tensor, *, soft: bool) -> Tensor:
     return softplus(excess, threshold=40.0) if soft else relu(excess)  # threshold: e^-40 is 0 beside 1 in float64, too
 
 
-def _no_triplets(c: Comparisons) -> Terms:
-    nothing = 0 * (c.positive.sum(dim=1) + c.negative.sum(dim=1))
-    return Terms(nothing, nothing.detach())
-
-
 def _all_triplets(c: Comparisons, margin: float, *, soft: bool, average: Average) -> Terms:
-    """Every (anchor, positive, negative): the plain hinge in closed form, other terms positive by positive."""
+    """Sum over every (anchor, positive, negative): the plain hinge in closed form, other terms positive by positive."""
     every = (c.keep_positive.sum(dim=1) * c.keep_negative.sum(dim=1)).to(c.negative.dtype)
     if soft:
-        return Terms(_sums_by_positive(c, margin, soft=True), every)
+        return Terms(_sums_by_positive(c, lambda excess: _penalize(excess + margin, soft=True)), every)
     sums, active = hinge_sums(c.positive, c.negative, c.keep_positive, c.keep_negative, margin)
     if c.positive_weights is not None or c.negative_weights is not None:
-        sums = _sums_by_positive(c, margin, soft=False)
+        sums = _sums_by_positive(c, lambda excess: relu(excess + margin))
     return Terms(sums, active if average == "nonzero" else every)
 
 
-def _sums_by_positive(c: Comparisons, margin: float, *, soft: bool) -> Float[Tensor, "n"]:
-    """Terms without a closed form: one positive of each anchor at a time against all negatives.
-
-    A large batch keeps nothing but the inputs for its backward pass, so memory stays n x m; time is n x m x p.
-    """
+def _sums_by_positive(c: Comparisons, term: Callable[[Tensor], Tensor]) -> Float[Tensor, "n"]:
+    """Sum terms of d_p - d_n that have no closed form: one positive of each anchor at a time against all negatives."""
 
     def sums_of(positive: Tensor, negative: Tensor, weights: Tensor | None) -> Tensor:
-        terms = _penalise(positive[:, None] - negative + margin, soft=soft)
+        terms = term(positive[:, None] - negative)
         return (terms if weights is None else terms * weights).masked_fill(~c.keep_negative, 0).sum(dim=1)
 
-    total = _no_triplets(c).sums
-    large = c.positive.shape[1] * c.negative.numel() > BLOCK
-    for column in range(c.positive.shape[1]):
-        given = c.positive[:, column], c.negative, c.negative_weights
-        sums = checkpoint(sums_of, *given, use_reentrant=False, preserve_rng_state=False) if large else sums_of(*given)
-        if c.positive_weights is not None:
-            sums = sums * c.positive_weights[:, column]
-        total = total + sums.masked_fill(~c.keep_positive[:, column], 0)
+    total = c.nothing()
+    for column, sums in enumerate(c.one_by_one(sums_of, c.positive, c.negative, c.negative_weights)):
+        weighted = sums if c.positive_weights is None else sums * c.positive_weights[:, column]
+        total = total + weighted.masked_fill(~c.keep_positive[:, column], 0)
     return total
+
+
+def nearest_else_farthest(
+    positive: Float[Tensor, "n p"], negative: Float[Tensor, "n m"], keep_negative: Bool[Tensor, "n m"]
+) -> tuple[Int[Tensor, "n p"], Bool[Tensor, "n"]]:
+    """Return for each positive the column of the nearest negative beyond it, else of the farthest; and who has any."""
+    ordered, order = negative.detach().contiguous().masked_fill(~keep_negative, torch.inf).sort(dim=1)
+    last = keep_negative.sum(dim=1, keepdim=True) - 1
+    beyond = torch.searchsorted(ordered, positive.detach().contiguous(), right=True)
+    return order.gather(1, torch.minimum(beyond, last).clamp(min=0)), last.squeeze(dim=1) >= 0
+
+
+@torch.no_grad()
+def semi_hard_counts(
+    positive: Float[Tensor, "n p"],
+    negative: Float[Tensor, "n m"],
+    keep_positive: Bool[Tensor, "n p"],
+    keep_negative: Bool[Tensor, "n m"],
+    margin: float,
+) -> tuple[Float[Tensor, "n p"], Float[Tensor, "n m"]]:
+    """Count the semi-hard triplets of its anchor in which each positive and each negative stands, without listing them.
+
+    >>> there = torch.ones(1, 3, dtype=torch.bool)
+    >>> semi_hard_counts(torch.tensor([[1.0]]), torch.tensor([[0.9, 1.1, 1.3]]), there[:, :1], there, 0.2)
+    (tensor([[1.]]), tensor([[0., 1., 0.]]))
+    """
+    lower = positive.masked_fill(~keep_positive, torch.inf)
+    # A margin too small to move d_ap, or below 0, leaves an empty range instead of a reversed one.
+    upper = torch.maximum(lower + margin, torch.nextafter(lower, lower.new_full((), torch.inf)))
+    of_positive, of_negative = torch.zeros_like(positive), torch.zeros_like(negative)
+    count = _count_one_by_one if positive.shape[1] <= FEW else _count_by_search
+    step = max(1, NEGATIVES // max(1, negative.shape[1]))
+    for start in range(0, len(negative), step):
+        rows = slice(start, start + step)
+        kept = negative[rows].contiguous().masked_fill(~keep_negative[rows], -torch.inf)
+        count(lower[rows], upper[rows], kept, of_positive[rows], of_negative[rows])
+    return of_positive, of_negative
+
+
+def _count_one_by_one(lower: Tensor, upper: Tensor, negative: Tensor, of_positive: Tensor, of_negative: Tensor) -> None:
+    for column in range(lower.shape[1]):
+        inside = (negative > lower[:, column, None]) & (negative < upper[:, column, None])
+        of_positive[:, column] = inside.sum(dim=1)
+        of_negative += inside
+
+
+def _count_by_search(lower: Tensor, upper: Tensor, negative: Tensor, of_positive: Tensor, of_negative: Tensor) -> None:
+    """A negative is beyond ``lower`` of the first so many positives and beyond ``upper`` of the first so many less."""
+    order = lower.argsort(dim=1)
+    beyond_lower = torch.searchsorted(lower.gather(1, order), negative)
+    beyond_upper = torch.searchsorted(upper.gather(1, order), negative, right=True)
+    torch.sub(beyond_lower, beyond_upper, out=of_negative)
+    one = torch.ones((), dtype=of_negative.dtype, device=of_negative.device).expand_as(negative)
+    stopped = torch.zeros(len(lower), lower.shape[1] + 1, dtype=of_negative.dtype, device=of_negative.device)
+    stopped.scatter_add_(1, beyond_upper, one).scatter_add_(1, beyond_lower, -one)
+    of_positive.scatter_(1, order, stopped[:, :-1].cumsum(dim=1))

@@ -9,8 +9,7 @@ from vicinal.methods.ala import ALA
 from vicinal.methods.hdml import HDML
 from vicinal.methods.hdml_ala import HDMLALA
 from vicinal.methods.her import HER
-from vicinal.methods.htl import HTL
-from vicinal.methods.htl_hdml import HTLHDML
+from vicinal.methods.htl import HTL, HTLHDML
 from vicinal.methods.loop import EmbeddingExpansion, LoOp
 from vicinal.methods.method import Method, Parts, StepResult
 from vicinal.methods.plain import CrossBatchMemory, Plain

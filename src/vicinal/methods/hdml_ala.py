@@ -16,7 +16,8 @@ from vicinal.losses.loss import Loss
 from vicinal.methods.ala.method import ALA
 from vicinal.methods.ala.scoring import Head, Over, Scored, Scoring, TripletScoring, hardness
 from vicinal.methods.hdml.generator import LabelTerm, reconstruction_cost
-from vicinal.methods.hdml.method import CAPTIONS, HDML
+from vicinal.methods.hdml.method import HDML
+from vicinal.methods.hdml.report import CAPTIONS
 from vicinal.methods.hdml.synthesis import Synthesis
 from vicinal.methods.method import Method, Parts, StepResult
 from vicinal.samplers.episodes import episode_triplets
@@ -26,12 +27,12 @@ from vicinal.tuples import Triplets
 class _Tuples:
     """The triplets of a subset beside the same triplets with their negatives moved, through the generator."""
 
-    def __init__(self, synthesis: Synthesis, embeddings: Tensor, labels: Tensor, pull: Tensor, head: Head) -> None:
+    def __init__(self, synthesis: Synthesis, embeddings: Tensor, labels: Tensor, lambda_: Tensor, head: Head) -> None:
         rows = torch.cat(episode_triplets(len(embeddings), embeddings.device))
         real, self.labels = embeddings[rows], labels[rows]
         roles = synthesis.roles(real, self.labels)
         count = len(rows) // 3
-        moved = synthesis.mover(real, self.labels, pull, roles)(slice(0, count)).squeeze(dim=1)
+        moved = synthesis.mover(real, self.labels, lambda_, roles)(slice(0, count)).squeeze(dim=1)
         self.rows, self.count = rows, count
         self.features, self.embeddings = synthesis.regenerate(torch.cat([real, moved]), head)
 
@@ -47,7 +48,7 @@ class RegeneratedScoring(Scoring):
 
         J_metric = w J_m + (1 - w) J_syn                                         Zheng et al. 2019, Eq. (11)
 
-    so a real tuple's loss carries w, a synthetic one's 1 - w. ``pull`` = 1 - λ and ``share`` = w are set before a step.
+    so a real tuple's loss carries w, a synthetic one's 1 - w. ``lambda_`` = λ and ``share`` = w are set before a step.
     """
 
     def __init__(self, synthesis: Synthesis, loss: Loss, *, over: Over) -> None:
@@ -55,9 +56,9 @@ class RegeneratedScoring(Scoring):
         self.inner, self.synthesis = TripletScoring(loss), synthesis
         self.generator = synthesis.generator  # registered, so that its buffers are copied where they must not move
         self.scale = 2.0 if over == "mean" else 1.0  # the mean over 2 T tuples is half of the two means
-        self.pull: Tensor
+        self.lambda_: Tensor
         self.share: Tensor
-        self.register_buffer("pull", torch.zeros(()), persistent=False)  # set before each step
+        self.register_buffer("lambda_", torch.ones(()), persistent=False)  # set before each step
         self.register_buffer("share", torch.ones(()), persistent=False)
 
     def rows(self, count: int) -> Integer[Tensor, "t m"]:
@@ -70,7 +71,7 @@ class RegeneratedScoring(Scoring):
 
     def forward(self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"], head: Head) -> Scored:
         real: Scored = self.inner(embeddings, labels, head)
-        found = _Tuples(self.synthesis, embeddings, labels, self.pull, head)
+        found = _Tuples(self.synthesis, embeddings, labels, self.lambda_, head)
         compared = self.loss.triplet_comparisons(found.embeddings, found.triplets)
         members = found.embeddings[torch.stack(found.triplets, dim=1)]
         losses = (self.share * real.losses, (1 - self.share) * self.loss.core(compared).sums)
@@ -136,7 +137,7 @@ class HDMLALA(Method):
         """Take one bilevel step of the metric, and one step of generator and classifier from the same pass."""
         lambda_, w = self.hdml.lambda_(), self.hdml.real_weight()
         scoring: RegeneratedScoring = self.ala.scoring  # type: ignore[assignment]
-        scoring.pull.copy_(1 - lambda_)
+        scoring.lambda_.copy_(lambda_)
         scoring.share.copy_(w)
         result = self.ala.step(batch)
         scalars = {**result.scalars, "hdml/lambda": lambda_, "hdml/w": w, **self._generate(result, scoring)}
@@ -146,7 +147,7 @@ class HDMLALA(Method):
         """Train generator and classifier on the pass that the metric learnt from, all of it constant."""
         hdml, features = self.hdml, self.ala.features
         own, _ = hdml.classifier.own_loss(features, result.labels)
-        found = _Tuples(hdml.synthesis, result.embeddings, result.labels, scoring.pull, self.embedder.embed)
+        found = _Tuples(hdml.synthesis, result.embeddings, result.labels, scoring.lambda_, self.embedder.embed)
         regenerated = found.features[: 3 * found.count]
         recon = reconstruction_cost(features[found.rows], regenerated, hdml.values.reconstruction)
         recon = hdml.values.reconstruction_factor * recon

@@ -1,10 +1,9 @@
 """The base of all methods, what they are built from (`Parts`), and what a step returns (`StepResult`)."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import torch
 from jaxtyping import Float, Integer
@@ -82,14 +81,18 @@ class StepResult(NamedTuple):
     embeddings: Float[Tensor, "n d"]
     labels: Integer[Tensor, "n"]
 
+    def detach(self) -> "StepResult":
+        """Return the same outside of any graph."""
+        return StepResult({k: v.detach() for k, v in self.scalars.items()}, self.embeddings.detach(), self.labels)
 
-class Method(nn.Module, ABC):
+
+class Method(nn.Module):
     """A way of training an embedder.
 
     A method is a dataclass (``eq=False``) whose fields are its settings, as in ``HDML(alpha=0.5)``. `build` returns a
     copy with networks and optimizers; calling it with a batch takes one training step. A subclass writes `setup` and
-    `step`, and what else differs. All that the next step depends on is in modules, buffers, ``optimizers`` and
-    ``schedule``, or in ``get_extra_state``.
+    `step` where they differ from training on the loss alone. All that the next step depends on is in modules, buffers,
+    ``optimizers`` and ``schedule``, or in ``get_extra_state``.
 
     Attributes:
         default_loss: its name in `vicinal.losses.LOSSES`.
@@ -186,9 +189,16 @@ class Method(nn.Module, ABC):
         """Add to a batch what `step` needs and only the host can compute."""
         return batch
 
-    @abstractmethod
     def step(self, batch: Batch) -> StepResult:
-        """Compute losses and gradients, and update. Everything happens on the device: a CUDA graph may replay it."""
+        """Compute losses and gradients, and update; by default the loss of the batch alone.
+
+        Everything happens on the device: a CUDA graph may replay it.
+        """
+        embeddings, labels = self.embed(batch)
+        loss = self.loss(embeddings, labels)
+        self.differentiate(loss)
+        self.optimize()
+        return StepResult({"loss": loss.detach()}, embeddings.detach(), labels)
 
     def advance(self, batch: Batch) -> None:
         """Do after a step what only the host can do: advance the schedule."""
@@ -226,7 +236,7 @@ class Method(nn.Module, ABC):
     def optimize(self, *optimizers: Optimizer) -> None:
         """Average gradients over processes, then update; default: by ``metric_optimizer``."""
         optimizers = optimizers or (self.metric_optimizer,)
-        average_gradients(parameter for optimizer in optimizers for parameter in trained(optimizer))
+        average_gradients([parameter for optimizer in optimizers for parameter in trained(optimizer)])
         for optimizer in optimizers:
             optimizer.step()
 
@@ -285,6 +295,13 @@ class Method(nn.Module, ABC):
         """Return embeddings that are all the same unit vector."""
         return normalize(torch.ones(rows, self.embedder.embedding_dim, device=device), dim=1)
 
+    reads_records: ClassVar[bool] = False  # whether it embeds training records to plan an epoch (HTL's tree)
+
+    def read_by(
+        self, resident: Resident | None, *, workers: int, progress: Callable[[int], None] | None = None
+    ) -> None:
+        """Take images from the device where they are, read files with ``workers`` processes, and report progress."""
+
     def figures(self, batch: Batch) -> Sequence[Figure]:
         """Draw what the method does inside, once when training has ended; ``batch`` is the last one."""
         return ()
@@ -293,14 +310,3 @@ class Method(nn.Module, ABC):
 def trained(optimizer: Optimizer) -> list[nn.Parameter]:
     """Return all parameters that an optimizer updates."""
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
-
-
-@runtime_checkable
-class ReadsRecords(Protocol):
-    """A method that embeds training records to plan an epoch (HTL's tree); told how, before ``batches`` is asked."""
-
-    def read_by(
-        self, resident: Resident | None, *, workers: int, progress: Callable[[int], None] | None = None
-    ) -> None:
-        """Take images from the device where they are, read files with ``workers`` processes, and report progress."""
-        ...

@@ -3,8 +3,9 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from torch import nn
@@ -12,15 +13,13 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from vicinal.errors import ConfigError, unknown
+from vicinal.arguments import Limits, Natural, NonNegative, Positive, Settings
+from vicinal.errors import ConfigError
 from vicinal.models.embedder import Embedder
-
-Name = Literal["adamw", "adam", "sgd"]
-Schedule = Literal["constant", "cosine"]
 
 
 @dataclass(frozen=True)
-class OptimizerConfig:
+class OptimizerConfig(Settings):
     """One learning rate for the backbone, a multiple of it for new layers, with a schedule.
 
     Attributes:
@@ -38,34 +37,18 @@ class OptimizerConfig:
         clip: largest norm of the gradient over all parameters of this optimizer; None does not clip.
     """
 
-    name: Name = "adamw"
-    learning_rate: float = 1e-3
-    head_factor: float = 1.0
-    loss_factor: float = 1.0
-    weight_decay: float = 1e-4
-    schedule: Schedule = "cosine"
-    warmup: int = 0
-    momentum: float = 0.9
-    layer_decay: float = 1.0
-    clip: float | None = None
+    slot: ClassVar[str] = "optimizer"
 
-    def __post_init__(self) -> None:
-        for field, choices in (("name", get_args(Name)), ("schedule", get_args(Schedule))):
-            if getattr(self, field) not in choices:
-                raise ConfigError(f"optimizer.{field}: {unknown(field, str(getattr(self, field)), choices)}")
-        for field, valid, wanted in (
-            ("learning_rate", self.learning_rate > 0, "positive"),
-            ("head_factor", self.head_factor >= 0, "0 or more"),
-            ("loss_factor", self.loss_factor >= 0, "0 or more"),
-            ("weight_decay", self.weight_decay >= 0, "0 or more"),
-            ("warmup", self.warmup >= 0, "0 or more"),
-            ("momentum", 0 <= self.momentum < 1, "at least 0 and below 1"),
-            ("layer_decay", 0 < self.layer_decay <= 1, "above 0 and at most 1"),
-            ("clip", self.clip is None or self.clip > 0, "positive, or None for no clipping"),
-        ):
-            value = getattr(self, field)
-            if not valid or (value is not None and not math.isfinite(value)):
-                raise ConfigError(f"optimizer.{field} must be finite and {wanted}, got {value}.")
+    name: Literal["adamw", "adam", "sgd"] = "adamw"
+    learning_rate: Positive = 1e-3
+    head_factor: NonNegative = 1.0
+    loss_factor: NonNegative = 1.0
+    weight_decay: NonNegative = 1e-4
+    schedule: Literal["constant", "cosine"] = "cosine"
+    warmup: Natural = 0
+    momentum: Annotated[float, Limits("[0, 1)")] = 0.9
+    layer_decay: Annotated[float, Limits("(0, 1]")] = 1.0
+    clip: Positive | None = None
 
     def build(
         self, embedder: Embedder, *, steps: int, others: Iterable[nn.Parameter] = ()
@@ -92,11 +75,11 @@ class OptimizerConfig:
             )
         optimizer = self._optimizer(groups)
         if self.clip is not None:
-            optimizer.register_step_pre_hook(_Clipping(self.clip))
+            optimizer.register_step_pre_hook(partial(_clip, self.clip))
         return optimizer, LambdaLR(optimizer, lambda step: self.rate(step, steps))
 
     def rate(self, step: int, steps: int) -> float:
-        """The share of the full rate at ``step``.
+        """Return the share of the full rate at ``step``.
 
         >>> [round(OptimizerConfig(warmup=2).rate(step, 10), 2) for step in (0, 1, 2, 6, 10)]
         [0.0, 0.5, 1.0, 0.5, 0.0]
@@ -114,7 +97,7 @@ class OptimizerConfig:
         return AdamW(groups) if self.name == "adamw" else Adam(groups)
 
     def _layers(self, embedder: Embedder) -> list[tuple[Iterable[nn.Parameter], float]]:
-        """The backbone's parameters and their factors of the learning rate."""
+        """Return the backbone's parameters and their factors of the learning rate."""
         if self.layer_decay == 1:
             return [(embedder.backbone.parameters(), 1.0)]
         from vicinal.models import layer_groups
@@ -130,15 +113,10 @@ class OptimizerConfig:
         return [(layer, self.layer_decay ** (len(layers) - 1 - place)) for place, layer in enumerate(layers)]
 
 
-class _Clipping:
+def _clip(norm: float, optimizer: Optimizer, *_: object) -> None:
     """Scale the gradients of an optimizer before its step, so that their common norm is at most ``norm``."""
-
-    def __init__(self, norm: float) -> None:
-        self.norm = norm
-
-    def __call__(self, optimizer: Optimizer, args: object, kwargs: object) -> None:
-        # The factor stays on the device: nothing waits for it, and a CUDA graph can hold it.
-        clip_grad_norm_([p for group in optimizer.param_groups for p in group["params"]], self.norm)
+    # The factor stays on the device: nothing waits for it, and a CUDA graph can hold it.
+    clip_grad_norm_([p for group in optimizer.param_groups for p in group["params"]], norm)
 
 
 def fit(optimizer: Optimizer, device: torch.device) -> None:

@@ -5,12 +5,12 @@ from typing import ClassVar
 
 from torch import nn
 
-from vicinal.data.records import Batch
+from vicinal.arguments import Count, Natural, check_arguments
 from vicinal.errors import ConfigError
 from vicinal.losses import memory
 from vicinal.losses.loss import tuple_loss
 from vicinal.methods.ala.scoring import EpisodeLoss, TripletScoring
-from vicinal.methods.method import Method, Parts, StepResult
+from vicinal.methods.method import Method, Parts
 
 
 @dataclass(eq=False)
@@ -28,13 +28,6 @@ class Plain(Method):
         if rows is not None and getattr(parts.loss, "takes_reference", False):
             self.loss = EpisodeLoss(TripletScoring(tuple_loss(parts.loss, "episodes")), training_rows=rows)
 
-    def step(self, batch: Batch) -> StepResult:
-        embeddings, labels = self.embed(batch)
-        loss = self.loss(embeddings, labels)
-        self.differentiate(loss)
-        self.optimize()
-        return StepResult({"loss": loss.detach()}, embeddings.detach(), labels)
-
 
 @dataclass(eq=False)
 class CrossBatchMemory(Plain):
@@ -45,14 +38,13 @@ class CrossBatchMemory(Plain):
         warmup: steps before the memory is used; None for a tenth of all steps.
     """
 
-    size: int = 1024
-    warmup: int | None = None
+    size: Count = 1024
+    warmup: Natural | None = None
 
     title: ClassVar[str] = "cross-batch memory"
 
     def __post_init__(self) -> None:
-        if self.size < 1 or (self.warmup or 0) < 0:
-            raise ConfigError(f"size is at least 1 and warmup at least 0, got {self.size} and {self.warmup}.")
+        check_arguments(self)
 
     def sampler_for(self, loss: type[nn.Module]) -> str:
         return "classes"

@@ -1,23 +1,70 @@
-"""Smart mining: negatives from the neighbour graph of the whole training set (after Harwood et al., ICCV 2017)."""
+"""Smart mining: negatives from the neighbor graph of the whole training set (after Harwood et al., ICCV 2017)."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int, Integer
 from torch import Tensor
 
+from vicinal.distances import pairwise_distances
 from vicinal.errors import ConfigError, DataError
-from vicinal.miners.neighbors import Search, exact_neighbors
 from vicinal.tuples import Triplets, positives
 
-MOST_OF_A_CLASS = 1024  # neighbours asked for to step over an anchor's own class; bounds the graph for huge classes
+MOST_OF_A_CLASS = 1024  # neighbors asked for to step over an anchor's own class; bounds the graph for huge classes
+Search = Callable[[Tensor, int], Tensor]  # rows [n d] and k -> the k nearest other rows of each [n k], -1 for none
+CHUNK = 2**24  # distances held at once: 64 MiB of float32
+FLAT = 2000  # rows up to which faiss searches all of them; below 39 rows a cell its clustering warns
+
+
+@torch.no_grad()
+def exact_neighbors(rows: Float[Tensor, "n d"], k: int) -> Int[Tensor, "n k"]:
+    """Return the ``k`` nearest other rows of each row, nearest first; -1 where there are no more.
+
+    >>> exact_neighbors(torch.tensor([[0.0], [1.0], [3.0]]), 2).tolist()
+    [[1, 2], [0, 2], [1, 0]]
+    """
+    found, most = [], min(k, len(rows) - 1)
+    step = max(1, CHUNK // max(1, len(rows)))
+    for start in range(0, len(rows), step):
+        distances = pairwise_distances(rows[start : start + step], rows, squared=True)
+        distances.diagonal(start).fill_(torch.inf)
+        found.append(distances.topk(most, dim=1, largest=False).indices)
+    together = torch.cat(found) if found else rows.new_empty(0, max(0, most), dtype=torch.long)
+    return torch.nn.functional.pad(together, (0, k - together.shape[1]), value=-1)
+
+
+@torch.no_grad()
+def approximate_neighbors(rows: Float[Tensor, "n d"], k: int) -> Int[Tensor, "n k"]:
+    """Return the same from faiss, equal in every run: √n cells of rows, of which a sixteenth, at least 16, is searched.
+
+    Neighbors beyond these cells are missed, which for mining hardly matters.
+    """
+    try:
+        import faiss
+    except ImportError as error:
+        raise ConfigError(
+            "approximate neighbors are sought with faiss, which is not installed. "
+            "`pip install faiss-cpu`, or search with `exact_neighbors`."
+        ) from error
+    host = rows.detach().float().cpu().contiguous().numpy()
+    cells = int(len(host) ** 0.5)
+    index = faiss.index_factory(host.shape[1], f"IVF{cells},Flat" if len(host) > FLAT else "Flat")
+    if len(host) > FLAT:
+        index.train(host)
+        faiss.extract_index_ivf(index).nprobe = max(16, cells // 16)
+    index.add(host)
+    _, ids = index.search(host, k + 1)  # a row finds itself, or a duplicate before itself
+    found = torch.from_numpy(ids).to(rows.device)
+    itself = found == torch.arange(len(found), device=found.device)[:, None]
+    return found.gather(1, itself.int().argsort(dim=1, stable=True)[:, :k])
 
 
 class SmartMiner:
     """Negatives that stand a wanted number of places from the anchor among all rows of other classes.
 
-    A batch hardly ever holds the rows that an anchor is confused with; the neighbours of the anchor in the training
-    set are just those. Once an epoch ``refresh`` takes the embeddings of all rows and keeps for each the ``neighbours``
+    A batch hardly ever holds the rows that an anchor is confused with; the neighbors of the anchor in the training
+    set are just those. Once an epoch ``refresh`` takes the embeddings of all rows and keeps for each the ``neighbors``
     nearest rows of other classes, in order. ``mine`` gives triplets of training rows to load: a positive drawn from the
     anchor's class, and a negative drawn around the place that ``hardness`` names, 1 for the nearest and 0 for the last
     in the list. ``adapt`` moves it by what training reports: harder when few triplets still cost something, easier when
@@ -28,7 +75,7 @@ class SmartMiner:
 
     Args:
         labels: class of each training row.
-        neighbours: rows of other classes kept for each row.
+        neighbors: rows of other classes kept for each row.
         hardness: the wanted place at the start, 0 to 1.
         spread: half the width of the drawing about that place, as a share of the list.
         target: share of mined triplets that should cost something.
@@ -40,25 +87,25 @@ class SmartMiner:
         self,
         labels: Integer[Tensor, "rows"],
         *,
-        neighbours: int = 64,
+        neighbors: int = 64,
         hardness: float = 0.5,
         spread: float = 0.1,
         target: float = 0.5,
         rate: float = 0.1,
         search: Search = exact_neighbors,
     ) -> None:
-        if neighbours < 1:
-            raise ConfigError(f"smart mining keeps at least 1 neighbour of each row, got {neighbours}.")
+        if neighbors < 1:
+            raise ConfigError(f"smart mining keeps at least 1 neighbor of each row, got {neighbors}.")
         for name, share in (("hardness", hardness), ("spread", spread), ("target", target)):
             if not 0 <= share <= 1:
                 raise ConfigError(f"`{name}` is a share from 0 to 1, got {share}.")
-        self.labels, self.neighbours, self.hardness = labels.long(), neighbours, hardness
+        self.labels, self.neighbors, self.hardness = labels.long(), neighbors, hardness
         self.spread, self.target, self.rate, self.search = spread, target, rate, search
         self.graph: Int[Tensor, "rows k"] | None = None
 
     @torch.no_grad()
     def refresh(self, embeddings: Float[Tensor, "rows d"]) -> None:
-        """Take the neighbours of all training rows from their present embeddings, in the rows' order."""
+        """Take the neighbors of all training rows from their present embeddings, in the rows' order."""
         if len(embeddings) != len(self.labels):
             raise DataError(
                 f"smart mining was set up for {len(self.labels)} training rows, got {len(embeddings)} embeddings. "
@@ -66,15 +113,15 @@ class SmartMiner:
             )
         labels = self.labels.to(embeddings.device)
         largest = int(torch.unique(labels, return_counts=True)[1].max()) if len(labels) else 0
-        found = self.search(embeddings, self.neighbours + min(largest, MOST_OF_A_CLASS))
+        found = self.search(embeddings, self.neighbors + min(largest, MOST_OF_A_CLASS))
         other = (labels[found.clamp(min=0)] != labels[:, None]) & (found >= 0)
-        order = (~other).int().argsort(dim=1, stable=True)[:, : self.neighbours]  # other classes first, nearest first
+        order = (~other).int().argsort(dim=1, stable=True)[:, : self.neighbors]  # other classes first, nearest first
         self.graph = found.gather(1, order).masked_fill_(~other.gather(1, order), -1)
 
     def mine(self, rows: Integer[Tensor, "n"], generator: torch.Generator) -> Triplets:
-        """One triplet of training rows for each of ``rows`` that has a positive and a neighbour of another class."""
+        """Mine one triplet for each of these training rows that has a positive and a neighbor of another class."""
         if self.graph is None:
-            raise ConfigError("smart mining has no neighbours yet. Call `refresh` with all rows' embeddings first.")
+            raise ConfigError("smart mining has no neighbors yet. Call `refresh` with all rows' embeddings first.")
         rows = rows.long().to(self.graph.device)
         labels, listed = self.labels.to(self.graph.device), self.graph[rows]
         columns, keep = positives(labels[rows], labels, rows)

@@ -6,15 +6,11 @@ from vicinal.samplers.anchor_neighbors import AnchorNeighborSampler
 from vicinal.samplers.class_tree import ClassTree, Linkage
 from vicinal.samplers.cross_view import CrossViewSampler
 from vicinal.samplers.episodes import EpisodeSampler, episode_triplets
-from vicinal.samplers.fitted import FittedSampler
-from vicinal.samplers.n_pair import NPairSampler
-from vicinal.samplers.pk import PKSampler
-from vicinal.samplers.sampler import BatchSampler
-from vicinal.samplers.triplets import TripletSampler
+from vicinal.samplers.sampler import BatchSampler, NPairSampler, PKSampler, TripletSampler
 
 # By name: classes with ``fitted(labels, *, batch_size, seed, ...)``, which sizes batches by what there is.
 SAMPLERS: dict[str, Any] = {
-    "classes": FittedSampler,
+    "classes": PKSampler,
     "pairs": NPairSampler,
     "triplets": TripletSampler,
     "episodes": EpisodeSampler,
@@ -29,7 +25,6 @@ __all__ = [
     "ClassTree",
     "CrossViewSampler",
     "EpisodeSampler",
-    "FittedSampler",
     "Linkage",
     "NPairSampler",
     "PKSampler",

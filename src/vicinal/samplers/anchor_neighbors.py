@@ -1,6 +1,5 @@
 """Batches of classes with the classes nearest to them, as HTL samples (Ge et al., ECCV 2018)."""
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -9,10 +8,7 @@ from jaxtyping import Int
 
 from vicinal.errors import ConfigError, DataError
 from vicinal.samplers.class_tree import ClassTree
-from vicinal.samplers.decks import generator
-from vicinal.samplers.fitted import check_fits, fit
-from vicinal.samplers.pk import PKSampler
-from vicinal.samplers.sampler import class_sizes
+from vicinal.samplers.sampler import Labels, PKSampler, fit, generator
 
 BLOCK = 1024  # classes whose distances to all others are held at once
 
@@ -20,7 +16,7 @@ BLOCK = 1024  # classes whose distances to all others are held at once
 class AnchorNeighborSampler:
     """``anchors`` random classes, each with its nearest classes, ``per_class`` samples of each, class by class.
 
-    A batch has exactly l'm different classes: the anchors, the m - 1 nearest of each, and, where neighbourhoods
+    A batch has exactly l'm different classes: the anchors, the m - 1 nearest of each, and, where neighborhoods
     overlap, the next nearest of each anchor in turn until there are as many. Anchors are dealt from a shuffled deck. An
     epoch is a function of the seed, its number and the tree.
 
@@ -43,7 +39,7 @@ class AnchorNeighborSampler:
 
     def __init__(
         self,
-        labels: Sequence[int] | np.ndarray,
+        labels: Labels,
         *,
         anchors: int,
         neighborhood: int,
@@ -57,19 +53,13 @@ class AnchorNeighborSampler:
         self.anchors, self.neighborhood, self.per_class, self.seed = anchors, neighborhood, per_class, seed
         found, sizes = np.unique(np.asarray(labels), return_counts=True)
         self._classes = found[sizes >= per_class]  # as the decks number them
-        wanted = anchors * neighborhood
-        if len(self._classes) < wanted:
-            raise ConfigError(
-                f"{anchors} anchors in neighbourhoods of {neighborhood} need {wanted} classes with at least "
-                f"{per_class} samples each, but only {len(self._classes)} of the {len(found)} classes here have that "
-                f"many. Ask for fewer anchors, smaller neighbourhoods or fewer samples of each, or add data."
-            )
-        self._rows = PKSampler(labels, classes=wanted, per_class=per_class, seed=seed, batches=batches)
+        classes = anchors * neighborhood
+        self._rows = PKSampler(labels, classes=classes, per_class=per_class, seed=seed, batches=batches)
 
     @classmethod
     def fitted(
         cls,
-        labels: Sequence[int] | np.ndarray,
+        labels: Labels,
         *,
         batch_size: int,
         seed: int,
@@ -78,7 +68,7 @@ class AnchorNeighborSampler:
         per_class: int = 4,
         batches: int | None = None,
     ) -> "AnchorNeighborSampler":
-        """Batches of ``batch_size // per_class`` classes in neighborhoods of 4, smaller where the data are.
+        """Return batches of ``batch_size // per_class`` classes in neighborhoods of 4, smaller where the data are.
 
         ``anchors`` and ``neighborhood`` take the place of that number of classes.
         """
@@ -86,8 +76,7 @@ class AnchorNeighborSampler:
         if anchors is None:
             anchors = max(1, batch_size // max(1, per_class * near))
             near = min(near, batch_size // max(1, per_class)) if neighborhood is None else near
-        check_fits(labels, anchors * near, per_class, batch_size)
-        classes, samples = fit(class_sizes(labels), anchors * near, per_class)
+        classes, samples = fit(labels, anchors * near, per_class, batch_size)
         asked, near = (anchors, near, per_class), min(near, classes)
         made = cls(
             labels,
@@ -116,7 +105,7 @@ class AnchorNeighborSampler:
         return len(self._rows)
 
     def epoch(self, number: int, tree: ClassTree) -> list[list[int]]:
-        """The batches of epoch ``number``, by the classes' distances in ``tree``."""
+        """Return the batches of epoch ``number``, by the classes' distances in ``tree``."""
         rng, members = generator(self.seed, number), self._rows.members
         anchors = members.deal_classes(rng, batches=len(self), classes=self.anchors)
         ranked = self._ranked(tree)
@@ -125,13 +114,13 @@ class AnchorNeighborSampler:
         return plan
 
     def _ranked(self, tree: ClassTree) -> Int[np.ndarray, "c k"]:
-        """For each class in use the classes in use from near to far, as many as a batch could ask for."""
+        """Return for each class in use the classes in use from near to far, as many as a batch could ask for."""
         known = tree.classes.numpy()
         places = np.searchsorted(known, self._classes).clip(max=len(known) - 1)
         if (known[places] != self._classes).any():
             missing = self._classes[known[places] != self._classes]
             raise DataError(
-                f"neighbours of {len(self._classes)} classes were asked for, but {len(missing)} of them are not in the "
+                f"neighbors of {len(self._classes)} classes were asked for, but {len(missing)} of them are not in the "
                 f"tree, class {missing[0]} first. Build it from samples of all classes."
             )
         here = torch.from_numpy(places)
@@ -145,7 +134,7 @@ class AnchorNeighborSampler:
         return np.asarray(torch.cat(blocks))
 
     def _neighborhoods(self, anchors: Int[np.ndarray, "l"], ranked: Int[np.ndarray, "c k"]) -> list[int]:
-        """The anchors and their neighbours: first all that must be there, then, in turn, the next nearest."""
+        """Return the anchors and their neighbors: first all that must be there, then, in turn, the next nearest."""
         near = self.neighborhood - 1
         musts, more = ranked[anchors, :near].ravel(), ranked[anchors, near:].T.ravel()
         different = dict.fromkeys([*anchors.tolist(), *musts.tolist(), *more.tolist()])

@@ -1,18 +1,18 @@
 """Batches of pairs: a query and a gallery image of each of several classes."""
 
-from collections.abc import Sequence
-from typing import ClassVar
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 from jaxtyping import Int
 
+from vicinal.arguments import Count
 from vicinal.errors import ConfigError
-from vicinal.samplers.decks import Members
-from vicinal.samplers.sampler import BatchSampler, class_sizes, shrink
+from vicinal.samplers.sampler import BatchSampler, BatchShape, Labels, Members, class_sizes, shrink
 
 QUERY, GALLERY = 1, 2  # the column ``role`` of records
 
 
+@dataclass(eq=False, repr=False)
 class CrossViewSampler(BatchSampler):
     """``classes`` classes with a query and a gallery image each, pair by pair: ``[q, g, q, g, ...]``.
 
@@ -31,50 +31,45 @@ class CrossViewSampler(BatchSampler):
     [[3, 2, 0, 1]]
     """
 
-    layout: ClassVar[str | None] = "cross_view"
+    _: KW_ONLY
+    classes: Count
+    roles: Labels | None = None
 
-    def __init__(
-        self,
-        labels: Sequence[int] | np.ndarray,
-        *,
-        classes: int,
-        seed: int,
-        roles: Sequence[int] | np.ndarray | None = None,
-        batches: int | None = None,
-    ) -> None:
-        both = None if roles is None else _seen_from_both(np.asarray(labels), np.asarray(roles), classes)
-        super().__init__(labels, classes=classes, least=2, batch_size=2 * classes, seed=seed, batches=batches)
-        self.classes, self.roles = classes, roles
-        self._sides: tuple[_Side, _Side] | None = None
-        if both is None:
-            return
-        self._lacking = len(np.unique(self.labels)) - len(both)
-        usable, given = np.isin(self.labels, both), np.asarray(roles)
-        queries, gallery = (np.flatnonzero(usable & (given == role)) for role in (QUERY, GALLERY))
-        self._sides = _Side(self.labels, queries), _Side(self.labels, gallery)
+    layout = "cross_view"
+
+    def __post_init__(self) -> None:
+        self._sides: tuple[_Side, ...] | None = None
+        if self.roles is not None:
+            labels, roles = np.asarray(self.labels), np.asarray(self.roles)
+            both = _seen_from_both(labels, roles, self.classes)
+            self._lacking = len(np.unique(labels)) - len(both)
+            usable = np.isin(labels, both)
+            self._sides = tuple(_Side(labels, np.flatnonzero(usable & (roles == role))) for role in (QUERY, GALLERY))
+        super().__post_init__()
+
+    def shape(self) -> BatchShape:
+        return BatchShape(self.classes, 2, 2 * self.classes)
 
     @classmethod
     def fitted(
         cls,
-        labels: Sequence[int] | np.ndarray,
+        labels: Labels,
         *,
         batch_size: int,
         seed: int,
         classes: int | None = None,
-        roles: Sequence[int] | np.ndarray | None = None,
+        roles: Labels | None = None,
         batches: int | None = None,
     ) -> "CrossViewSampler":
-        """Batches of ``batch_size // 2`` pairs unless ``classes`` is given, fewer where there are fewer classes."""
+        """Return batches of ``batch_size // 2`` pairs unless ``classes`` is given, fewer where classes are fewer."""
         asked = batch_size // 2 if classes is None else classes
         if roles is None:
             there, samples = int((class_sizes(labels) >= 2).sum()), "2 samples"
         else:
             there = len(_seen_from_both(np.asarray(labels), np.asarray(roles), 0))
             samples = "a query and a gallery image"
-        fitted, note = shrink("pairs", asked, there, least=2, batch_size=batch_size, rows=2, samples=samples)
-        sampler = cls(labels, classes=fitted, seed=seed, roles=roles, batches=batches)
-        sampler.shrunk = note
-        return sampler
+        fits, note = shrink("pairs", asked, there, least=2, batch_size=batch_size, rows=2, samples=samples)
+        return cls(labels, classes=fits, seed=seed, roles=roles, batches=batches).noted(note)
 
     def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
         if self._sides is None:
@@ -109,7 +104,7 @@ class _Side:
 
 
 def _seen_from_both(labels: Int[np.ndarray, "n"], roles: Int[np.ndarray, "n"], pairs: int) -> Int[np.ndarray, "c"]:
-    """The classes with a query and a gallery image, enough for a batch of ``pairs``."""
+    """Return the classes with a query and a gallery image, enough for a batch of ``pairs``."""
     if len(roles) != len(labels):
         raise ConfigError(f"each of {len(labels)} rows has a role, got {len(roles)} roles.")
     both = np.intersect1d(labels[roles == QUERY], labels[roles == GALLERY])

@@ -1,19 +1,18 @@
 """Episodes of two subsets, one to train on and one to validate on (Zheng et al., CVPR 2020)."""
 
-from collections.abc import Sequence
-from typing import ClassVar
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
 from jaxtyping import Int
 
-from vicinal.errors import ConfigError
-from vicinal.samplers.sampler import BatchSampler, class_sizes, shrink
+from vicinal.arguments import Limits, check_arguments
+from vicinal.samplers.sampler import FEWEST, BatchSampler, BatchShape, Labels, class_sizes, shrink
 from vicinal.tuples import Triplets
 
-FEWEST = 2  # classes of a subset: a negative has to come from another class of the same subset
 
-
+@dataclass(eq=False, repr=False)
 class EpisodeSampler(BatchSampler):
     """A training and a validation subset of disjoint labels, two samples of each class (DML-ALA, Sect. 3.3).
 
@@ -30,7 +29,7 @@ class EpisodeSampler(BatchSampler):
         training_classes: half the training subset.
         validation_classes: half the validation subset.
         disjoint: whether no class comes up twice in an episode; False is the paper's "random" (Table 1): every class of
-            both subsets is drawn anew, only neighbours differ, and a small class may show a sample twice.
+            both subsets is drawn anew, only neighbors differ, and a small class may show a sample twice.
         seed: with the epoch it determines every batch.
         batches: batches per epoch; None for as many as the data fills once.
 
@@ -39,39 +38,33 @@ class EpisodeSampler(BatchSampler):
     (8, 12)
     """
 
-    layout: ClassVar[str | None] = "episodes"
+    _: KW_ONLY
+    training_classes: Annotated[int, Limits("[2, inf)")] = 50
+    validation_classes: Annotated[int, Limits("[2, inf)")] = 10
+    disjoint: bool = True
 
-    def __init__(
-        self,
-        labels: Sequence[int] | np.ndarray,
-        *,
-        training_classes: int = 50,
-        validation_classes: int = 10,
-        disjoint: bool = True,
-        seed: int,
-        batches: int | None = None,
-    ) -> None:
-        if min(training_classes, validation_classes) < FEWEST:
-            raise ConfigError(
-                f"a subset of an episode needs {FEWEST} classes to form a negative pair, got training_classes="
-                f"{training_classes} and validation_classes={validation_classes}."
+    layout = "episodes"
+
+    def __post_init__(self) -> None:
+        check_arguments(self)
+        asked, there = self.training_classes + self.validation_classes, int((class_sizes(self.labels) > 1).sum())
+        if there < asked:  # in proportion to what there is; where even the least does not fit, the least
+            smaller = max(FEWEST, round(there * self.validation_classes / asked))
+            self.training_classes, self.validation_classes = max(FEWEST, there - smaller), smaller
+            self.noted(
+                f"an episode of {asked} classes was asked for, but there are {there}: it is scaled to "
+                f"{self.training_classes} for training and {self.validation_classes} for validation."
             )
-        asked = training_classes + validation_classes
-        available = int((class_sizes(labels) > 1).sum())
-        training_classes, validation_classes = _fit(training_classes, validation_classes, available)
-        classes = training_classes + validation_classes
-        super().__init__(labels, classes=classes, least=2, batch_size=2 * classes, seed=seed, batches=batches)
-        self.training_classes, self.validation_classes, self.disjoint = training_classes, validation_classes, disjoint
-        if classes < asked:
-            self.shrunk = (
-                f"an episode of {asked} classes was asked for, but there are {len(self.members)}: it is scaled to "
-                f"{training_classes} for training and {validation_classes} for validation."
-            )
+        super().__post_init__()
+
+    def shape(self) -> BatchShape:
+        classes = self.training_classes + self.validation_classes
+        return BatchShape(classes, 2, 2 * classes)
 
     @classmethod
     def fitted(
         cls,
-        labels: Sequence[int] | np.ndarray,
+        labels: Labels,
         *,
         batch_size: int,
         seed: int,
@@ -80,7 +73,7 @@ class EpisodeSampler(BatchSampler):
         disjoint: bool = True,
         batches: int | None = None,
     ) -> "EpisodeSampler":
-        """Episodes of ``batch_size // 2`` classes, 5 for training to 1 for validation, fewer where there are fewer."""
+        """Return episodes of ``batch_size // 2`` classes, 5 for training to 1 for validation, fewer where there are."""
         asked, available = batch_size // 2, int((class_sizes(labels) >= 2).sum())
         validation = max(FEWEST, round(asked / 6)) if validation_classes is None else validation_classes
         training = max(FEWEST, asked - validation) if training_classes is None else training_classes
@@ -113,7 +106,7 @@ class EpisodeSampler(BatchSampler):
 
 
 def episode_triplets(rows: int, device: torch.device | None = None) -> Triplets:
-    """One triplet for each pair of a block ``[a; p]``: its negative is the next pair's positive, in a circle.
+    """Return one triplet for each pair of a block ``[a; p]``: its negative is the next pair's positive, in a circle.
 
     The sampler deals classes in random order, so the next class is a random other one: a derangement of the subset.
 
@@ -124,18 +117,10 @@ def episode_triplets(rows: int, device: torch.device | None = None) -> Triplets:
     return Triplets(anchors, positives, positives.roll(-1))
 
 
-def _fit(training: int, validation: int, available: int) -> tuple[int, int]:
-    """Both numbers as asked, or in proportion to what there is; where even the least does not fit, the least."""
-    if available >= training + validation:
-        return training, validation
-    smaller = max(FEWEST, round(available * validation / (training + validation)))
-    return max(FEWEST, available - smaller), smaller
-
-
 def _closed_walks(
     rng: np.random.Generator, batches: int, length: int, classes: int
 ) -> Int[np.ndarray, "batches length"]:
-    """Random classes of which no two neighbours are the same, the last and the first being neighbours, too."""
+    """Draw classes of which no two neighbors are the same, the last and the first being neighbors, too."""
     walks = np.empty((batches, length), dtype=np.int64)
     open_ends = np.arange(batches)
     while len(open_ends):

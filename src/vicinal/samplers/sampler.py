@@ -1,17 +1,116 @@
-"""What every sampler is: index lists for an epoch, a function of the seed and the epoch alone."""
+"""The base of all samplers, and batches of classes, pairs and triplets.
+
+An epoch is a function of the seed and its number alone. Classes and samples are dealt as from shuffled decks of cards:
+nothing comes twice before all came. Every sampler is made of two deals, each a few array operations however many
+classes there are: which classes form each batch, and which samples of a class it shows each time that it comes up.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch.utils.data import Sampler
 
+from vicinal.arguments import Count, check_arguments
 from vicinal.errors import ConfigError, DataError
-from vicinal.samplers.decks import Members, generator
+
+Labels = Sequence[Any] | np.ndarray
+FEWEST = 2  # classes to tell apart, and samples of each to bring together
+MASK = 2**63 - 1
 
 
+def generator(seed: int, epoch: int) -> np.random.Generator:
+    """Return random numbers that depend on (seed, epoch) alone."""
+    return np.random.default_rng([seed & MASK, epoch])
+
+
+class Members:
+    """The rows of each class that has enough of them.
+
+    Attributes:
+        total: number of classes, with enough rows or not.
+        excluded: number of classes that have fewer than ``least`` rows and are left out.
+        sizes: number of rows of each class that stays.
+    """
+
+    def __init__(self, labels: np.ndarray, *, least: int) -> None:
+        _, numbers, sizes = np.unique(np.asarray(labels), return_inverse=True, return_counts=True)
+        stays = sizes >= least
+        order = np.argsort(numbers, kind="stable")
+        self._rows = order[stays[numbers[order]]]
+        self.sizes: np.ndarray = sizes[stays]
+        self._starts = np.cumsum(self.sizes) - self.sizes
+        self.total, self.excluded = len(sizes), int((~stays).sum())
+
+    def __len__(self) -> int:
+        """Return the number of classes that stay."""
+        return len(self.sizes)
+
+    def strata(self, of_rows: np.ndarray) -> Int[np.ndarray, "c"]:
+        """Return the stratum of each class that stays, from that of each row; a class in two strata is an error."""
+        _, numbers = np.unique(of_rows, return_inverse=True)
+        mine = numbers[self._rows]
+        of_class = mine[self._starts]
+        split = np.unique(np.repeat(np.arange(len(self)), self.sizes)[mine != np.repeat(of_class, self.sizes)])
+        if len(split):
+            raise ConfigError(
+                f"a class lies in one stratum, but {len(split)} classes have rows in several. Correct `strata`."
+            )
+        return np.asarray(of_class)
+
+    def deal_classes(
+        self,
+        rng: np.random.Generator,
+        *,
+        batches: int,
+        classes: int,
+        strata: Int[np.ndarray, "c"] | None = None,
+    ) -> Int[np.ndarray, "batches classes"]:
+        """Deal different classes to each batch; all come up once before one comes up again.
+
+        The classes that are left over when a deck no longer fills a batch wait for the next, differently shuffled deck.
+        With strata, each stratum's classes lie evenly spread in a deck, so that every batch mirrors the whole.
+        """
+        per_deck = len(self) // classes
+        chance = rng.random((-(-batches // per_deck), len(self)))
+        decks = chance.argsort(axis=1) if strata is None else _spread(chance, strata, rng)
+        return decks[:, : per_deck * classes].reshape(-1, classes)[:batches]
+
+    def deal_rows(
+        self, rng: np.random.Generator, classes: Int[np.ndarray, "batches classes"], *, per_class: int
+    ) -> Int[np.ndarray, "batches classes per_class"]:
+        """Deal different rows of each class; all of its rows come up once before one comes up again.
+
+        The rows that are left over when a deck no longer fills a hand wait for the next, differently shuffled deck.
+        """
+        flat = classes.ravel()
+        hands = self.sizes[flat] // per_class  # that one deck of the class holds
+        deck, hand = np.divmod(_occurrence(flat), hands)
+        # One shuffle serves all decks: list the rows of each (class, deck) in use and sort each list at random.
+        used, place = np.unique(deck * len(self) + flat, return_inverse=True)
+        classes_used = used % len(self)
+        lengths = self.sizes[classes_used]
+        starts = np.cumsum(lengths) - lengths
+        owner = np.repeat(np.arange(len(lengths)), lengths)
+        within = np.arange(len(owner)) - starts[owner]
+        rows = self._rows[self._starts[classes_used][owner] + within]
+        shuffled = rows[np.lexsort((rng.random(len(rows)), owner))]
+        first = starts[place] + hand * per_class
+        return np.asarray(shuffled[first[:, None] + np.arange(per_class)]).reshape(*classes.shape, per_class)
+
+
+class BatchShape(NamedTuple):
+    """What a batch consists of: so many different classes, each with so many samples at least, and rows in all."""
+
+    classes: int
+    samples: int
+    rows: int
+
+
+@dataclass(eq=False, repr=False)
 class BatchSampler(Sampler[list[int]], ABC):
     """Index lists, each a batch; a resumed run sees the very batches that the interrupted one would have seen.
 
@@ -19,48 +118,53 @@ class BatchSampler(Sampler[list[int]], ABC):
     epoch; a loop that resumes says which one comes with ``set_epoch(number)``.
 
     Attributes:
+        labels: class of each row.
+        seed: with the epoch it determines every batch.
+        batches: batches per epoch; None for as many as the data fills once.
         layout: what a batch is, by the sampler's name in ``SAMPLERS``; None where methods need not know.
         members: the rows of the classes that are used.
-        batch_size: rows in a batch.
     """
 
-    layout: ClassVar[str | None] = None
-    shrunk: str | None = None  # how a fitted sampler differs from what was asked for
+    labels: Labels
+    _: KW_ONLY
+    seed: int
+    batches: Count | None = None
 
-    def __init__(
-        self,
-        labels: Sequence[int] | np.ndarray,
-        *,
-        classes: int,
-        least: int,
-        batch_size: int,
-        seed: int,
-        batches: int | None,
-    ) -> None:
-        for name, value in (("samples per class", least), ("classes", classes), ("batches", batches)):
-            if value is not None and value < 1:
-                raise ConfigError(f"{type(self).__name__} needs at least 1 of {name}, got {value}.")
-        self.labels = np.asarray(labels)
-        self.members, self._least = Members(self.labels, least=least), least
+    layout: ClassVar[str | None] = None
+    shrunk: ClassVar[str | None] = None  # how a fitted sampler differs from what was asked for
+
+    def __post_init__(self) -> None:
+        check_arguments(self)
+        self.labels = np.asarray(self.labels)
+        classes, samples, _ = self.shape()
+        self.members, self._epoch = Members(self.labels, least=samples), 0
         if len(self.members) < classes:
             raise ConfigError(
-                f"a batch of {type(self).__name__} needs {classes} classes with at least {least} samples each, but "
+                f"a batch of {type(self).__name__} needs {classes} classes with at least {samples} samples each, but "
                 f"only {len(self.members)} of the {self.members.total} classes here have that many. "
                 f"Ask for fewer classes or fewer samples of each, or add data."
             )
-        self.batch_size, self.seed, self.batches, self._epoch = batch_size, seed, batches, 0
+
+    @abstractmethod
+    def shape(self) -> BatchShape:
+        """Return what a batch consists of."""
 
     @abstractmethod
     def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
-        """The rows of so many batches, drawn with ``rng``."""
+        """Draw the rows of so many batches with ``rng``."""
+
+    @property
+    def batch_size(self) -> int:
+        """Rows in a batch."""
+        return self.shape().rows
 
     def epoch(self, number: int) -> list[list[int]]:
-        """The batches of epoch ``number``."""
+        """Return the batches of epoch ``number``."""
         plan: list[list[int]] = self.plan(generator(self.seed, number), len(self)).tolist()
         return plan
 
     def set_epoch(self, number: int) -> None:
-        """Which epoch the next pass gives."""
+        """Say which epoch the next pass gives."""
         self._epoch = number
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -69,7 +173,7 @@ class BatchSampler(Sampler[list[int]], ABC):
         return iter(plan)
 
     def __len__(self) -> int:
-        """Batches in an epoch: as many as were asked for, or as the rows of the classes in use fill once."""
+        """Return the batches in an epoch: as many as were asked for, or as the rows of the classes in use fill once."""
         return self.batches if self.batches is not None else max(1, int(self.members.sizes.sum()) // self.batch_size)
 
     @property
@@ -78,10 +182,184 @@ class BatchSampler(Sampler[list[int]], ABC):
         excluded = None
         if self.members.excluded:
             excluded = (
-                f"{self.members.excluded} of {self.members.total} classes have fewer than {self._least} samples "
-                f"and are left out of training batches."
+                f"{self.members.excluded} of {self.members.total} classes have fewer than {self.shape().samples} "
+                f"samples and are left out of training batches."
             )
         return " ".join(note for note in (excluded, self.shrunk) if note) or None
+
+    def noted(self, shrunk: str | None) -> Self:
+        """Keep what ``note`` says of batches that are smaller than was asked for."""
+        self.shrunk = shrunk  # type: ignore[misc]
+        return self
+
+
+@dataclass(eq=False, repr=False)
+class PKSampler(BatchSampler):
+    """``classes`` classes with ``per_class`` samples each, class by class (Hermans et al. 2017).
+
+    Classes are dealt from a shuffled deck, and so are the samples of each class, so that all come up before one comes
+    up again. A class with fewer than ``per_class`` samples is left out; ``note`` says how many are.
+
+    Args:
+        labels: class of each row.
+        classes: P.
+        per_class: K.
+        seed: with the epoch it determines every batch.
+        batches: batches per epoch; None for as many as the data fills once.
+        strata: a coarser class of each row (a super-class, an alphabet); then every batch has classes of each in
+            proportion to how many there are, within one.
+
+    >>> batch = PKSampler([0, 0, 1, 1, 1], classes=2, per_class=2, seed=0).epoch(0)[0]
+    >>> sorted(batch)[:2], len(batch)
+    ([0, 1], 4)
+    """
+
+    _: KW_ONLY
+    classes: Count
+    per_class: Count
+    strata: Labels | None = None
+
+    layout = "classes"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.strata is not None and len(self.strata) != len(self.labels):
+            raise ConfigError(f"each of {len(self.labels)} rows has a stratum, got {len(self.strata)} strata.")
+        self._stratum = None if self.strata is None else self.members.strata(np.asarray(self.strata))
+
+    def shape(self) -> BatchShape:
+        return BatchShape(self.classes, self.per_class, self.classes * self.per_class)
+
+    @classmethod
+    def fitted(
+        cls,
+        labels: Labels,
+        *,
+        batch_size: int,
+        seed: int,
+        classes: int | None = None,
+        per_class: int = 4,
+        batches: int | None = None,
+        strata: Labels | None = None,
+    ) -> "PKSampler":
+        """Return batches of ``batch_size // per_class`` classes unless ``classes`` is given, smaller where data are.
+
+        First as many classes as were asked for, or all that have two samples; then as many samples of each, up to
+        ``per_class``, as that many classes have.
+
+        >>> sampler = PKSampler.fitted([0, 0, 0, 1, 1, 1], batch_size=64, seed=0)
+        >>> sampler.classes, sampler.per_class
+        (2, 3)
+        """
+        asked = batch_size // max(1, per_class) if classes is None else classes
+        fits, samples = fit(labels, asked, per_class, batch_size)
+        sampler = cls(labels, classes=fits, per_class=samples, seed=seed, batches=batches, strata=strata)
+        if (fits, samples) == (asked, per_class):
+            return sampler
+        return sampler.noted(
+            f"batches have {fits} classes x {samples} samples instead of {asked} x {per_class}: the training part has "
+            f"no more."
+        )
+
+    def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
+        chosen = self.members.deal_classes(rng, batches=batches, classes=self.classes, strata=self._stratum)
+        return self.members.deal_rows(rng, chosen, per_class=self.per_class).reshape(batches, -1)
+
+
+@dataclass(eq=False, repr=False)
+class NPairSampler(BatchSampler):
+    """``classes`` classes with two samples each, in blocks ``[a; p]``: row i and row N + i are a pair (Sohn 2016).
+
+    Args:
+        labels: class of each row; classes with one sample are left out.
+        classes: N, half the batch.
+        seed: with the epoch it determines every batch.
+        batches: batches per epoch; None for as many as the data fills once.
+
+    >>> labels = [0, 0, 1, 1, 2]
+    >>> first, second, third, fourth = (labels[row] for row in NPairSampler(labels, classes=2, seed=0).epoch(0)[0])
+    >>> first == third, second == fourth, first == second
+    (True, True, False)
+    """
+
+    _: KW_ONLY
+    classes: Count
+
+    layout = "pairs"
+
+    def shape(self) -> BatchShape:
+        return BatchShape(self.classes, 2, 2 * self.classes)
+
+    @classmethod
+    def fitted(
+        cls, labels: Labels, *, batch_size: int, seed: int, classes: int | None = None, batches: int | None = None
+    ) -> "NPairSampler":
+        """Return batches of ``batch_size // 2`` pairs unless ``classes`` is given, fewer where classes are fewer."""
+        asked, there = batch_size // 2 if classes is None else classes, int((class_sizes(labels) >= 2).sum())
+        fits, note = shrink("pairs", asked, there, least=2, batch_size=batch_size, rows=2)
+        return cls(labels, classes=fits, seed=seed, batches=batches).noted(note)
+
+    def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
+        chosen = self.members.deal_classes(rng, batches=batches, classes=self.classes)
+        pairs = self.members.deal_rows(rng, chosen, per_class=2)
+        return pairs.swapaxes(1, 2).reshape(batches, -1)
+
+
+@dataclass(eq=False, repr=False)
+class TripletSampler(BatchSampler):
+    """``triplets`` triplets of 2T different classes, in blocks ``[a; p; n]`` (as HDML's authors form them).
+
+    Row t and row T + t are of one class, row 2T + t of another; no class stands in two triplets of a batch.
+
+    Args:
+        labels: class of each row; classes with one sample are left out.
+        triplets: T, a third of the batch.
+        seed: with the epoch it determines every batch.
+        batches: batches per epoch; None for as many as the data fills once.
+
+    >>> labels = [0, 0, 1, 1]
+    >>> anchor, positive, negative = (labels[row] for row in TripletSampler(labels, triplets=1, seed=0).epoch(0)[0])
+    >>> anchor == positive, anchor == negative
+    (True, False)
+    """
+
+    _: KW_ONLY
+    triplets: Count
+
+    layout = "triplets"
+
+    def shape(self) -> BatchShape:
+        return BatchShape(2 * self.triplets, 2, 3 * self.triplets)
+
+    @classmethod
+    def fitted(
+        cls, labels: Labels, *, batch_size: int, seed: int, triplets: int | None = None, batches: int | None = None
+    ) -> "TripletSampler":
+        """Return batches of ``batch_size // 3`` triplets unless ``triplets`` is given, fewer where classes are."""
+        asked, there = batch_size // 3 if triplets is None else triplets, int((class_sizes(labels) >= 2).sum()) // 2
+        fits, note = shrink("triplets", asked, there, least=1, batch_size=batch_size, rows=3)
+        return cls(labels, triplets=fits, seed=seed, batches=batches).noted(note)
+
+    def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
+        chosen = self.members.deal_classes(rng, batches=batches, classes=2 * self.triplets)
+        pairs = self.members.deal_rows(rng, chosen[:, : self.triplets], per_class=2)
+        negatives = self.members.deal_rows(rng, chosen[:, self.triplets :], per_class=1)
+        return np.concatenate([pairs[..., 0], pairs[..., 1], negatives[..., 0]], axis=1)
+
+
+def fit(labels: Labels, classes: int, per_class: int, batch_size: int) -> tuple[int, int]:
+    """Return P and K that the data fill; raise an error where not even the smallest batch can be formed.
+
+    >>> labels = np.repeat(np.arange(5), [8, 8, 8, 8, 3])
+    >>> fit(labels, 4, 4, 16), fit(labels, 5, 4, 20)
+    ((4, 4), (5, 3))
+    """
+    if per_class < FEWEST:
+        raise ConfigError(f"sampler.per_class is at least {FEWEST}, got {per_class}.")
+    sizes = class_sizes(labels)
+    there = int((sizes >= FEWEST).sum())
+    fits, _ = shrink("classes", classes, there, least=FEWEST, batch_size=batch_size, rows=per_class)
+    return fits, max(k for k in range(FEWEST, per_class + 1) if (sizes >= k).sum() >= fits)
 
 
 def shrink(
@@ -113,7 +391,30 @@ def shrink(
     return available, f"batches have {available} {unit} instead of {asked}: the training part has no more classes."
 
 
-def class_sizes(labels: Sequence[int] | np.ndarray) -> Int[np.ndarray, "c"]:
+def class_sizes(labels: Labels) -> Int[np.ndarray, "c"]:
     """Return the number of rows of each class."""
     sizes: np.ndarray = np.unique(np.asarray(labels), return_counts=True)[1]
     return sizes
+
+
+def _spread(
+    chance: Float[np.ndarray, "decks c"], strata: Int[np.ndarray, "c"], rng: np.random.Generator
+) -> Int[np.ndarray, "decks c"]:
+    """Return decks in which the i-th of a stratum's m classes, shuffled, lies near the fraction i/m of the deck."""
+    shuffled = np.lexsort((chance, np.broadcast_to(strata, chance.shape)), axis=1)  # stratum by stratum
+    sizes = np.bincount(strata)
+    stratum = np.repeat(np.arange(len(sizes)), sizes)
+    within = np.arange(len(strata)) - (np.cumsum(sizes) - sizes)[stratum]
+    place = (within + rng.random((len(chance), len(sizes)))[:, stratum]) / sizes[stratum]
+    return np.take_along_axis(shuffled, place.argsort(axis=1), axis=1)
+
+
+def _occurrence(values: np.ndarray) -> np.ndarray:
+    """Count how often each value came before: 0 for its first place, 1 for its second, ..."""
+    order = np.argsort(values, kind="stable")
+    grouped = values[order]
+    first = np.concatenate([[True], grouped[1:] != grouped[:-1]])
+    begins = np.maximum.accumulate(np.where(first, np.arange(len(values)), 0))
+    result = np.empty(len(values), dtype=np.int64)
+    result[order] = np.arange(len(values)) - begins
+    return result

@@ -13,8 +13,9 @@ from vicinal.arguments import parameters
 from vicinal.config import Config
 from vicinal.data.records import Records
 from vicinal.errors import ConfigError
-from vicinal.losses import LOSSES, Mined
+from vicinal.losses import LOSSES
 from vicinal.methods.method import Method, Parts, Sampler
+from vicinal.miners import Mined
 from vicinal.models import TwoStreamEmbedder
 from vicinal.models.chunking import check_chunks
 from vicinal.models.embedder import Embedder

@@ -22,7 +22,7 @@ from vicinal.data.transforms import ImageTransform, OwnTransform, Transform
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.encoder import Embedded, Encoder
 from vicinal.evaluation.measure import measure
-from vicinal.methods.method import Method, ReadsRecords
+from vicinal.methods.method import Method
 from vicinal.models.starts import (
     start_as_discriminants,
     start_as_features,
@@ -81,7 +81,7 @@ class Experiment:
     def _planned(self, epoch: int) -> Sequence[Sequence[int]]:
         """Return the method's batches; where it embeds the training records for them, show what that costs."""
         method = self.method
-        if not isinstance(method, ReadsRecords):
+        if not method.reads_records:
             return method.batches(epoch)
         began, title = time.monotonic(), f"planning epoch {epoch + 1}"
         with self.console.following(len(parallel.part(range(len(self.train)))), 0, title) as follower:

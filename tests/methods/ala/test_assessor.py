@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from vicinal.errors import ConfigError
-from vicinal.methods.ala import ConstantAssessor, LSTMAssessor, MLPAssessor, RandomAssessor
+from vicinal.methods.ala.assessor import ConstantAssessor, LSTMAssessor, MLPAssessor, RandomAssessor
 
 
 @pytest.fixture
@@ -90,10 +90,8 @@ def test_the_state_is_saved_and_restored(lstm, members):
     assert torch.equal(again(members).weights, lstm(members).weights)
 
 
-def test_scale_of_the_embeddings_is_taken_out_unless_asked(lstm, members):
+def test_scale_of_the_embeddings_is_taken_out(lstm, members):
     torch.testing.assert_close(lstm(1e-3 * members).weights, lstm(members).weights)
-    lstm.standardise = False
-    assert not torch.allclose(lstm(1e-3 * members).weights, lstm(members).weights)
 
 
 def test_a_constant_is_a_constant_and_learns_nothing(members):
@@ -122,7 +120,7 @@ def test_random_weights_follow_from_seed_and_episode_alone(members):
 
 
 def test_weights_out_of_range_are_rejected():
-    with pytest.raises(ConfigError, match=r"lies in \(0, 1\], got 1.5"):
+    with pytest.raises(ConfigError, match=r"must be above 0 and at most 1, got 1.5"):
         ConstantAssessor(1.5)
     with pytest.raises(ConfigError, match=r"between 0 and 0.500, got 0.6"):
         RandomAssessor(0.5, 0.6)

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from vicinal.losses import TripletLoss
-from vicinal.methods.ala import TripletScoring
-from vicinal.methods.ala.figures import SHOWN, Showcase, WeightAnalysis
+from vicinal.methods.ala.report import SHOWN, Showcase, WeightAnalysis
+from vicinal.methods.ala.scoring import TripletScoring
 
 WEIGHTS = torch.tensor([0.2, 0.5, 0.8])
 
@@ -70,7 +70,7 @@ def test_tuples_are_ranked_within_their_episode():
     assert heaviest[0] == [6, 7, 8] and lightest[0] == [0, 1, 2], "of the light episode, where they stand out"
     first = showcase.figures()[0]
     assert first.tuples[0].caption == "weight 0.300, 1.500 times the mean"
-    assert "Of 6 tuples of the last epoch, weighed 0.500 to 1.500 times the mean of their episode." in first.reading
+    assert "Of 6 tuples of the last epoch, weighed 0.500 to 1.500 times the mean of their episode." in first.caption
 
 
 def test_pairs_have_roles_of_their_own_and_few_are_shown():

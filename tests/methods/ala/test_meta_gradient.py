@@ -16,8 +16,7 @@ from vicinal.losses import (
     MultiSimilarityLoss,
     TripletLoss,
 )
-from vicinal.methods.ala.meta_gradient import embedding_tangents, gradient, slopes, slopes_by_double_backward
-from vicinal.methods.ala.metric import Metric
+from vicinal.methods.ala.meta_gradient import Metric, embedding_tangents, gradient, slopes, slopes_by_double_backward
 from vicinal.methods.ala.scoring import AnchorScoring, PairScoring, TripletScoring
 from vicinal.models import Embedder, GoogLeNet, SmallConvNet
 

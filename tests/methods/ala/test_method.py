@@ -18,7 +18,8 @@ from vicinal.losses import (
     MultiSimilarityLoss,
     TripletLoss,
 )
-from vicinal.methods.ala import ALA, LSTMAssessor
+from vicinal.methods.ala import ALA
+from vicinal.methods.ala.assessor import LSTMAssessor
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models import Embedder, Identity
 from vicinal.reports.series import charts, read_progress
@@ -241,7 +242,7 @@ def test_a_collapsed_loss_is_the_margin_times_the_mean_weight(sampler, batch):
 
 
 def test_settings_out_of_range_are_rejected():
-    with pytest.raises(ConfigError, match="updates and rate are 0 or more, got -1 and"):
+    with pytest.raises(ConfigError, match="updates must be at least 0, got -1"):
         ALA(updates=-1)
 
 

@@ -8,14 +8,8 @@ from torch.autograd import gradcheck
 
 from vicinal.distances import row_distances
 from vicinal.errors import ConfigError
-from vicinal.methods.hdml import (
-    angles,
-    farther,
-    harder,
-    harder_on_arc,
-    interpolation_factor,
-    reference_distances,
-)
+from vicinal.methods.hdml.method import interpolation_factor
+from vicinal.methods.hdml.synthesis import angles, farther, harder, harder_on_arc, reference_distances
 
 
 def by_hand(anchor, negative, reference, factor):
@@ -38,19 +32,19 @@ def pairs(rng):
 
 @pytest.mark.parametrize("factor", [0.0, 0.3, 1.0])
 def test_equals_the_printed_formula(pairs, factor):
-    torch.testing.assert_close(harder(*pairs, 1 - factor), by_hand(*pairs, factor))
+    torch.testing.assert_close(harder(*pairs, factor), by_hand(*pairs, factor))
 
 
 def test_without_pull_negatives_stay_and_with_all_of_it_they_reach_the_reference(pairs):
     anchor, negative, reference = pairs
-    assert torch.equal(harder(anchor, negative, reference, 0.0), negative)
-    reached = row_distances(anchor, harder(anchor, negative, reference, 1.0), squared=False)
+    assert torch.equal(harder(anchor, negative, reference, 1.0), negative)
+    reached = row_distances(anchor, harder(anchor, negative, reference, 0.0), squared=False)
     torch.testing.assert_close(reached, reference.minimum(row_distances(anchor, negative, squared=False)))
 
 
 def test_the_distance_is_interpolated_and_the_three_points_lie_on_a_line(pairs):
     anchor, negative, reference = pairs
-    before, found = row_distances(anchor, negative, squared=False), harder(anchor, negative, reference, 0.7)
+    before, found = row_distances(anchor, negative, squared=False), harder(anchor, negative, reference, 0.3)
     after = row_distances(anchor, found, squared=False)
     expected = torch.where(before > reference, 0.3 * before + 0.7 * reference, before)
     torch.testing.assert_close(after, expected)
@@ -61,8 +55,8 @@ def test_harder_with_alpha_easier_with_the_loss(pairs):
     anchor, negative, reference = pairs
 
     def distance(alpha, loss):
-        pull = 1 - interpolation_factor(alpha, torch.tensor(loss))
-        return row_distances(anchor, harder(anchor, negative, reference, pull), squared=False)
+        lambda_ = interpolation_factor(alpha, torch.tensor(loss))
+        return row_distances(anchor, harder(anchor, negative, reference, lambda_), squared=False)
 
     moves = row_distances(anchor, negative, squared=False) > reference
     assert (distance(2.0, 1.0) < distance(1.0, 1.0))[moves].all()
@@ -73,14 +67,14 @@ def test_a_negative_within_the_reference_stays_exactly_and_passes_nothing_to_the
     anchor = torch.tensor([[0.0, 0.0]], requires_grad=True)
     negative = torch.tensor([[0.6, 0.8]])
     for reference in (1.0, 2.0):  # at equality, too
-        found = harder(anchor, negative, torch.tensor([reference]), 0.9)
+        found = harder(anchor, negative, torch.tensor([reference]), 0.1)
         assert torch.equal(found, negative)
         assert torch.equal(torch.autograd.grad(found.sum(), anchor)[0], torch.zeros(1, 2))
 
 
 def test_it_is_continuous_where_the_negative_meets_the_reference():
     anchor, negative = torch.zeros(1, 2, dtype=torch.float64), torch.tensor([[1.0, 0.0]], dtype=torch.float64)
-    near = harder(anchor, negative, torch.tensor([1 - 1e-9], dtype=torch.float64), 0.9)
+    near = harder(anchor, negative, torch.tensor([1 - 1e-9], dtype=torch.float64), 0.1)
     torch.testing.assert_close(near, negative, rtol=0, atol=1e-8)
 
 
@@ -124,7 +118,7 @@ def test_one_call_serves_all_pairs(rng):
 def test_on_the_arc_angles_are_interpolated_and_lengths_stay(rng):
     anchor, negative = torch.randn(2, 30, 4, generator=rng, dtype=torch.float64)
     before, reference = angles(anchor, negative), torch.full((30,), 0.3, dtype=torch.float64)
-    found = harder_on_arc(anchor, negative, reference, 0.75)
+    found = harder_on_arc(anchor, negative, reference, 0.25)
     torch.testing.assert_close(angles(anchor, found), 0.25 * before + 0.75 * reference)
     torch.testing.assert_close(found.norm(dim=1), negative.norm(dim=1))
     torch.testing.assert_close(angles(anchor, found) + angles(found, negative), before)  # on the shortest way

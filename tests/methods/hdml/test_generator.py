@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from vicinal.errors import ConfigError
-from vicinal.methods.hdml import FeatureClassifier, Generator, reconstruction_cost
+from vicinal.methods.hdml.generator import FeatureClassifier, Generator, reconstruction_cost
 
 
 def test_the_papers_widths():

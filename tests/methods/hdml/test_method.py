@@ -16,8 +16,9 @@ from vicinal.errors import ConfigError
 from vicinal.figures import Scatter
 from vicinal.losses import MarginLoss, MultiSimilarityLoss, NPairLoss, ProxyNCALoss, TripletLoss
 from vicinal.losses.diagnostics import CAPTIONS as SHARED_CAPTIONS
+from vicinal.losses.loss import Terms
 from vicinal.methods.hdml import HDML
-from vicinal.methods.hdml.method import CAPTIONS
+from vicinal.methods.hdml.report import CAPTIONS
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.methods.plain import Plain
 from vicinal.models import Embedder, Identity, SmallConvNet
@@ -87,20 +88,21 @@ def weights(module):
 def gradients(method, labels, only):
     """The gradient that each part of the network gets when one of the three losses is the only one."""
     scale = {"real": 0.0, "synthetic": 0.0, "generator": 0.0, "classifier": 0.0} | {only: 1.0}
-    score, own = method._score, method.classifier.own_loss
+    core, own = method.loss.core, method.classifier.own_loss
     calls = []
 
     def scored(comparisons):
         calls.append(None)
-        value, share = score(comparisons)
-        return value * (scale["real"] if len(calls) == 1 else scale["synthetic"]), share
+        sums, counts = core(comparisons)
+        return Terms(sums * (scale["real"] if len(calls) == 1 else scale["synthetic"]), counts)
 
-    method._score = scored
+    method.loss.core = scored
     method.real_weight = lambda: torch.tensor(0.5)
     method.classifier.own_loss = lambda *given: (own(*given)[0] * scale["classifier"], own(*given)[1])
     if only != "generator":
         method.values = replace(method.values, label_factor=0.0, reconstruction_factor=0.0)
     method(batch_of(labels))
+    del method.loss.core  # the loss serves other methods, too
     parts = {
         "backbone": method.embedder.backbone,
         "head": method.embedder.head,
@@ -312,7 +314,7 @@ def test_its_picture_has_a_tuple_and_what_became_of_it():
         "anchor",
         "positive",
         *["real negative"] * 2,
-        *["drawn negative"] * 2,
+        *["pulled negative"] * 2,
         *["regenerated negative"] * 2,
     ]
     anchor, real, drawn = (np.array([shown.points[i].x, shown.points[i].y]) for i in (0, 2, 4))

@@ -26,12 +26,12 @@ def test_triplets_have_the_papers_smaller_alpha_and_one_mean_over_rows():
     ("settings", "message"),
     [
         ({"scale": "author"}, "did you mean 'authors'"),
-        ({"averaged": "mean"}, "unknown averaged"),  # a choice that may be None
-        ({"alpha": -1.0}, "alpha is at least 0, got -1.0"),
-        ({"hardest": 0}, "hardest is at least 1, got 0"),
-        ({"generator_rate": 0.0}, "generator_rate is positive, got 0.0"),
-        ({"real_share": 1.5}, "between 0 and 1, got 1.5"),
-        ({"generate": False}, "such as real_share=0.5"),
+        ({"averaged": "mean"}, "averaged: unknown value"),  # a choice that may be None
+        ({"alpha": -1.0}, "alpha must be at least 0, got -1.0"),
+        ({"hardest": 0}, "hardest must be at least 1, got 0"),
+        ({"generator_rate": 0.0}, "generator_rate must be above 0, got 0.0"),
+        ({"real_share": 1.5}, "at least 0 and at most 1, got 1.5"),
+        ({"generate": False}, "such as method.real_share=0.5"),
         ({"push_positives": 0.5, "path": "arc"}, "straight"),
     ],
 )

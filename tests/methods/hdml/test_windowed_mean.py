@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from vicinal.methods.hdml import WindowedMean
+from vicinal.methods.hdml.method import WindowedMean
 
 
 def test_a_window_speaks_when_it_is_complete():

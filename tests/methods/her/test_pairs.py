@@ -7,7 +7,7 @@ import torch
 
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
-from vicinal.methods.her.pairs import HardestPairs, fitting, turns
+from vicinal.methods.her import HardestPairs, fitting, turns
 
 ROWS = torch.tensor([4, 9, 2, 11, 7, 8])  # records of queries and their matches, in turn
 

@@ -11,15 +11,15 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from tests.methods.build import build
 
-import vicinal.methods.htl.figures
+import vicinal.methods.htl
 from vicinal.data.records import Batch, FeatureArray, ImageArray, Records
 from vicinal.data.resident import resident_if_it_fits
 from vicinal.data.transforms import FeatureTransform, ImageTransform
 from vicinal.errors import ConfigError
+from vicinal.evaluation.encoder import Encoder
 from vicinal.figures import Dendrogram, from_json, to_json
 from vicinal.losses import HierarchicalTripletLoss
-from vicinal.methods.htl import HTL, TrainingEmbeddings
-from vicinal.methods.method import ReadsRecords
+from vicinal.methods.htl import HTL
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.methods.plain import Plain
 from vicinal.models import Embedder, Identity, SmallConvNet
@@ -89,7 +89,7 @@ def test_the_first_epoch_samples_by_the_tree_with_one_margin_for_all(make, recor
 
 def test_the_first_batches_follow_the_initial_network(make, records):
     method = make()
-    embedded = TrainingEmbeddings(records, FeatureTransform())(method.embedder, torch.device("cpu"))
+    embedded = Encoder(method.embedder, FeatureTransform(), torch.device("cpu")).embed(records)
     tree = ClassTree.build(embedded.vectors, embedded.labels)
     assert method.batches(0) == method.sampler.epoch(0, tree)
 
@@ -98,7 +98,7 @@ def test_the_tree_is_that_of_the_network_at_the_beginning_of_the_epoch(make, rec
     method = make(learning_rate=3e-2)
     train(method, records, 1)
     before = method.tree
-    embedded = TrainingEmbeddings(records, FeatureTransform())(method.embedder, torch.device("cpu"))
+    embedded = Encoder(method.embedder, FeatureTransform(), torch.device("cpu")).embed(records)
     method.batches(1)
     assert not torch.equal(method.tree.means, before.means)
     torch.testing.assert_close(method.tree.means, ClassTree.build(embedded.vectors, embedded.labels).means)
@@ -215,17 +215,17 @@ def test_shows_its_tree(linkage, make, records):
 
 @pytest.mark.parametrize("linkage", ["single", "average"])
 def test_of_many_classes_those_are_shown_that_merge_first(linkage, make, monkeypatch):
-    monkeypatch.setattr(vicinal.methods.htl.figures, "MOST_SHOWN", 5)
+    monkeypatch.setattr(vicinal.methods.htl, "MOST_SHOWN", 5)
     method = make(HTL(linkage=linkage))
     method.batches(0)
     (shown,) = method.figures(None)
-    assert len(shown.leaves) == 5 and len(shown.merges) == 4 and "the 5 that merge first" in shown.reading
+    assert len(shown.leaves) == 5 and len(shown.merges) == 4 and "the 5 that merge first" in shown.caption
     tree = method.tree
     nearest = tree.merges[tree.heights.argmin()].tolist()
     assert {shown.leaves[0].name, shown.leaves[1].name} == {"abcdefghij"[place + 2] for place in nearest}
     heights = [merge.height for merge in shown.merges]
     assert heights[0] == pytest.approx(float(tree.heights.min())) and set(heights) <= set(tree.heights.tolist())
-    assert f"to {max(heights):.2f}. " in shown.reading, "the leftmost branch that is drawn"
+    assert f"to {max(heights):.2f}. " in shown.caption, "the leftmost branch that is drawn"
 
 
 def test_without_a_tree_none_is_shown(make):
@@ -248,7 +248,7 @@ def test_images_on_the_device_are_taken_from_there(records, monkeypatch):
         sampler = AnchorNeighborSampler(records.labels, anchors=2, neighborhood=2, per_class=3, seed=0)
         embedder, loss = Embedder(SmallConvNet(1, (4,)), 4), HierarchicalTripletLoss()
         method = build(HTL(), embedder, loss, sampler, train=pictures, preprocessing=transform)
-        assert isinstance(method, ReadsRecords)
+        assert method.reads_records
         method.read_by(resident, workers=0, progress=told.append)
         plans.append(method.batches(0))
         monkeypatch.setattr("vicinal.evaluation.encoder.load_all", None)  # from now on nothing is read

@@ -8,7 +8,7 @@ import torch
 
 from vicinal.errors import ConfigError
 from vicinal.losses import HPHNLoss, NPairLoss
-from vicinal.methods.loop.negatives import EmbeddingExpansion, expanded_negatives, positive_pairs
+from vicinal.methods.loop import ExpandedNegatives, positive_pairs
 
 
 def points_by_hand(x, y, count):
@@ -20,7 +20,7 @@ def points_by_hand(x, y, count):
 def test_the_nearest_of_all_points_stands_for_both_pairs(points, unit_vectors):
     rows, labels = unit_vectors(6, dim=3), torch.arange(6) // 2
     pairs = positive_pairs(labels, "consecutive")
-    found = expanded_negatives(HPHNLoss(), 5 * rows, pairs, points)
+    found = ExpandedNegatives(HPHNLoss(), points=points).negatives(5 * rows, pairs)
     for a, b in itertools.product(range(3), repeat=2):
         ours, theirs = (points_by_hand(rows[2 * k], rows[2 * k + 1], points) for k in (a, b))
         nearest = min(math.dist(p.tolist(), q.tolist()) for p in ours for q in theirs)
@@ -29,10 +29,12 @@ def test_the_nearest_of_all_points_stands_for_both_pairs(points, unit_vectors):
 
 def test_off_the_sphere_points_stay_on_the_line(unit_vectors):
     rows = 3 * unit_vectors(4, dim=3)
-    found = expanded_negatives(NPairLoss(), rows, positive_pairs(torch.tensor([0, 0, 1, 1]), "consecutive"), 3)
+    found = ExpandedNegatives(NPairLoss(), points=3).negatives(
+        rows, positive_pairs(torch.tensor([0, 0, 1, 1]), "consecutive")
+    )
     torch.testing.assert_close(found[0, 1], (rows[:2] @ rows[2:].T).max())  # linear: never more than at the ends
 
 
 def test_a_negative_number_of_points_is_rejected():
-    with pytest.raises(ConfigError, match="got points=-1"):
-        EmbeddingExpansion(HPHNLoss(), points=-1)
+    with pytest.raises(ConfigError, match="points must be at least 0, got -1"):
+        ExpandedNegatives(HPHNLoss(), points=-1)

@@ -93,7 +93,7 @@ def test_until_it_begins_it_is_its_baseline(batch):
     assert all(torch.equal(ours, theirs) for ours, theirs in pairs)
     loop.embedder.load_state_dict(plain.embedder.state_dict())
     assert waiting(batch).scalars["loss"] == loop(batch).scalars["loss"]
-    with pytest.raises(ConfigError, match=r"wait is a number of steps, 0 or more, got -1"):
+    with pytest.raises(ConfigError, match=r"wait must be at least 0, got -1"):
         LoOp(wait=-1)
 
 

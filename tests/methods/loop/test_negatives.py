@@ -21,7 +21,7 @@ from vicinal.losses import (
     NPairLoss,
     TripletLoss,
 )
-from vicinal.methods.loop.negatives import EmbeddingExpansion, OptimalNegatives, positive_pairs
+from vicinal.methods.loop import ExpandedNegatives, OptimalNegatives, positive_pairs
 
 HINGES = {
     "triplet": TripletLoss(0.3, squared=False),
@@ -61,20 +61,20 @@ def pairs_by_hand(labels):
 
 @pytest.mark.parametrize("labels", [UNEVEN, [3, 1, 3, 1], [0, 1, 2], [0] * 6, list(range(3)) * 5, []], ids=str)
 def test_every_two_rows_of_a_class_are_a_pair_once(labels):
-    first, second, keep = positive_pairs(torch.tensor(labels, dtype=torch.long), "all")
+    first, second, keep, _ = positive_pairs(torch.tensor(labels, dtype=torch.long), "all")
     found = [frozenset(pair) for pair in zip(first[keep].tolist(), second[keep].tolist(), strict=True)]
     assert len(found) == len(set(found)) and set(found) == pairs_by_hand(labels)
 
 
 def test_padding_up_to_a_known_class_size_changes_no_pair():
     labels = torch.tensor(UNEVEN)
-    first, second, keep = positive_pairs(labels, "all", largest_class=8)
+    first, second, keep, _ = positive_pairs(labels, "all", largest_class=8)
     found = {frozenset(pair) for pair in zip(first[keep].tolist(), second[keep].tolist(), strict=True)}
     assert found == pairs_by_hand(UNEVEN)
 
 
 def test_consecutive_rows_are_pairs_if_of_one_class():
-    first, second, keep = positive_pairs(torch.tensor([4, 4, 4, 4, 1, 2]), "consecutive")
+    first, second, keep, _ = positive_pairs(torch.tensor([4, 4, 4, 4, 1, 2]), "consecutive")
     assert first.tolist() == [0, 2, 4] and second.tolist() == [1, 3, 5] and keep.tolist() == [True, True, False]
     with pytest.raises(DataError, match="got 3 rows"):
         positive_pairs(torch.tensor([0, 0, 1]), "consecutive")
@@ -82,7 +82,7 @@ def test_consecutive_rows_are_pairs_if_of_one_class():
 
 def test_each_row_goes_with_the_nearest_of_its_class(embeddings):
     labels, given = torch.tensor(UNEVEN), torch.nn.functional.normalize(embeddings(len(UNEVEN)), dim=1)
-    first, second, keep = positive_pairs(labels, "nearest", given)
+    first, second, keep, _ = positive_pairs(labels, "nearest", given)
     assert first.tolist() == list(range(len(UNEVEN))) and keep.tolist() == [UNEVEN.count(label) > 1 for label in UNEVEN]
     similarity = given @ given.T
     for row in first[keep].tolist():
@@ -125,8 +125,8 @@ def by_hand(name, loss, x, labels):
             continue
         others = [
             arc_distance(unit[i], unit[j], unit[k], unit[l])
-            for k, l in itertools.combinations(n, 2)
-            if labels[k] == labels[l] != labels[i]
+            for k, l in itertools.combinations_with_replacement(n, 2)
+            if labels[k] == labels[l] != labels[i] and (k != l or list(labels).count(labels[k]) == 1)
         ]
         if not others:
             continue
@@ -155,7 +155,7 @@ def test_costs_at_least_what_its_baseline_costs_and_embedding_expansion_lies_bet
         plain = loss(given, labels)
         if isinstance(loss, BatchHardTripletLoss):  # of a row the farthest positive, of a pair its own
             plain = TripletLoss(0.3, squared=False)(given, labels)
-        costs = [plain.item(), *(EmbeddingExpansion(loss, points=n)(given, labels).item() for n in (0, 1, 3, 31))]
+        costs = [plain.item(), *(ExpandedNegatives(loss, points=n)(given, labels).item() for n in (0, 1, 3, 31))]
         costs.append(published(loss)(given, labels).item())
         assert all(less <= more + 1e-9 for less, more in itertools.pairwise(costs)), "each grid holds the one before"
         assert costs[0] < costs[5]
@@ -190,7 +190,7 @@ DEGENERATE = {
 }
 
 
-@pytest.mark.parametrize("kind", [OptimalNegatives, published, EmbeddingExpansion])
+@pytest.mark.parametrize("kind", [OptimalNegatives, published, ExpandedNegatives])
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 def test_degenerate_batches_have_a_finite_value_and_gradient(loss, kind, embeddings):
     for state, degenerate in DEGENERATE.items():
@@ -208,15 +208,18 @@ def test_padding_counts_in_no_mean(embeddings, monkeypatch):
     for loss in LOSSES.values():
         expected = published(loss)(given, labels)
         with monkeypatch.context() as patch:
-            patch.setattr("vicinal.methods.loop.negatives.positive_pairs", lambda y, *_: pairs_with_padding(y))
+            patch.setattr("vicinal.methods.loop.positive_pairs", lambda y, *_: pairs_with_padding(y))
             torch.testing.assert_close(published(loss)(given, labels), expected)
 
 
 def pairs_with_padding(labels):
-    first, second, keep = positive_pairs(labels, "all")
+    first, second, keep, stands = positive_pairs(labels, "all")
     more = torch.zeros(3, dtype=torch.long)
     return type(positive_pairs(labels, "all"))(
-        torch.cat([more, first]), torch.cat([more + 1, second]), torch.cat([more.bool(), keep])
+        torch.cat([more, first]),
+        torch.cat([more + 1, second]),
+        torch.cat([more.bool(), keep]),
+        torch.cat([more.bool(), stands]),
     )
 
 
@@ -246,7 +249,7 @@ def test_multi_similarity_sees_the_positives_of_both_members_once(embeddings):
     given = embeddings(5)
     c = published(loss, pairing="all").comparisons(given, labels)
     assert sorted(c.keep_positive.sum(dim=1).tolist()) == [1, 3, 3, 3], "of three: ij, ik and jk"
-    first, second, _ = positive_pairs(labels, "all")
+    first, second, *_ = positive_pairs(labels, "all")
     torch.testing.assert_close(c.negative, arc_similarity(given[first], given[second]))
 
 
@@ -260,7 +263,7 @@ def test_soft_lifted_is_the_form_of_the_authors_code(embeddings):
     torch.testing.assert_close(published(loss)(given, labels), expected)
 
 
-@pytest.mark.parametrize("kind", [OptimalNegatives, EmbeddingExpansion])
+@pytest.mark.parametrize("kind", [OptimalNegatives, ExpandedNegatives])
 def test_errors_say_what_to_do(kind):
     with pytest.raises(ConfigError, match="Use one of multi_similarity, danml"):
         kind(CircleLoss())
@@ -273,11 +276,11 @@ def test_errors_say_what_to_do(kind):
 
 
 def test_an_unknown_overlap_is_rejected():
-    with pytest.raises(ConfigError, match="overlap 'points'"):
+    with pytest.raises(ConfigError, match="overlap: unknown value 'points'"):
         OptimalNegatives(HPHNLoss(), overlap="points")
 
 
-@pytest.mark.parametrize("kind", [OptimalNegatives, EmbeddingExpansion])
+@pytest.mark.parametrize("kind", [OptimalNegatives, ExpandedNegatives])
 @pytest.mark.parametrize("labels", [5, 13])
 def test_another_number_of_labels_than_rows_is_rejected(kind, labels):
     """Without the type checks of these tests, fewer labels would leave rows out."""

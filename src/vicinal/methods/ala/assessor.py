@@ -1,15 +1,18 @@
 """Assessors: the sequence-aware one of DML-ALA (Zheng et al., CVPR 2020), and the controls it is measured against."""
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from vicinal.arguments import Limits, check_arguments
 from vicinal.distances import unit_rows
 from vicinal.errors import ConfigError
+
+Weight = Annotated[float, Limits("(0, 1]")]
 
 
 class Assessment(NamedTuple):
@@ -28,18 +31,11 @@ class Assessor(nn.Module, ABC):
     the two lines of Eq. (10) would differ.
 
     Differs: the paper concatenates embeddings as they are. A linear layer over unit features gives embeddings of length
-    0.6, of which an LSTM as it is initialised sees next to nothing; so a tuple's numbers are divided by their root mean
-    square (``standardise``), which keeps all that a loss on the unit sphere can see of it.
-
-    Args:
-        standardise: whether tuples are brought to one scale.
+    0.6, of which an LSTM as it is initialized sees next to nothing; so a tuple's numbers are divided by their root mean
+    square, which keeps all that a loss on the unit sphere can see of it.
     """
 
     capturable = True  # whether a CUDA graph may replay it: nothing is drawn or counted on the host
-
-    def __init__(self, *, standardise: bool = True) -> None:
-        super().__init__()
-        self.standardise = standardise
 
     @property
     def learns(self) -> bool:
@@ -49,13 +45,11 @@ class Assessor(nn.Module, ABC):
     def forward(self, members: Float[Tensor, "t m d"]) -> Assessment:
         """Assess the tuples of an episode, one sequence; a tuple is the embeddings of its members in their order."""
         tuples = members.detach().flatten(1)
-        if self.standardise:
-            tuples = unit_rows(tuples) * tuples.shape[1] ** 0.5
-        return self.assess(tuples)
+        return self.assess(unit_rows(tuples) * tuples.shape[1] ** 0.5)
 
     @abstractmethod
     def assess(self, tuples: Float[Tensor, "t md"]) -> Assessment:
-        """Weights of a sequence of concatenated embeddings, from the present state."""
+        """Weigh a sequence of concatenated embeddings, from the present state."""
 
     def advance(self, state: tuple[Tensor, ...]) -> None:
         """Go on from ``state`` with the next episode, without the history that led there."""
@@ -71,14 +65,13 @@ class LSTMAssessor(Assessor):
         inputs: numbers in a tuple: 3 d for triplets of d-dimensional embeddings.
         hidden: units of each layer.
         layers: of the LSTM.
-        standardise: whether tuples are brought to one scale.
     """
 
     hidden_state: Tensor
     cell_state: Tensor
 
-    def __init__(self, inputs: int, *, hidden: int = 64, layers: int = 2, standardise: bool = True) -> None:
-        super().__init__(standardise=standardise)
+    def __init__(self, inputs: int, *, hidden: int = 64, layers: int = 2) -> None:
+        super().__init__()
         self.inputs, self.hidden, self.layers = inputs, hidden, layers
         self.sequence = nn.LSTM(inputs, hidden, layers)
         self.weight = _half(hidden)
@@ -101,11 +94,10 @@ class MLPAssessor(Assessor):
     Args:
         inputs: numbers in a tuple.
         hidden: units of each of the two layers.
-        standardise: whether tuples are brought to one scale.
     """
 
-    def __init__(self, inputs: int, *, hidden: int = 64, standardise: bool = True) -> None:
-        super().__init__(standardise=standardise)
+    def __init__(self, inputs: int, *, hidden: int = 64) -> None:
+        super().__init__()
         self.inputs, self.hidden = inputs, hidden
         layers = [nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU()]
         self.network = nn.Sequential(*layers, _half(hidden))
@@ -121,10 +113,10 @@ class ConstantAssessor(Assessor):
         weight: w.
     """
 
-    def __init__(self, weight: float = 0.5) -> None:
+    def __init__(self, weight: Weight = 0.5) -> None:
         super().__init__()
-        _check_weight("weight", weight)
         self.weight = weight
+        check_arguments(self)
 
     def assess(self, tuples: Float[Tensor, "t md"]) -> Assessment:
         return Assessment(tuples.new_full((len(tuples),), self.weight))
@@ -143,15 +135,15 @@ class RandomAssessor(Assessor):
 
     capturable = False
 
-    def __init__(self, mean: float = 0.5, spread: float = 0.1, *, seed: int = 0) -> None:
+    def __init__(self, mean: Weight = 0.5, spread: float = 0.1, *, seed: int = 0) -> None:
         super().__init__()
-        _check_weight("mean", mean)
+        self.mean, self.spread, self.seed, self.episode = mean, spread, seed, 0
+        check_arguments(self)
         if not 0 < spread**2 < mean * (1 - mean):
             raise ConfigError(
                 f"weights in (0, 1) with mean {mean} have a spread between 0 and {(mean * (1 - mean)) ** 0.5:.3f}, got "
                 f"{spread}. Use assessor=constant for none."
             )
-        self.mean, self.spread, self.seed, self.episode = mean, spread, seed, 0
 
     def assess(self, tuples: Float[Tensor, "t md"]) -> Assessment:
         total = self.mean * (1 - self.mean) / self.spread**2 - 1  # a + b of the distribution with these two moments
@@ -163,7 +155,7 @@ class RandomAssessor(Assessor):
         self.episode += 1
 
     def get_extra_state(self) -> Int[Tensor, ""]:
-        """The number of the episode, for ``state_dict``; on the host, which therefore never waits for a device."""
+        """Return the number of the episode, for ``state_dict``; it is kept on the host, which never waits for it."""
         return torch.tensor(self.episode)
 
     def set_extra_state(self, state: Int[Tensor, ""]) -> None:
@@ -171,13 +163,8 @@ class RandomAssessor(Assessor):
 
 
 def _half(inputs: int) -> nn.Linear:
-    """A last layer that starts at 0, where the sigmoid is 1/2 whatever comes."""
+    """Return a last layer that starts at 0, where the sigmoid is 1/2 whatever comes."""
     layer = nn.Linear(inputs, 1)
     nn.init.zeros_(layer.weight)
     nn.init.zeros_(layer.bias)
     return layer
-
-
-def _check_weight(name: str, value: float) -> None:
-    if not 0 < value <= 1:
-        raise ConfigError(f"{name} of a tuple lies in (0, 1], got {value}.")

@@ -1,22 +1,24 @@
 """DML-ALA: Deep Metric Learning via Adaptive Learnable Assessment (Zheng, Lu and Zhou, CVPR 2020)."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from typing import ClassVar, Literal, NamedTuple, get_args, get_type_hints
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 from torch.optim import SGD, Adam
 
+from vicinal.arguments import Natural, NonNegative, check_arguments
 from vicinal.data.records import Batch
-from vicinal.errors import ConfigError, unknown
+from vicinal.errors import ConfigError
 from vicinal.figures import Figure
-from vicinal.losses.loss import Loss, tuple_loss
-from vicinal.methods.ala.assessor import Assessor, ConstantAssessor, LSTMAssessor, MLPAssessor, RandomAssessor
-from vicinal.methods.ala.figures import Showcase, WeightAnalysis
+from vicinal.losses.loss import tuple_loss
+from vicinal.methods.ala.assessor import Assessor, ConstantAssessor, LSTMAssessor, MLPAssessor, RandomAssessor, Weight
 from vicinal.methods.ala.meta_gradient import (
+    Metric,
     Route,
+    Unroll,
     embedding_tangents,
     gradient,
     lacks_forward_mode,
@@ -24,33 +26,10 @@ from vicinal.methods.ala.meta_gradient import (
     slopes,
     slopes_by_double_backward,
 )
-from vicinal.methods.ala.metric import Metric, Unroll
+from vicinal.methods.ala.report import CAPTIONS, Showcase, WeightAnalysis
 from vicinal.methods.ala.scoring import AnchorScoring, Over, PairScoring, Scored, Scoring, TripletScoring, add_up
 from vicinal.methods.method import Method, Parts, StepResult
 from vicinal.parallel import average_gradients, gather, processes
-
-CAPTIONS = {
-    "weight_mean": (
-        "Mean of the weights in an episode (the paper's Figure 4 b). It starts at 0.5; a mean that moves without a "
-        "deviation only changes the learning rate."
-    ),
-    "weight_deviation": (
-        "Standard deviation of the weights in an episode, the root of the variance in Figure 4 a. It starts at 0 and "
-        "should rise. Under 0.001 to the end, the assessor is inert and this is no ALA: raise its rate."
-    ),
-    "hardness": (
-        "Average weighted hardness, the mean of w d(y, y+) / d(y, y-), beside the unweighted mean, and the ratio of "
-        "the two (Figure 4 c and d). Preference is that ratio over the mean weight: above 1, harder tuples weigh more."
-    ),
-    "episode": (
-        "Mean loss of the training tuples, unweighted, and of the validation tuples after the virtual step, on classes "
-        "that the step did not see. Both should fall; only the first falling is over-fitting within an episode."
-    ),
-    "virtual_step": (
-        "Length of the virtual step of Eq. (10) over that of the parameters. The assessor learns from what such a step "
-        "does to the validation loss; under about 1e-7 that is its first order alone, for float32 no longer sees it."
-    ),
-}
 
 
 class Pass(NamedTuple):
@@ -103,12 +82,12 @@ class ALA(Method):
     """
 
     assessor: Literal["lstm", "mlp", "constant", "random"] = "lstm"
-    weight: float = 0.48
+    weight: Weight = 0.48
     spread: float = 0.004
     units: Literal["triplets", "pairs", "anchors"] = "triplets"
-    rate: float = 4e-4
+    rate: NonNegative = 4e-4
     optimizer: Literal["adam", "sgd"] = "adam"
-    updates: int = 3
+    updates: Natural = 3
     recompute: bool = False
     over: Over = "mean"
     route: Route = "forward"
@@ -124,13 +103,7 @@ class ALA(Method):
     own_captions: ClassVar[dict[str, str]] = CAPTIONS
 
     def __post_init__(self) -> None:
-        hints = get_type_hints(type(self))
-        for field in fields(self):
-            value, choices = getattr(self, field.name), get_args(hints[field.name])
-            if choices and value not in choices:
-                raise ConfigError(unknown(field.name, str(value), choices))
-        if self.updates < 0 or self.rate < 0:
-            raise ConfigError(f"updates and rate are 0 or more, got {self.updates} and {self.rate}.")
+        check_arguments(self)
 
     # -- training ---------------------------------------------------------------------------------
 
@@ -140,12 +113,8 @@ class ALA(Method):
 
     def scoring_of(self, loss: nn.Module) -> Scoring:
         """Return how the subsets of an episode form tuples of ``loss``."""
-        kinds: dict[str, Callable[[Loss], Scoring]] = {
-            "triplets": TripletScoring,
-            "pairs": PairScoring,
-            "anchors": AnchorScoring,
-        }
-        return kinds[self.units](tuple_loss(loss, "ALA"))
+        kinds = {"triplets": TripletScoring, "pairs": PairScoring, "anchors": AnchorScoring}
+        return kinds[self.units](tuple_loss(loss, "ALA"))  # type: ignore[abstract]
 
     def build_assessor(self, inputs: int, seed: int) -> Assessor:
         """Build the assessor of tuples with ``inputs`` numbers each."""
@@ -177,13 +146,8 @@ class ALA(Method):
     def setup_assessment(self, scoring: Scoring, weigh: Assessor) -> None:
         """Take an assessor and the tuples that it weighs, and build its optimizer."""
         self.scoring, self.weigh = scoring, weigh
-        self.metric = Metric(
-            self.embedder,
-            self.metric_optimizer,
-            unroll=self.unroll,
-            factor=self.virtual_factor,
-            compiled=self.compiled,
-        )
+        settings = {"unroll": self.unroll, "factor": self.virtual_factor, "compiled": self.compiled}
+        self.metric = Metric(self.embedder, self.metric_optimizer, **settings)  # type: ignore[arg-type]
         self.analysis, self.showcase = WeightAnalysis(), Showcase()
         self.found_by: Route = self.route  # "double_backward" from the first operator on that has no forward mode
         if weigh.learns:

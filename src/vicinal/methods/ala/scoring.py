@@ -137,17 +137,16 @@ class AnchorScoring(Scoring):
 
 
 class EpisodeLoss(nn.Module):
-    """All tuples of both subsets, unweighted: what ALA's plain baseline trains on.
+    """The mean loss of all tuples of both subsets: what ALA's plain baseline trains on.
 
     Args:
         scoring: how a subset forms tuples.
         training_rows: where the validation subset begins.
-        over: mean or sum over tuples.
     """
 
-    def __init__(self, scoring: Scoring, *, training_rows: int, over: Over = "mean") -> None:
+    def __init__(self, scoring: Scoring, *, training_rows: int) -> None:
         super().__init__()
-        self.scoring, self.training_rows, self.over = scoring, training_rows, over
+        self.scoring, self.training_rows = scoring, training_rows
 
     @property
     def loss(self) -> nn.Module:
@@ -161,7 +160,7 @@ class EpisodeLoss(nn.Module):
     def forward(self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"]) -> Float[Tensor, ""]:
         subsets = zip(*(torch.tensor_split(x, [self.training_rows]) for x in (embeddings, labels)), strict=True)
         losses = torch.cat([self.scoring(rows, classes, nn.Identity()).losses for rows, classes in subsets])
-        return add_up(losses, self.over)
+        return losses.mean()
 
 
 def add_up(losses: Float[Tensor, "t"], over: Over) -> Float[Tensor, ""]:

@@ -5,6 +5,7 @@ half precision can neither add nor hold.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Literal, NamedTuple, get_args
 
 import torch
@@ -12,7 +13,6 @@ from jaxtyping import Bool, Float, Int, Integer
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from vicinal.distances import at_least_float32
 from vicinal.errors import ConfigError, unknown
 
 Reconstruction = Literal["sum", "mean", "relative"]
@@ -58,6 +58,10 @@ class LabelTerm(NamedTuple):
     def __add__(self, other: "LabelTerm") -> "LabelTerm":  # type: ignore[override]
         return LabelTerm(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
+    @classmethod
+    def sum(cls, terms: "Sequence[LabelTerm]") -> "LabelTerm":
+        return cls(*(torch.stack(each).sum() for each in zip(*terms, strict=True)))
+
     def mean(self) -> Float[Tensor, ""]:
         return self.cost / self.rows.clamp(min=1)
 
@@ -70,7 +74,7 @@ class FeatureClassifier(nn.Module):
 
     It learns from real features alone: ``own_loss`` detaches them, ``label_term`` detaches the layer, so no gradient
     can cross in either direction. ``judge`` is a second such layer from another start. No generator is trained against
-    it, so its verdict on synthetics is not one that they learnt to please.
+    it, so its verdict on synthetics is not one that they learned to please.
 
     Args:
         width: size of a feature.
@@ -87,7 +91,7 @@ class FeatureClassifier(nn.Module):
     def own_loss(
         self, features: Float[Tensor, "n y"], labels: Integer[Tensor, "n"]
     ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-        """The cross-entropy of both layers on real features, and the share that the judge gets right."""
+        """Return the cross-entropy of both layers on real features, and the share that the judge gets right."""
         numbers = self._numbers(labels)
         with torch.autocast(features.device.type, enabled=False):
             features = features.detach().to(self.judge.weight.dtype)
@@ -98,7 +102,7 @@ class FeatureClassifier(nn.Module):
     def label_term(
         self, features: Float[Tensor, "n y"], labels: Integer[Tensor, "n"], keep: Bool[Tensor, "n"] | None = None
     ) -> LabelTerm:
-        """J_soft over the kept rows, as a sum (second part of Eq. 9), and the judge's opinion of them."""
+        """Return J_soft over the kept rows, as a sum (second part of Eq. 9), and the judge's opinion of them."""
         numbers = self._numbers(labels)
         with torch.autocast(features.device.type, enabled=False):
             features = features.to(self.teacher.weight.dtype)
@@ -116,7 +120,7 @@ class FeatureClassifier(nn.Module):
 def reconstruction_cost(
     features: Float[Tensor, "n y"], regenerated: Float[Tensor, "n y"], how: Reconstruction
 ) -> Float[Tensor, ""]:
-    """J_recon: how far regenerated features lie from the real ones, which are constants here.
+    """Return J_recon: how far regenerated features lie from the real ones, which are constants here.
 
         sum:       Σ ‖y - y'‖²                                                  Zheng et al. 2019, first part of Eq. (9)
         mean:      its mean over rows and dimensions
@@ -131,8 +135,8 @@ def reconstruction_cost(
     [2.0, 0.5, 1.0]
     """
     with torch.autocast(features.device.type, enabled=False):
-        features = at_least_float32(features.detach())
-        squares = (features - at_least_float32(regenerated)).square()
+        features = features.detach().to(regenerated.dtype)
+        squares = (features - regenerated).square()
         match how:
             case "sum":
                 return squares.sum()

@@ -2,25 +2,26 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim import Adam
 
+from vicinal.arguments import Count, NonNegative, Positive, Share, check_arguments
 from vicinal.data.records import Batch
-from vicinal.errors import ConfigError, unknown
+from vicinal.errors import ConfigError
 from vicinal.figures import Figure
 from vicinal.losses.diagnostics import CAPTIONS as SHARED_CAPTIONS
-from vicinal.losses.loss import Comparisons, reduce
-from vicinal.methods.hdml.augmentor import Path, Reference, interpolation_factor
-from vicinal.methods.hdml.figure import tuple_scatter
+from vicinal.losses.loss import Comparisons, Terms, reduce
 from vicinal.methods.hdml.generator import FeatureClassifier, Generator, Reconstruction, reconstruction_cost
-from vicinal.methods.hdml.synthesis import Synthesis, replaceable
+from vicinal.methods.hdml.report import CAPTIONS, tuple_scatter
+from vicinal.methods.hdml.synthesis import Path, ReferenceRule, Synthesis, replaceable
 from vicinal.methods.method import Method, Parts, StepResult
 from vicinal.parallel import gather, processes
 
+LEAST_LOSS = 1e-6  # below it a loss is 0; keeps α / J_avg finite
 UNKNOWN_LOSS = 1e6  # the authors' J_avg and J_gen before the first window is complete
 FREE = 1e-3  # a tuple that costs less teaches nothing; a softmax never reaches 0
 
@@ -83,35 +84,6 @@ PRESETS: dict[Scale, Preset] = {
     ),
 }
 
-CAPTIONS = {
-    "loss": (
-        "loss is what the network descends, w J_m + (1 - w) J_syn; real_loss is J_m, synthetic_loss J_syn. Synthetic "
-        "tuples should cost more than real ones and fall with them. No more than real ones: alpha is too small. Rising "
-        "while the real loss falls: alpha is too large."
-    ),
-    "hardness": (
-        "lambda is the share of its surplus distance that a negative keeps: 1 draws nothing, 0 draws all to the "
-        "distance of the positive pair. It should leave 1 after the first window and fall as the loss falls. Near 1 to "
-        "the end: alpha is too small. Near 0 from the second window on: alpha is too large. w is the weight of real "
-        "tuples. Near 1 to the end, synthetics never counted: raise beta. Near 0 early, an unskilled generator leads: "
-        "lower beta."
-    ),
-    "generator": (
-        "J_recon and J_soft as they stand in J_gen: how far regenerated features are from the real ones, and how hard "
-        "their labels are to tell. Both should fall and stay; J_soft rising again: negatives are drawn faster than the "
-        "generator can keep their labels, so alpha is too large or generator_rate too small."
-    ),
-    "zero_loss_share": (
-        "Anchors whose tuples cost nothing, before and after synthesis. Synthesis should lie clearly below: the same "
-        "line twice means that alpha is too small. At 0 all along, with a label share that falls: alpha is too large."
-    ),
-    "label_share": (
-        "Features to which a classifier gives their label. It learns from real ones only, and the generator never sees "
-        "it. Synthetic negatives should follow the real line; far below it they have become somebody else: alpha is "
-        "too large, or label_factor too small."
-    ),
-}
-
 
 @dataclass(eq=False)
 class HDML(Method):
@@ -138,7 +110,7 @@ class HDML(Method):
         alpha: α, the pulling factor of Eq. (7); larger is harder. 90 for N-pair, 7 for triplets, on the authors' scale.
         beta: β of Eq. (11); larger gives synthetics more weight.
         averaged: what J_avg averages: J_m (``"metric"``) or w (J_m + decay) (``"weighted"``).
-        weight_decay: wd; adds wd/2 Σ|θ|² to J_m, as the authors do, beside whatever the optimiser decays.
+        weight_decay: wd; adds wd/2 Σ|θ|² to J_m, as the authors do, beside whatever the optimizer decays.
         reconstruction: ``"sum"``, ``"mean"`` or ``"relative"`` to the features' variance.
         reconstruction_factor: of J_recon in J_gen; 0 is the paper's ablation.
         label_average: J_soft as one mean over all rows of the synthetic tuples (``"rows"``), the mean over negatives
@@ -151,17 +123,17 @@ class HDML(Method):
         hidden: width of its hidden layer; None is the paper's 512 where that fits.
         generate: whether synthetics pass the generator; False uses the interpolated ẑ as they are.
         members: what the anchor and positives of a synthetic tuple are: ``"regenerated"`` like its negative (the
-            paper), or ``"real"`` (ours), with the negative real but for what drawing it changes in the generator's
-            eyes, ỹ⁻ = y⁻ + i(ẑ⁻) - i(z⁻). A generator that loses part of the features draws regenerated anchors and
+            paper), or ``"real"`` (ours), with the negative real but for what pulling it changes in the generator's
+            eyes, ỹ⁻ = y⁻ + i(ẑ⁻) - i(z⁻). A generator that loses part of the features brings regenerated anchors and
             positives together, so that synthetic tuples may be easier than real ones; real ones keep their distances.
         real_share: a constant w in place of exp(-β / J_gen); what ``generate=False`` needs.
         syn_grad: whether J_syn reaches the whole network (``"full"``, the authors) or the head alone (``"head"``).
-        path: interpolate on the ``"straight"`` line between embeddings, before any normalisation, or along the
+        path: interpolate on the ``"straight"`` line between embeddings, before any normalization, or along the
             ``"arc"`` between their directions.
         reference: d⁺ of an anchor with several positives: ``"mean"``, ``"farthest"``, or always ``"fixed"``.
         fixed_distance: d⁺ of an anchor without positives, or of all with ``"fixed"``; radians on the arc.
         push_positives: how strongly positives are pushed away, in multiples of the pull on negatives; 0 is not.
-        hardest: how many negatives of each anchor are synthesised, nearest first; None is all.
+        hardest: how many negatives of each anchor are synthesized, nearest first; None is all.
         chunk: synthetic rows held at once; beyond it they are computed again in the backward pass, part by part.
         window: steps over which J_avg and J_gen are averaged.
         generator_rate: the generator's learning rate (Adam); the authors' is 1e-2.
@@ -169,51 +141,41 @@ class HDML(Method):
     """
 
     scale: Scale = "relative"
-    alpha: float | None = None
-    beta: float | None = None
+    alpha: NonNegative | None = None
+    beta: NonNegative | None = None
     averaged: Averaged | None = None
-    weight_decay: float | None = None
+    weight_decay: NonNegative | None = None
     reconstruction: Reconstruction | None = None
-    reconstruction_factor: float | None = None
+    reconstruction_factor: NonNegative | None = None
     label_average: LabelAverage | None = None
-    label_factor: float | None = None
+    label_factor: NonNegative | None = None
     generator_norm: bool | None = None
     repeated: bool = False
-    hidden: int | None = None
+    hidden: Count | None = None
     generate: bool = True
     members: Members = "regenerated"
-    real_share: float | None = None
+    real_share: Share | None = None
     syn_grad: Gradient = "full"
     path: Path = "straight"
-    reference: Reference = "mean"
-    fixed_distance: float = 1.0
-    push_positives: float = 0.0
-    hardest: int | None = None
-    chunk: int = 2**15
-    window: int = 64
-    generator_rate: float = 1e-3
-    classifier_rate: float = 1e-3
+    reference: ReferenceRule = "mean"
+    fixed_distance: Positive = 1.0
+    push_positives: NonNegative = 0.0
+    hardest: Count | None = None
+    chunk: Count = 2**15
+    window: Count = 64
+    generator_rate: Positive = 1e-3
+    classifier_rate: Positive = 1e-3
 
     def __post_init__(self) -> None:
-        hints = get_type_hints(type(self))
-        for field in fields(self):
-            value, choices = getattr(self, field.name), _choices(hints[field.name])
-            if choices and value is not None and value not in choices:
-                raise ConfigError(unknown(field.name, str(value), choices))
-        for name in ("alpha", "beta", "weight_decay", "reconstruction_factor", "label_factor", "push_positives"):
-            if (getattr(self, name) or 0) < 0:
-                raise ConfigError(f"{name} is at least 0, got {getattr(self, name)}.")
-        for name in ("window", "chunk", "hardest"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ConfigError(f"{name} is at least 1, got {getattr(self, name)}.")
-        for name in ("generator_rate", "classifier_rate", "fixed_distance"):
-            if getattr(self, name) <= 0:
-                raise ConfigError(f"{name} is positive, got {getattr(self, name)}.")
-        if self.real_share is not None and not 0 <= self.real_share <= 1:
-            raise ConfigError(f"real_share is w, between 0 and 1, got {self.real_share}.")
+        check_arguments(self)
         if self.push_positives and self.path == "arc":
             raise ConfigError(
-                'positives are pushed on straight lines, got path="arc". Set method.path=straight, or push_positives=0.'
+                "positives are pushed on straight lines, got path=arc. Set method.path=straight, or push_positives=0."
+            )
+        if not self.generate and self.real_share is None:
+            raise ConfigError(
+                "without a generator there is no J_gen to set w = exp(-beta / J_gen), got real_share=None. "
+                "Give a constant w, such as method.real_share=0.5."
             )
 
     def preset(self, *, triplets: bool = False) -> Preset:
@@ -222,11 +184,6 @@ class HDML(Method):
         >>> HDML("authors").preset().label_factor, HDML("paper", label_factor=0.0).preset().label_factor
         (5000.0, 0.0)
         """
-        if not self.generate and self.real_share is None:
-            raise ConfigError(
-                "without a generator there is no J_gen to set w = exp(-beta / J_gen), and real_share is None. "
-                "Give a constant w, such as real_share=0.5."
-            )
         preset = PRESETS[self.scale]
         if triplets and self.scale != "relative":
             preset = replace(preset, alpha=7.0)
@@ -240,7 +197,6 @@ class HDML(Method):
     def check(self, loss: nn.Module, sampler: object) -> None:
         super().check(loss, sampler)
         replaceable(loss)
-        self.preset()
 
     def setup(self, parts: Parts) -> None:
         super().setup(parts)
@@ -270,49 +226,49 @@ class HDML(Method):
         ]
 
     def step(self, batch: Batch) -> StepResult:
+        lambda_, w = self.lambda_(), self.real_weight()
         features, labels = gather(self.embedder.features(batch.inputs), batch.labels)  # y = f(x)
         embeddings = self.embedder.embed(features)  # z = g(y)
-        lambda_, w = self.lambda_(), self.real_weight()
 
-        real, free = self._score(self.loss.comparisons(embeddings, labels))
-        real = real + self._weight_penalty()  # J_m
+        real_tuples = self.loss.comparisons(embeddings, labels)
+        real_terms = self.loss.core(real_tuples)
+        real = reduce(real_terms, self.loss.reduction)  # J_m
+        if self.values.weight_decay:
+            real = real + self._weight_penalty()
+
         reached = features if self.syn_grad == "full" else features.detach()
         source = embeddings if self.syn_grad == "full" else self.embedder.embed(reached)
-        found = self.synthesis(source, labels, 1 - lambda_, self.embedder.embed, reached)
-        synthetic, still_free = self._score(found.comparisons)  # J_syn
+        found = self.synthesis(source, labels, lambda_, self.embedder.embed, reached)  # Eqs. (4)-(8)
+        synthetic_terms = self.loss.core(found.comparisons)
+        synthetic = reduce(synthetic_terms, self.loss.reduction)  # J_syn
         objective = w * real + (1 - w) * synthetic  # Eq. (11)
-        scalars = {
-            "loss": objective,
-            "real_loss": real,
-            "synthetic_loss": synthetic,
-            "hardness/lambda": lambda_,
-            "hardness/w": w,
-            "zero_loss_share/real": free,
-            "zero_loss_share/synthetic": still_free,
-        }
 
         own, known = self.classifier.own_loss(features, labels)
+        scalars = {"real_loss": real, "synthetic_loss": synthetic, "hardness/lambda": lambda_, "hardness/w": w}
+        if made := found.regenerated:
+            lost = reconstruction_cost(features, made.features, self.values.reconstruction)
+            recon, soft = self.values.reconstruction_factor * lost, self.values.label_factor * made.label_cost
+            scalars |= {"generator/J_recon": recon, "generator/J_soft": soft}
+            scalars |= {"label_share/real": known, "label_share/synthetic": made.labels_kept}
+        scalars["zero_loss_share/real"] = zero_loss_share(real_tuples, real_terms)
+        scalars["zero_loss_share/synthetic"] = zero_loss_share(found.comparisons, synthetic_terms)
+
         self.differentiate(own, self.classifier.parameters())
-        if found.regenerated is not None and found.label_cost is not None and found.labels_kept is not None:
-            recon = reconstruction_cost(features, found.regenerated, self.values.reconstruction)
-            recon = self.values.reconstruction_factor * recon
-            label = self.values.label_factor * found.label_cost
-            if self.generator is not None:
-                self.differentiate(recon + label, self.generator.parameters(), keep=True)  # J_gen, Eq. (9)
-            self.generator_loss.add(recon + label)
-            scalars |= {"generator/J_recon": recon, "generator/J_soft": label}
-            scalars |= {"label_share/real": known, "label_share/synthetic": found.labels_kept}
+        if made and self.generator is not None:
+            self.differentiate(recon + soft, self.generator.parameters(), keep=True)  # J_gen, Eq. (9)
         self.differentiate(objective)
+        if made:
+            self.generator_loss.add(recon + soft)
         self.average_loss.add(w * real if self.values.averaged == "weighted" else real)
         self.optimize(self.metric_optimizer, self.generator_optimizer)
-        return StepResult({name: value.detach() for name, value in scalars.items()}, embeddings.detach(), labels)
+        return StepResult({"loss": objective, **scalars}, embeddings, labels).detach()
 
     def lambda_(self) -> Float[Tensor, ""]:
-        """λ of Eq. (7)."""
+        """Return λ of Eq. (7)."""
         return self._decreasing(self.values.alpha, self.average_loss)
 
     def real_weight(self) -> Float[Tensor, ""]:
-        """w of Eq. (11)."""
+        """Return w of Eq. (11)."""
         if self.real_share is not None:
             return torch.full_like(self.generator_loss.last, self.real_share)
         return self._decreasing(self.values.beta, self.generator_loss)
@@ -320,20 +276,8 @@ class HDML(Method):
     def _decreasing(self, exponent: float, mean: "WindowedMean") -> Float[Tensor, ""]:
         return interpolation_factor(exponent, mean.relative() if self.scale == "relative" else mean.last)
 
-    def _score(self, comparisons: Comparisons) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-        """Return the loss of some tuples, and the share of anchors whose tuples cost next to nothing."""
-        terms = self.loss.core(comparisons)
-        with torch.no_grad():
-            penalty = 0.0 if comparisons.penalty is None else comparisons.penalty * terms.counts
-            formed = terms.counts > 0
-            free = ((terms.sums - penalty) <= FREE * terms.counts) & formed
-            share = free.sum() / formed.sum().clamp(min=1)
-        return reduce(terms, self.loss.reduction), share
-
-    def _weight_penalty(self) -> Float[Tensor, ""] | float:
-        """wd/2 Σ|θ|² inside J_m, as the authors have it: it is weighed with w, and part of their J_avg."""
-        if not self.values.weight_decay:
-            return 0.0
+    def _weight_penalty(self) -> Float[Tensor, ""]:
+        """Return wd/2 Σ|θ|² of J_m, as the authors have it: it is weighed with w, and part of their J_avg."""
         return self.values.weight_decay / 2 * torch.stack([p.square().sum() for p in self._decaying]).sum()
 
     @property
@@ -361,7 +305,7 @@ class HDML(Method):
                 module.eval()  # a picture must not move a batch norm's averages
         features, labels = self.embedder.features(batch.inputs), batch.labels
         embeddings = self.embedder.embed(features)
-        shown = tuple_scatter(self.synthesis, embeddings, labels, 1 - self.lambda_(), self.embedder.embed, features)
+        shown = tuple_scatter(self.synthesis, embeddings, labels, self.lambda_(), self.embedder.embed, features)
         return () if shown is None else (shown,)
 
 
@@ -416,6 +360,28 @@ class WindowedMean(nn.Module):
         return torch.where(self.first.isinf(), torch.inf, ratio)
 
 
-def _choices(hint: Any) -> tuple[str, ...]:
-    """The texts that ``Literal[...]`` or ``Literal[...] | None`` allows; none for other annotations."""
-    return tuple(choice for part in (hint, *get_args(hint)) if get_origin(part) is Literal for choice in get_args(part))
+def interpolation_factor(alpha: float, average_loss: Float[Tensor, ""]) -> Float[Tensor, ""]:
+    """Return λ, the share of a negative's distance beyond the reference distance that stays, between 0 and 1.
+
+        λ = exp(-α / J_avg)                                                   Zheng et al. 2019, in Eq. (7)
+
+    The smaller the average loss, the smaller λ and the harder the synthetics. λ = 1 changes nothing, which is α = 0 or
+    a loss that is not known yet (infinite); λ = 0 pulls every negative to the reference distance. The weight of the
+    real tuples in Eq. (11), exp(-β / J_gen), is the same function.
+
+    >>> losses = torch.tensor([torch.inf, 2.0, 1.0, 0.0])
+    >>> interpolation_factor(1.0, losses)
+    tensor([1.0000, 0.6065, 0.3679, 0.0000])
+    >>> interpolation_factor(0.0, losses)
+    tensor([1., 1., 1., 1.])
+    """
+    return torch.exp(-alpha / average_loss.clamp(min=LEAST_LOSS))
+
+
+@torch.no_grad()
+def zero_loss_share(comparisons: Comparisons, terms: Terms) -> Float[Tensor, ""]:
+    """Return the share of anchors whose tuples cost next to nothing, apart from the penalty."""
+    penalty = 0.0 if comparisons.penalty is None else comparisons.penalty * terms.counts
+    formed = terms.counts > 0
+    free = ((terms.sums - penalty) <= FREE * terms.counts) & formed
+    return free.sum() / formed.sum().clamp(min=1)

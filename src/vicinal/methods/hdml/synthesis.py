@@ -1,26 +1,23 @@
-"""Synthetic tuples of a batch: roles of its rows, augmentor, generator and head (Zheng et al. 2019, Eqs. 4-8)."""
+"""Harder synthetic tuples of a batch (Zheng et al., CVPR 2019): augmentor, generator and head, Eqs. (4)-(8).
+
+The augmentor is a set of pure functions of embeddings. Leading axes broadcast, so one call serves T triplets ``[t d]``
+and all N x N pairs of an N-pair batch, ``anchor [n 1 d]`` and ``negative [1 n d]``. Where points meet, values and
+gradients stay finite: a distance of 0 moves nothing.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import torch
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor, nn
+from torch.nn.functional import relu, threshold
 from torch.utils.checkpoint import checkpoint
 
-from vicinal.distances import pairwise_distances, row_distances
-from vicinal.errors import ConfigError
+from vicinal.distances import at_least_float32, pairwise_distances, row_distances, unit_rows
+from vicinal.errors import ConfigError, unknown
 from vicinal.losses.loss import Comparisons, Loss, tuple_loss
-from vicinal.methods.hdml.augmentor import (
-    Path,
-    Reference,
-    angles,
-    farther,
-    harder,
-    harder_on_arc,
-    reference_distances,
-)
 from vicinal.methods.hdml.generator import FeatureClassifier, Generator, LabelTerm
 from vicinal.tuples import positives, same_class
 
@@ -28,6 +25,134 @@ if TYPE_CHECKING:
     from vicinal.methods.hdml.method import HDML, LabelAverage
 
 Embed = Callable[[Tensor], Tensor]
+Path = Literal["straight", "arc"]
+ReferenceRule = Literal["mean", "farthest", "fixed"]
+
+
+# -- the augmentor ---------------------------------------------------------------------------------
+
+
+def harder(
+    anchor: Float[Tensor, "*#rows d"],
+    negative: Float[Tensor, "*#rows d"],
+    reference_distance: Float[Tensor, "*#rows"],
+    lambda_: Float[Tensor, ""] | float,
+) -> Float[Tensor, "*#rows d"]:
+    """Pull negatives towards their anchor on a straight line, never nearer than the reference distance.
+
+        ẑ⁻ = z + [λ d + (1 - λ) d⁺] (z⁻ - z) / d    if d = ‖z⁻ - z‖ > d⁺,  else z⁻    Zheng et al. 2019, Eqs. (5)-(7)
+
+    Written as z⁻ + (1 - λ) [1 - d⁺/d]_+ (z - z⁻), the same points: with λ = 1, and within d⁺, a negative stays exactly
+    where it is, and it passes no gradient to the anchor there. The gradient flows through d and d⁺ as well; detach what
+    it should not reach.
+
+    Figure 2: the anchor in the origin, its positive 1 away, a negative 3 away. The negative comes nearer on the line
+    to the anchor, down to the circle of the positive; one that lies inside stays.
+
+    >>> anchor, negatives = torch.zeros(2), torch.tensor([[3.0, 0.0], [0.0, 0.5]])
+    >>> for lambda_ in (1.0, 0.5, 0.0):
+    ...     print(harder(anchor, negatives, torch.tensor(1.0), lambda_).tolist())
+    [[3.0, 0.0], [0.0, 0.5]]
+    [[2.0, 0.0], [0.0, 0.5]]
+    [[1.0, 0.0], [0.0, 0.5]]
+    """
+    anchor, negative = at_least_float32(anchor), at_least_float32(negative)
+    distance = row_distances(anchor, negative, squared=False)
+    share = (1 - lambda_) * relu(distance - reference_distance) / threshold(distance, 0.0, 1.0)  # 0 where d is 0
+    return negative + share[..., None] * (anchor - negative)
+
+
+def farther(
+    anchor: Float[Tensor, "*#rows d"],
+    positive: Float[Tensor, "*#rows d"],
+    reference_distance: Float[Tensor, "*#rows"],
+    push: Float[Tensor, ""] | float,
+) -> Float[Tensor, "*#rows d"]:
+    """Push positives away from their anchor, at most to a reference distance such as that of the nearest negative.
+
+        ẑ⁺ = z + [(1 - push) d + push d⁻] (z⁺ - z) / d              if d = ‖z⁺ - z‖ < d⁻,  else z⁺
+
+    Differs: the paper names positive pairs as an easy extension (Section 3.2) and gives no formula; this is Eq. (6)
+    turned around. A positive on its anchor has no direction to go and stays.
+
+    >>> farther(torch.zeros(2), torch.tensor([[1.0, 0.0], [0.0, 4.0]]), torch.tensor(3.0), 0.5).tolist()
+    [[2.0, 0.0], [0.0, 4.0]]
+    """
+    anchor, positive = at_least_float32(anchor), at_least_float32(positive)
+    distance = row_distances(anchor, positive, squared=False)
+    missing = relu(reference_distance - distance) / threshold(distance, 0.0, 1.0)
+    return positive + (-push * missing)[..., None] * (anchor - positive)
+
+
+def harder_on_arc(
+    anchor: Float[Tensor, "*#rows d"],
+    negative: Float[Tensor, "*#rows d"],
+    reference_angle: Float[Tensor, "*#rows"],
+    lambda_: Float[Tensor, ""] | float,
+) -> Float[Tensor, "*#rows d"]:
+    """Turn negatives towards their anchor about the origin, never nearer than the reference angle; lengths stay.
+
+        θ̂ = λ θ + (1 - λ) θ⁺    if θ > θ⁺,  else θ                              Eq. (6) with angles for distances
+
+    For losses on the unit sphere, where ``harder`` before the normalization cuts through the ball: what it does to the
+    angle then depends on lengths that the loss never sees. A negative opposite to its anchor has no shortest arc and
+    stays.
+
+    >>> turned = harder_on_arc(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 2.0]), torch.tensor(torch.pi / 6), 0.0)
+    >>> turned
+    tensor([1.7321, 1.0000])
+    """
+    anchor, negative = at_least_float32(anchor), at_least_float32(negative)
+    towards, start = unit_rows(anchor), unit_rows(negative)
+    turn = relu(angles(anchor, negative) - reference_angle)[..., None] * (1 - lambda_)
+    across = unit_rows(towards - (towards * start).sum(dim=-1, keepdim=True) * start)  # 0 where they meet or oppose
+    length = torch.linalg.vector_norm(negative, dim=-1, keepdim=True)
+    turned = length * (turn.cos() * start + turn.sin() * across)
+    stays = (turn == 0) | (across == 0).all(dim=-1, keepdim=True)
+    return torch.where(stays, negative, turned)
+
+
+def angles(x: Float[Tensor, "*#rows d"], y: Float[Tensor, "*#rows d"]) -> Float[Tensor, "*#rows"]:
+    """Return the angle between rows, 0 to π.
+
+    From the tangent, because the cosine's inverse has an infinite slope where rows meet.
+
+    >>> angles(torch.tensor([1.0, 0.0]), torch.tensor([[0.0, 1.0], [2.0, 0.0]])).tolist()
+    [1.5707963705062866, 0.0]
+    """
+    x, y = unit_rows(x), unit_rows(y)
+    cosine = (x * y).sum(dim=-1)
+    sine: Tensor = torch.linalg.vector_norm(x - cosine[..., None] * y, dim=-1)  # its gradient at 0 is 0
+    return torch.atan2(sine, cosine.masked_fill((sine == 0) & (cosine == 0), 1))  # a row of zeros lies everywhere
+
+
+def reference_distances(
+    distances: Float[Tensor, "n m"], positive: Bool[Tensor, "n m"], *, rule: ReferenceRule, fixed: float
+) -> Float[Tensor, "n"]:
+    """Return d⁺ of each anchor: the mean distance to its positives, that of the farthest, or a fixed value.
+
+    The paper has one positive pair for each anchor, where mean and farthest agree, "or a fixed value" (Section 3.2),
+    which is also what an anchor without positives gets.
+
+    >>> distances = torch.tensor([[1.0, 3.0, 9.0], [4.0, 5.0, 6.0]])
+    >>> positive = torch.tensor([[True, True, False], [False, False, False]])
+    >>> for rule in ("mean", "farthest", "fixed"):
+    ...     print(reference_distances(distances, positive, rule=rule, fixed=2.5).tolist())
+    [2.0, 2.5]
+    [3.0, 2.5]
+    [2.5, 2.5]
+    """
+    if rule not in get_args(ReferenceRule):
+        raise ConfigError(unknown("reference", str(rule), get_args(ReferenceRule)))
+    if rule == "fixed":
+        return distances.new_full(distances.shape[:1], fixed)
+    kept = distances * positive
+    count = positive.sum(dim=1)
+    found = kept.amax(dim=1) if rule == "farthest" else kept.sum(dim=1) / count.clamp(min=1)
+    return torch.where(count > 0, found, fixed)
+
+
+# -- who is anchor and who is negative --------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -50,7 +175,7 @@ class Roles:
 
     @classmethod
     def of(cls, loss: Loss, rows: int) -> "Roles":
-        """The roles that a loss gives to the rows of a batch."""
+        """Return the roles that a loss gives to the rows of a batch."""
         layout = loss.layout if getattr(loss, "blocks", False) else None
         if layout == "triplets":
             third = rows // 3
@@ -60,43 +185,45 @@ class Roles:
         return cls(slice(0, rows), slice(0, rows))
 
     def negatives(self, rows: Tensor, part: slice) -> Tensor:
-        """What ``rows [b ...]`` hold for the negatives of some anchors: ``[n m ...]``, or ``[1 m ...]`` if shared."""
+        """Return what ``rows [b ...]`` hold for some anchors' negatives: ``[n m ...]``, or ``[1 m ...]`` if shared."""
         found = rows[self.columns]
         if self.chosen is not None:
             return found[self.chosen[part]]
         return found[part, None] if self.paired else found[None]
 
     def unaltered(self, rows: Tensor) -> Tensor:
-        """Those of ``rows [b ...]`` that stand in synthetic tuples as they are: all but the negatives of triplets."""
+        """Return those of ``rows [b ...]`` that stand in synthetic tuples as they are: all but triplets' negatives."""
         return rows[: self.columns.start] if self.paired else rows
 
     def reference(
-        self, embeddings: Float[Tensor, "b d"], labels: Integer[Tensor, "b"], path: Path, rule: Reference, fixed: float
+        self,
+        embeddings: Float[Tensor, "b d"],
+        labels: Integer[Tensor, "b"],
+        path: Path,
+        rule: ReferenceRule,
+        fixed: float,
     ) -> Float[Tensor, "n"]:
-        """d⁺ of each anchor: the distance, on the arc the angle, of its positive pair or pairs."""
+        """Return d⁺ of each anchor: the distance, on the arc the angle, of its positive pair or pairs."""
         if self.partners is not None:
-            between = row_distances(embeddings[self.anchors], embeddings[self.partners], squared=False)
-            if path == "arc":
-                between = angles(embeddings[self.anchors], embeddings[self.partners])
-            same = labels[self.anchors] == labels[self.partners]
-            return reference_distances(between[:, None], same[:, None], rule=rule, fixed=fixed)
-        if path == "arc":
-            among = angles(embeddings[:, None], embeddings)
+            anchors, partners = embeddings[self.anchors], embeddings[self.partners]
+            among = angles(anchors, partners) if path == "arc" else row_distances(anchors, partners, squared=False)
+            among, same = among[:, None], (labels[self.anchors] == labels[self.partners])[:, None]
         else:
-            among = pairwise_distances(embeddings, squared=False)
-        return reference_distances(among, same_class(labels), rule=rule, fixed=fixed)
+            on_arc = path == "arc"
+            among = angles(embeddings[:, None], embeddings) if on_arc else pairwise_distances(embeddings, squared=False)
+            same = same_class(labels)
+        return reference_distances(among, same, rule=rule, fixed=fixed)
 
     def limited(self, embeddings: Float[Tensor, "b d"], labels: Integer[Tensor, "b"], hardest: int) -> "Roles":
-        """The same with the ``hardest`` nearest negatives of each anchor as its only columns."""
+        """Return the same with the ``hardest`` nearest negatives of each anchor as its only columns."""
         if self.paired:
             return self
         distances = self.distances(embeddings, labels)
-        chosen = distances.topk(min(hardest, distances.shape[1]), dim=1, largest=False).indices
-        return replace(self, chosen=chosen)
+        return replace(self, chosen=distances.topk(min(hardest, distances.shape[1]), dim=1, largest=False).indices)
 
     @torch.no_grad()
     def distances(self, embeddings: Float[Tensor, "b d"], labels: Integer[Tensor, "b"]) -> Float[Tensor, "n m"]:
-        """The distance of each anchor to its real negatives, infinite where a column is none."""
+        """Return the distance of each anchor to its real negatives, infinite where a column is none."""
         anchors, columns = embeddings[self.anchors], embeddings[self.columns]
         if self.paired:
             found = row_distances(anchors, columns, squared=False)[:, None]
@@ -109,12 +236,12 @@ class Roles:
     def positives(
         self, labels: Integer[Tensor, "b"], largest_class: int | None = None
     ) -> tuple[Integer[Tensor, "n p"], Bool[Tensor, "n p"]]:
-        """The rows of each anchor's positives, in the order of a loss's comparisons, and which are there."""
-        if self.paired and self.partners is not None:
-            rows = torch.arange(self.partners.start, self.partners.stop, device=labels.device)
-            return rows[:, None], (labels[self.anchors] == labels[self.partners])[:, None]
+        """Return the rows of each anchor's positives, in the order of a loss's comparisons, and which are there."""
         if self.partners is None:
             return positives(labels, largest_class=largest_class)
+        if self.paired:
+            rows = torch.arange(self.partners.start, self.partners.stop, device=labels.device)
+            return rows[:, None], (labels[self.anchors] == labels[self.partners])[:, None]
         found = positives(labels[self.anchors], labels[self.columns], largest_class=largest_class)
         return found.columns + self.columns.start, found.keep
 
@@ -127,35 +254,31 @@ def replaceable(loss: nn.Module) -> Loss:
             f"HDML makes negatives for one anchor, but {name} compares each negative with the middle of a pair. "
             f"Use n_pair, or lifted_structure for both members of a pair."
         )
-    if loss.reduction == "none":
-        raise ConfigError(f'HDML needs one number from {name}, but its reduction is "none". Use "mean" or "sum".')
     return loss
 
 
-class Synthetics(NamedTuple):
-    """What a step needs of the synthetic tuples.
+# -- tuples ----------------------------------------------------------------------------------------
+
+
+class Regenerated(NamedTuple):
+    """What the generator made of a batch.
 
     Attributes:
-        comparisons: the tuples as the loss's core takes them.
-        regenerated: y' = i(z), the generator's features of all rows unaltered; None without a generator.
-        label_cost: J_soft; None without a generator.
-        labels_kept: the share of moved rows in which the judge still sees their label; None without a generator.
+        features: y' = i(z) of all rows unaltered.
+        label_cost: J_soft.
+        labels_kept: the share of moved rows in which the judge still sees their label.
     """
 
+    features: Float[Tensor, "b y"]
+    label_cost: Float[Tensor, ""]
+    labels_kept: Float[Tensor, ""]
+
+
+class Synthetics(NamedTuple):
+    """The synthetic tuples as the loss's core takes them, and what a generator, if there is one, made of the batch."""
+
     comparisons: Comparisons
-    regenerated: Float[Tensor, "b y"] | None = None
-    label_cost: Float[Tensor, ""] | None = None
-    labels_kept: Float[Tensor, ""] | None = None
-
-
-class _Part(NamedTuple):
-    """What some anchors of a batch contribute."""
-
-    regenerated: Float[Tensor, "b y"]
-    embeddings: Float[Tensor, "b d"]
-    negative: Float[Tensor, "n m"]
-    penalty: Float[Tensor, "n"]
-    altered: LabelTerm | None
+    regenerated: Regenerated | None = None
 
 
 @dataclass(frozen=True)
@@ -187,33 +310,40 @@ class Synthesis:
     label_average: "LabelAverage"
 
     def roles(self, embeddings: Float[Tensor, "b d"], labels: Integer[Tensor, "b"]) -> Roles:
-        """Who is anchor and who is negative; with ``hardest``, of each anchor the nearest negatives only."""
+        """Return who is anchor and who is negative; with ``hardest``, of each anchor the nearest negatives only."""
         roles, hardest = Roles.of(self.loss, len(labels)), self.settings.hardest
         return roles if hardest is None else roles.limited(embeddings, labels, hardest)
 
     def mover(
-        self, embeddings: Float[Tensor, "b d"], labels: Integer[Tensor, "b"], pull: Tensor, roles: Roles
+        self, embeddings: Float[Tensor, "b d"], labels: Integer[Tensor, "b"], lambda_: Tensor, roles: Roles
     ) -> Callable[[slice], Float[Tensor, "n m d"]]:
-        """A function that gives ẑ⁻ of the anchors in a part of the batch, Eq. (7)."""
+        """Return a function that gives ẑ⁻ of the anchors in a part of the batch, Eq. (7)."""
         s = self.settings
         reference = roles.reference(embeddings, labels, s.path, s.reference, s.fixed_distance)
         anchors, move = embeddings[roles.anchors], harder if s.path == "straight" else harder_on_arc
-        return lambda part: move(anchors[part, None], roles.negatives(embeddings, part), reference[part, None], pull)
+        return lambda part: move(anchors[part, None], roles.negatives(embeddings, part), reference[part, None], lambda_)
+
+    def regenerate(self, embeddings: Float[Tensor, "n d"], embed: Embed) -> tuple[Tensor, Float[Tensor, "n d"]]:
+        """Return ỹ = i(ẑ) and z̃ = g(ỹ)."""
+        if self.generator is None:
+            return embeddings, embeddings
+        features = self.generator(embeddings)
+        return features, embed(features)
 
     def __call__(
         self,
         embeddings: Float[Tensor, "b d"],
         labels: Integer[Tensor, "b"],
-        pull: Float[Tensor, ""],
+        lambda_: Float[Tensor, ""],
         embed: Embed,
         features: Float[Tensor, "b y"] | None = None,
     ) -> Synthetics:
-        """The synthetic tuples of a batch.
+        """Return the synthetic tuples of a batch.
 
         Args:
             embeddings: z of all rows.
             labels: their classes.
-            pull: 1 - λ.
+            lambda_: λ.
             embed: the head g.
             features: y of all rows, for ``members="real"``; ignored otherwise.
         """
@@ -222,103 +352,84 @@ class Synthesis:
         elif features is None:
             raise ConfigError('members="real" adds to real features, got features=None.')
         roles = self.roles(embeddings, labels)
-        move = self.mover(embeddings, labels, pull, roles)
+        move = self.mover(embeddings, labels, lambda_, roles)
         anchors, columns = len(labels[roles.anchors]), roles.negatives(labels, slice(0, 1)).shape[1]
         step = max(1, self.settings.chunk // max(1, columns))
         slices = [slice(start, min(start + step, anchors)) for start in range(0, anchors, step)] or [slice(0, 0)]
+        unaltered = len(roles.unaltered(labels))
+
+        def make(z: Tensor, y: Tensor | None, part: slice) -> "_Part":
+            return self._part(z, y, labels, roles, part, move, embed)
+
         if len(slices) == 1:
-            parts = [self._part(embeddings, features, labels, move(slices[0]), roles, slices[0], embed)]
+            parts = [make(embeddings, features, slices[0])]
         else:  # keep nothing but embeddings for the backward pass, and make each part again there
             parts = [
-                checkpoint(
-                    lambda z, y, part: self._part(z, y, labels, move(part), roles, part, embed),
-                    embeddings,
-                    features,
-                    part,
-                    use_reentrant=False,
-                    preserve_rng_state=False,
-                )
+                checkpoint(make, embeddings, features, part, use_reentrant=False, preserve_rng_state=False)
                 for part in slices
             ]
-        return self._assembled(parts, embeddings, features, labels, pull, roles, embed)
-
-    def regenerate(self, embeddings: Float[Tensor, "n d"], embed: Embed) -> tuple[Tensor, Float[Tensor, "n d"]]:
-        """ỹ = i(ẑ) and z̃ = g(ỹ)."""
+        rows, own = parts[0][:2]
+        _, _, negatives, penalties, label_terms = zip(*parts, strict=True)
+        found = self.loss.comparisons(own, labels)
+        there = found.keep_negative if roles.chosen is None else found.keep_negative.gather(1, roles.chosen)
+        found = replace(found, negative=torch.cat(negatives), keep_negative=there)
+        if found.penalty is not None:  # over N² rows, as the authors take it
+            found = replace(found, penalty=torch.cat(penalties))
+        if self.settings.push_positives:
+            lost = None if features is None else features - rows
+            positive, pushed = self._pushed(embeddings, own[roles.anchors], lost, labels, lambda_, roles, embed)
+            found, label_terms = replace(found, positive=positive), (*label_terms, pushed)
         if self.generator is None:
-            return embeddings, embeddings
-        features = self.generator(embeddings)
-        return features, embed(features)
+            return Synthetics(found)
+        moved = LabelTerm.sum(label_terms)
+        if self.label_average == "parts":
+            cost = self.classifier.label_term(rows[roles.anchors], labels[roles.anchors]).mean() + moved.mean()
+        else:
+            every = self.classifier.label_term(rows[:unaltered], labels[:unaltered]) + moved
+            cost = every.cost if self.label_average == "sum" else every.mean()
+        return Synthetics(found, Regenerated(rows, cost, moved.share_kept()))
 
     def _part(
         self,
         embeddings: Tensor,
         real: Tensor | None,
         labels: Tensor,
-        moved: Float[Tensor, "n m d"],
         roles: Roles,
         part: slice,
+        move: Callable[[slice], Tensor],
         embed: Embed,
-    ) -> _Part:
+    ) -> "_Part":
+        """Return what some anchors contribute: i(z), g(i(z)), comparisons with negatives, penalty and label term."""
+        rows, theirs, again = len(labels), roles.negatives(labels, part), roles.unaltered(embeddings)
+        moved = move(part)
+        count, columns, _ = moved.shape
         # The unaltered rows go along in every part, so that a batch norm sees a tuple's members together.
-        rows, (count, columns, _) = len(labels), moved.shape
         if self.settings.repeated and self.generator is not None:
-            again = roles.unaltered(embeddings)
             features = self.generator(torch.cat([embeddings, again, moved.flatten(0, 1)]))
             seen, changed = embed(features[rows:]), features[rows + len(again) :]
             own = torch.cat([seen[: len(again)], embeddings[len(again) :]])  # negatives of triplets are unused
             negatives = seen[len(again) :].view(count, columns, -1)
         else:
-            features, seen = self.regenerate(torch.cat([embeddings, moved.flatten(0, 1)]), embed)
+            given = torch.cat([embeddings, moved.flatten(0, 1)])
+            features = given if self.generator is None else self.generator(given)
+            seen = given if self.generator is None else embed(features)
             own, negatives, changed = seen[:rows], seen[rows:].view(count, columns, -1), features[rows:]
         if real is not None:  # what the generator lost of y⁻ is given back
             lost = roles.negatives(real - features[:rows], part)
             changed = (changed.view(count, columns, -1) + lost).flatten(0, 1)
             own, negatives = embeddings, embed(changed).view(count, columns, -1)
         anchors = own[roles.anchors][part]
-        negative = self.loss.distance(anchors, negatives)
-        penalty = self.loss.penalty(anchors, negatives)
-        penalty = negative.new_zeros(count) if penalty is None else penalty
-        altered = None
+        compared, penalty, term = self.loss.distance(anchors, negatives), None, None
+        if self.loss.penalizes:
+            penalty = self.loss.penalty(anchors, negatives)
         if self.generator is not None:
-            theirs = roles.negatives(labels, part).expand(count, columns)
-            altered = self.classifier.label_term(
-                changed, theirs.flatten(), self._labelled(labels, theirs, roles, part).flatten()
-            )
-        return _Part(features[:rows], own, negative, penalty, altered)
-
-    @staticmethod
-    def _labelled(labels: Tensor, theirs: Tensor, roles: Roles, part: slice) -> Bool[Tensor, "n m"]:
-        """Which moved rows have a label to keep: negatives, and in blocks ``[a; p]`` all, as the authors count them."""
-        if roles.partners is not None and not roles.paired:
-            return torch.ones_like(theirs, dtype=torch.bool)
-        return labels[roles.anchors][part, None] != theirs
-
-    def _assembled(
-        self,
-        parts: list[_Part],
-        embeddings: Tensor,
-        real: Tensor | None,
-        labels: Tensor,
-        pull: Tensor,
-        roles: Roles,
-        embed: Embed,
-    ) -> Synthetics:
-        rows, own = parts[0].regenerated, parts[0].embeddings
-        found = self.loss.comparisons(own, labels)
-        keep = found.keep_negative if roles.chosen is None else found.keep_negative.gather(1, roles.chosen)
-        found = replace(found, negative=torch.cat([part.negative for part in parts]), keep_negative=keep)
-        if found.penalty is not None:  # over N² rows, as the authors take it
-            found = replace(found, penalty=torch.cat([part.penalty for part in parts]))
-        altered = [part.altered for part in parts if part.altered is not None]
-        if self.settings.push_positives:
-            lost = None if real is None else real - rows
-            positive, pushed = self._pushed(embeddings, own[roles.anchors], lost, labels, pull, roles, embed)
-            found = replace(found, positive=positive)
-            altered += [] if pushed is None else [pushed]
-        if not altered:
-            return Synthetics(found)
-        moved = LabelTerm(*(torch.stack(each).sum() for each in zip(*altered, strict=True)))
-        return Synthetics(found, rows, self._label_cost(rows, labels, moved, roles), moved.share_kept())
+            # Negatives have a label to keep; in blocks [a; p] all moved rows have, as the authors count them.
+            theirs = theirs.expand(count, columns)
+            labelled = labels[roles.anchors][part, None] != theirs
+            if roles.partners is not None and not roles.paired:
+                labelled = torch.ones_like(labelled)
+            term = self.classifier.label_term(changed, theirs.flatten(), labelled.flatten())
+        return features[:rows], own, compared, penalty, term
 
     def _pushed(
         self,
@@ -326,15 +437,15 @@ class Synthesis:
         own: Tensor,
         lost: Tensor | None,
         labels: Tensor,
-        pull: Tensor,
+        lambda_: Tensor,
         roles: Roles,
         embed: Embed,
     ) -> tuple[Float[Tensor, "n p"], LabelTerm | None]:
-        """Comparisons with positives that were pushed away, at most to the anchor's nearest negative."""
+        """Return comparisons with positives that were pushed away, at most to the anchor's nearest negative."""
         rows, keep = roles.positives(labels, self.loss.largest_class)
         nearest = roles.distances(embeddings, labels).amin(dim=1)[:, None]
         nearest = nearest.masked_fill(nearest.isinf(), 0)  # no negative, nowhere to go
-        push = (self.settings.push_positives * pull).clamp(max=1)
+        push = (self.settings.push_positives * (1 - lambda_)).clamp(max=1)
         moved = farther(embeddings[roles.anchors][:, None], embeddings[rows], nearest, push)
         features, seen = self.regenerate(moved.flatten(0, 1), embed)
         if lost is not None:
@@ -345,8 +456,5 @@ class Synthesis:
             return compared, None
         return compared, self.classifier.label_term(features, labels[rows].flatten(), keep.flatten())
 
-    def _label_cost(self, rows: Tensor, labels: Tensor, moved: LabelTerm, roles: Roles) -> Float[Tensor, ""]:
-        if self.label_average == "parts":
-            return self.classifier.label_term(rows[roles.anchors], labels[roles.anchors]).mean() + moved.mean()
-        every = self.classifier.label_term(roles.unaltered(rows), roles.unaltered(labels)) + moved
-        return every.cost if self.label_average == "sum" else every.mean()
+
+_Part = tuple[Tensor, Tensor, Tensor, Tensor | None, LabelTerm | None]

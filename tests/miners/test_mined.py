@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from vicinal.errors import ConfigError
-from vicinal.losses import MarginLoss, Mined, ProxyAnchorLoss, TripletLoss
-from vicinal.miners import MINERS, hardest, semi_hard
+from vicinal.losses import MarginLoss, ProxyAnchorLoss, TripletLoss
+from vicinal.miners import MINERS, Mined, hardest, semi_hard
 
 
 @pytest.fixture

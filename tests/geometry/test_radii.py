@@ -1,11 +1,26 @@
-"""Radii of neighbourhoods against sorted lists and against the log-exp mean of listed neighbours."""
+"""Radii of neighborhoods against sorted lists and against the log-exp mean of listed neighbors."""
+
+from typing import NamedTuple
 
 import pytest
 import torch
 from torch.autograd import gradcheck
 
-from vicinal.geometry import log_exp_mean
-from vicinal.losses.neighborhoods import Neighbors, mean_of_k, soft_radius
+from vicinal.geometry import log_exp_mean, mean_of_k
+
+
+class Neighbors(NamedTuple):
+    distances: torch.Tensor
+    keep: torch.Tensor
+    weights: torch.Tensor | None = None
+
+
+def k_mean(neighbors, k):
+    return mean_of_k(neighbors.distances, neighbors.keep, k, neighbors.weights)
+
+
+def soft_radius(neighbors, gamma):
+    return log_exp_mean(neighbors.distances, neighbors.keep, gamma, neighbors.weights)
 
 
 @pytest.fixture
@@ -16,8 +31,8 @@ def neighbors(rng):
 
 @pytest.mark.parametrize("k", [1, 2, 4, 99, -1, -3, -99])
 def test_the_mean_of_k_is_that_of_a_sorted_list(neighbors, k):
-    found = mean_of_k(neighbors, k)
-    each = mean_of_k(neighbors, torch.full((6,), k))
+    found = k_mean(neighbors, k)
+    each = k_mean(neighbors, torch.full((6,), k))
     for row, keep, one, other in zip(neighbors.distances, neighbors.keep, found, each, strict=True):
         chosen = sorted(row[keep].tolist(), reverse=k < 0)[: abs(k)]
         assert one.item() == pytest.approx(sum(chosen) / max(1, len(chosen))) and one == other
@@ -25,8 +40,8 @@ def test_the_mean_of_k_is_that_of_a_sorted_list(neighbors, k):
 
 def test_rows_may_ask_for_different_numbers(neighbors):
     counts = torch.tensor([1, 2, 3, -1, -2, -3])
-    expected = torch.stack([mean_of_k(neighbors, int(k))[row] for row, k in enumerate(counts)])
-    assert torch.equal(mean_of_k(neighbors, counts), expected)
+    expected = torch.stack([k_mean(neighbors, int(k))[row] for row, k in enumerate(counts)])
+    assert torch.equal(k_mean(neighbors, counts), expected)
 
 
 @pytest.mark.parametrize("gamma", [-3.0, -1e-7, 0.0, 1e-7, 2.0, 500.0])
@@ -40,11 +55,11 @@ def test_a_weight_counts_as_often(neighbors, gamma):
 
 
 @pytest.mark.parametrize("k", [2, 3, -2])
-def test_a_part_of_a_neighbour_counts_in_part(k):
+def test_a_part_of_a_neighbor_counts_in_part(k):
     distances = torch.tensor([[4.0, 1.0, 2.0]])
     row = Neighbors(distances, distances > 0, torch.tensor([[2.5, 0.5, 1.0]]))
     expected = {2: (0.5 * 1 + 1 * 2 + 0.5 * 4) / 2, 3: (0.5 * 1 + 1 * 2 + 1.5 * 4) / 3, -2: 4.0}
-    assert mean_of_k(row, k).item() == pytest.approx(expected[k])
+    assert k_mean(row, k).item() == pytest.approx(expected[k])
 
 
 def test_nothing_kept_is_0_and_passes_no_gradient():
@@ -52,9 +67,9 @@ def test_nothing_kept_is_0_and_passes_no_gradient():
     none = torch.zeros(2, 3, dtype=torch.bool)
     for weights in (None, torch.ones(2, 3), torch.zeros(2, 3)):
         row = Neighbors(distances, none if weights is None else none | (weights == 0), weights)
-        for radius in (mean_of_k(row, 2), soft_radius(row, 2.0), soft_radius(row, 0.0)):
+        for radius in (k_mean(row, 2), soft_radius(row, 2.0), soft_radius(row, 0.0)):
             assert radius.eq(0).all() and torch.autograd.grad(radius.sum(), distances)[0].eq(0).all()
-    assert mean_of_k(Neighbors(distances[:, :0], none[:, :0]), 1).eq(0).all()
+    assert k_mean(Neighbors(distances[:, :0], none[:, :0]), 1).eq(0).all()
 
 
 def test_gradients_match_finite_differences(neighbors, rng):
@@ -62,7 +77,7 @@ def test_gradients_match_finite_differences(neighbors, rng):
     distances = neighbors.distances.requires_grad_()
     for gamma in (0.0, 0.5, -4.0):
         assert gradcheck(lambda d, w, g=gamma: soft_radius(Neighbors(d, neighbors.keep, w), g), (distances, weights))
-    assert gradcheck(lambda d, w: mean_of_k(Neighbors(d, neighbors.keep, w), 1), (distances, weights))
+    assert gradcheck(lambda d, w: k_mean(Neighbors(d, neighbors.keep, w), 1), (distances, weights))
 
 
 def test_weights_stay_finite_where_a_plain_exponential_overflows(rng):
@@ -79,5 +94,5 @@ def test_what_is_not_kept_may_be_anything(neighbors):
         dirty = neighbors._replace(distances=neighbors.distances.masked_fill(~neighbors.keep, rubbish))
         for weights in (None, torch.ones_like(neighbors.distances)):
             clean, dirty = neighbors._replace(weights=weights), dirty._replace(weights=weights)
-            assert torch.equal(mean_of_k(dirty, -2), mean_of_k(clean, -2))
+            assert torch.equal(k_mean(dirty, -2), k_mean(clean, -2))
             assert torch.equal(soft_radius(dirty, 3.0), soft_radius(clean, 3.0))

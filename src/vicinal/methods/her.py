@@ -1,28 +1,42 @@
-"""HER: Ground-to-Aerial Geo-Localization With a Hard Exemplar Reweighting Triplet Loss (Cai et al., ICCV 2019)."""
+"""HER: Ground-to-Aerial Geo-Localization With a Hard Exemplar Reweighting Triplet Loss (Cai et al., ICCV 2019).
+
+| paper | here |
+|---|---|
+| w_hard and the weighted soft-margin loss | `vicinal.losses.HardExemplarLoss` |
+| FCAM attention, two streams | `vicinal.models` |
+| orientation regression | `vicinal.models.orientation.OrientationHead`, `losses.hard_exemplar.orientation_errors` |
+| the whole loss, λ1 and λ2 | `HER.step` |
+"""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Integer
+from jaxtyping import Bool, Float, Int, Integer
 from torch import Tensor, nn
 
+from vicinal.arguments import NonNegative, check_arguments
 from vicinal.data.augmentation import rotate, to_device
-from vicinal.data.records import Batch
-from vicinal.errors import ConfigError, unknown
-from vicinal.figures import Figure
+from vicinal.data.draws import uniform
+from vicinal.data.records import GALLERY, QUERY, Batch
+from vicinal.errors import ConfigError
+from vicinal.figures import Figure, Member, RecordTuple, Tuples
 from vicinal.losses.hard_exemplar import orientation_errors
 from vicinal.losses.loss import reduce
-from vicinal.losses.normalized_softmax import NormalizedSoftmaxLoss
-from vicinal.methods.her.pairs import HardestPairs, Turning, fitting, turns
+from vicinal.losses.proxies import NormalizedSoftmaxLoss
 from vicinal.methods.method import Method, Parts, StepResult
 from vicinal.models.orientation import OrientationHead
 from vicinal.parallel import all_rows, gather
 from vicinal.tuples import other_class
+
+SHOWN = 12  # hardest pairs in the report
+
+Turning = Literal["any", "quarters", "none"]
+_STEPS = {"any": 0.0, "quarters": 90.0}
 
 CAPTIONS = {
     "triplets_share": (
@@ -66,8 +80,8 @@ class HER(Method):
         classifier: whether a normalized softmax over the classes takes the place of the triplets.
     """
 
-    lambda1: float = 1.0
-    lambda2: float = 0.5
+    lambda1: NonNegative = 1.0
+    lambda2: NonNegative = 0.5
     turning: Turning = "any"
     regression: bool = True
     classifier: bool = False
@@ -77,10 +91,7 @@ class HER(Method):
     title: ClassVar[str] = "HER"
 
     def __post_init__(self) -> None:
-        if self.turning not in get_args(Turning):
-            raise ConfigError(unknown("turning", str(self.turning), get_args(Turning)))
-        if self.lambda1 < 0 or self.lambda2 < 0:
-            raise ConfigError(f"λ1 and λ2 are at least 0, got {self.lambda1} and {self.lambda2}.")
+        check_arguments(self)
 
     def check(self, loss: nn.Module, sampler: object) -> None:
         super().check(loss, sampler)
@@ -206,3 +217,89 @@ def _classified(
     compared = classifier.comparisons(rows, labels)
     there = compared.keep_positive & fits.repeat_interleave(2)[:, None]
     return reduce(classifier.core(replace(compared, keep_positive=there)), "mean")
+
+
+def fitting(batch: Batch) -> Bool[Tensor, "pairs"]:
+    """Return which pairs are a query and its match: a stand-in for an unreadable image may be of the other role."""
+    same = batch.labels[0::2] == batch.labels[1::2]
+    roles = batch.extras.get("role")
+    return same if roles is None else same & (roles[0::2] == QUERY) & (roles[1::2] == GALLERY)
+
+
+def turns(
+    batch: Batch, turning: Turning, *, seed: int, epoch: int
+) -> tuple[Float[Tensor, "pairs"], Float[Tensor, "pairs"]]:
+    """Return by how many degrees each gallery image is to be turned, and how far it is then from its query, in radians.
+
+    Seed, epoch and record determine an angle, whatever batch or process the record is in.
+    """
+    if len(batch.inputs) % 2:
+        raise ConfigError(
+            f"HER takes pairs [q, g, q, g, ...], got {len(batch.inputs)} rows in this process. Choose a number of "
+            f"pairs that the number of processes divides."
+        )
+    device = batch.labels.device
+    angles = batch.extras.get("angle", torch.zeros(len(batch.inputs), device=device))
+    apart = angles[1::2] - angles[0::2]
+    if turning == "none":
+        return torch.zeros_like(apart), torch.deg2rad(apart)
+    if batch.inputs.ndim != 4:
+        raise ConfigError(f"gallery images are turned, got inputs {list(batch.inputs.shape)}. Set method.turning=none.")
+    # Negative epochs, for the numbers of the others have gone into the augmentation of the same records.
+    drawn = 360 * uniform(seed, -1 - epoch, batch.indices[1::2].numpy(), 1)[:, 0]
+    step = _STEPS[turning]
+    by = to_device(torch.from_numpy(drawn // step * step if step else drawn).float(), device)
+    return by, torch.deg2rad(apart + by)
+
+
+class HardestPairs:
+    """Collect the hardest triplet of each batch; nothing is read from the device before it is shown."""
+
+    def __init__(self) -> None:
+        self._records: list[Int[Tensor, "3"]] = []
+        self._gaps: list[Float[Tensor, ""]] = []
+
+    def clear(self) -> None:
+        """Forget all: the triplets of an epoch long past were hard for another network."""
+        self._records, self._gaps = [], []
+
+    def add(self, indices: Int[Tensor, "rows"], gap: Float[Tensor, ""], place: Int[Tensor, ""]) -> None:
+        """Take in a batch: the records of this process's rows ``[q, g, q, g, ...]``, the least of all gaps and where.
+
+        Place n·i + k of n pairs is query i with its own match and the match of query k. It is copied: the next step may
+        overwrite it.
+        """
+        records = all_rows(indices)
+        pairs = len(records) // 2
+        query, other = place // pairs, place % pairs
+        self._records.append(records[torch.stack([2 * query, 2 * query + 1, 2 * other + 1])])
+        self._gaps.append(gap.clone())
+
+    def figures(self) -> tuple[Figure, ...]:
+        """Show the hardest of them, each once; none where nothing was collected."""
+        if not self._gaps:
+            return ()
+        records, gaps = torch.stack(self._records).cpu(), torch.stack(self._gaps).cpu()
+        order = [place for place in gaps.argsort(stable=True).tolist() if gaps[place].isfinite()]
+        hardest = {tuple(records[place].tolist()): float(gaps[place]) for place in reversed(order)}
+        shown = sorted(hardest.items(), key=lambda pair: pair[1])[:SHOWN]
+        if not shown:
+            return ()
+        return (
+            Tuples(
+                "Hardest exemplars",
+                "Of the last epoch's batches, the queries whose match was farthest behind another gallery image, as "
+                "they are in the data, before training turned them. A gap is how much farther that image is than the "
+                "match: below 0 the query was matched wrongly, and its weight is the largest there is.",
+                tuple(
+                    RecordTuple(
+                        tuple(
+                            Member(record, role)
+                            for record, role in zip(triplet, ("query", "match", "nearer"), strict=True)
+                        ),
+                        f"gap {gap:+.2f}",
+                    )
+                    for triplet, gap in shown
+                ),
+            ),
+        )

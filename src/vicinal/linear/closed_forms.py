@@ -1,12 +1,13 @@
-"""GMML, geometric mean metric learning (Zadeh, Hosseini & Sra, ICML 2016): a closed form."""
+"""Metrics in closed form: GMML (Zadeh, Hosseini & Sra, ICML 2016) and RVML (Perrot & Habrard, NIPS 2015)."""
 
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.linear.mahalanobis import MahalanobisTransformer, require
-from vicinal.linear.objective import Array, Neighborhoods
+from vicinal.arguments import NonNegative, Positive, Share
+from vicinal.linear.mahalanobis import MahalanobisTransformer
+from vicinal.linear.objective import Array, Neighborhoods, require_classes
 from vicinal.linear.solvers import project
 
 
@@ -29,12 +30,8 @@ class GMML(MahalanobisTransformer):
         components_: L, rows by falling length.
     """
 
-    def __init__(self, t: float = 0.5, ridge: float = 1e-4) -> None:
+    def __init__(self, t: Share = 0.5, ridge: NonNegative = 1e-4) -> None:
         self.t, self.ridge = t, ridge
-
-    def _check_settings(self, features: int) -> None:
-        require("t", self.t, least=0, most=1)
-        require("ridge", self.ridge, least=0)
 
     def _fit(self, samples: Array, labels: npt.NDArray[Any], directions: Array) -> None:
         similar, dissimilar = _scatters(Neighborhoods.among(samples @ directions, labels, None))
@@ -43,6 +40,36 @@ class GMML(MahalanobisTransformer):
         root, inverse = _power(similar, 0.5), _power(similar, -0.5)
         metric = inverse @ _power(root @ dissimilar @ root, self.t) @ inverse
         self.components_ = project(metric)[1] @ directions.T
+
+
+class RVML(MahalanobisTransformer):
+    """Regress every sample onto a virtual point of its class.
+
+        min_L  1/N Σ_i |L x_i - v_i|² + λ |L|_F²,   so  Lᵀ = (Xᵀ X + λ N I)⁻¹ Xᵀ V
+
+    with the class-based virtual points: v_i is the unit vector of the class of x_i. The linear form; the paper also has
+    a kernelized one and virtual points by optimal transport.
+
+    Differs: X and V are taken about their means, so that the map does not depend on where the origin lies.
+
+    Args:
+        regularization: λ > 0.
+
+    Attributes:
+        components_: L, one row for each class.
+    """
+
+    def __init__(self, regularization: Positive = 0.01) -> None:
+        self.regularization = regularization
+
+    def _fit(self, samples: Array, labels: npt.NDArray[Any], directions: Array) -> None:
+        names, codes = np.unique(labels, return_inverse=True)
+        require_classes(names)
+        virtual = np.eye(len(names))[codes]
+        # Rows of L lie in the span of the samples, and with many features that is the smaller problem.
+        centered, targets = (samples - samples.mean(axis=0)) @ directions, virtual - virtual.mean(axis=0)
+        penalty = self.regularization * len(samples) * np.eye(directions.shape[1])
+        self.components_ = np.linalg.solve(centered.T @ centered + penalty, centered.T @ targets).T @ directions.T
 
 
 def _scatters(sets: Neighborhoods) -> tuple[Array, Array]:

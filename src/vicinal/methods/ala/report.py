@@ -1,4 +1,4 @@
-"""The analysis of the weights of DML-ALA (Zheng et al., CVPR 2020, Sect. 4.3 and Figure 4), and figures."""
+"""What DML-ALA reports: the analysis of its weights (Zheng et al., CVPR 2020, Sect. 4.3 and Figure 4), and figures."""
 
 import torch
 from jaxtyping import Float, Integer
@@ -10,6 +10,29 @@ INERT = 1e-3  # standard deviation of an episode's weights below which an assess
 SHOWN = 6  # tuples of each kind
 ROLES = ("anchor", "positive", "negative")
 PAIR_ROLES = ("first", "second")
+
+CAPTIONS = {
+    "weight_mean": (
+        "Mean of the weights in an episode (the paper's Figure 4 b). It starts at 0.5; a mean that moves without a "
+        "deviation only changes the learning rate."
+    ),
+    "weight_deviation": (
+        "Standard deviation of the weights in an episode, the root of the variance in Figure 4 a. It starts at 0 and "
+        "should rise. Under 0.001 to the end, the assessor is inert and this is no ALA: raise its rate."
+    ),
+    "hardness": (
+        "Average weighted hardness, the mean of w d(y, y+) / d(y, y-), beside the unweighted mean, and the ratio of "
+        "the two (Figure 4 c and d). Preference is that ratio over the mean weight: above 1, harder tuples weigh more."
+    ),
+    "episode": (
+        "Mean loss of the training tuples, unweighted, and of the validation tuples after the virtual step, on classes "
+        "that the step did not see. Both should fall; only the first falling is over-fitting within an episode."
+    ),
+    "virtual_step": (
+        "Length of the virtual step of Eq. (10) over that of the parameters. The assessor learns from what such a step "
+        "does to the validation loss; under about 1e-7 that is its first order alone, for float32 no longer sees it."
+    ),
+}
 
 
 class WeightAnalysis(nn.Module):
@@ -40,7 +63,7 @@ class WeightAnalysis(nn.Module):
         )
 
     def describe(self, weights: Float[Tensor, "t"], hardness: Float[Tensor, "t"]) -> dict[str, Tensor]:
-        """Mean and deviation of the weights; average weighted hardness, mean of w d(y, y⁺) / d(y, y⁻), and unweighted.
+        """Return mean and deviation of the weights, and the mean of w d(y, y⁺) / d(y, y⁻), weighted and unweighted.
 
         ``ratio`` is weighted over unweighted; ``preference``, that over the mean weight, is 1 for equal weights.
         """
@@ -76,7 +99,7 @@ class Showcase:
         self._weights.append(weights)
 
     def figures(self) -> tuple[Figure, ...]:
-        """Two rows of tuples; none where nothing was collected.
+        """Show two rows of tuples; none where nothing was collected.
 
         Tuples are ranked by their weight over the mean of their episode. That mean drifts within an epoch, so by the
         weights themselves one would see the last episode and the first.
@@ -90,7 +113,7 @@ class Showcase:
         kinds = (("Heaviest tuples", order[:SHOWN]), ("Lightest tuples", order.flip(0)[:SHOWN]))
         caption = (
             f"Of {len(weights):,} tuples of the last epoch, weighed {relative.min():.3f} to {relative.max():.3f} times "
-            f"the mean of their episode. Does the assessor prefer what a person would call instructive, or mislabelled "
+            f"the mean of their episode. Does the assessor prefer what a person would call instructive, or mislabeled "
             f"and odd pictures?"
         )
         return tuple(

@@ -1,0 +1,277 @@
+"""HTL: Deep Metric Learning with Hierarchical Triplet Loss (Ge, Huang, Dong and Scott, ECCV 2018).
+
+| paper | here |
+|---|---|
+| the class tree, d_H and S | `vicinal.samplers.class_tree.ClassTree` |
+| anchor-neighbor sampling | `vicinal.samplers.AnchorNeighborSampler` |
+| the loss with dynamic margins α_z | `vicinal.losses.HierarchicalTripletLoss.set_margins` |
+| Algorithm 1 | `HTL` |
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from vicinal.arguments import Count, Finite, check_arguments
+from vicinal.data.records import Batch, Records
+from vicinal.data.resident import Resident
+from vicinal.errors import ConfigError
+from vicinal.evaluation.encoder import Encoder
+from vicinal.figures import Dendrogram, Figure, Leaf, Merge
+from vicinal.losses.diagnostics import active_among
+from vicinal.methods.hdml.method import HDML
+from vicinal.methods.method import Method, Parts, StepResult
+from vicinal.samplers.class_tree import ClassTree, Linkage
+from vicinal.tuples import other_class
+
+MOST_SHOWN = 80  # classes in the report: some four screens
+
+CAPTIONS = {
+    "margin": (
+        "How much farther a negative should be than a positive, in squared distance: the least, mean and largest "
+        "margin of the batch's pairs of classes. One line in the first epoch, where all are equal; then they should "
+        "part, near classes low and far ones high. A least margin far below 0: some class is wider than its distance "
+        "to another, so its triplets ask for nothing. All equal to the end: the tree merges every class at one level, "
+        "so `levels` is too small."
+    ),
+    "tree": (
+        "d_0 is the mean squared distance within classes, the threshold below which classes merge first; nearest is "
+        "the mean squared distance of a class to its nearest other one, which should rise above d_0 and stay there; "
+        "while it is below, most classes have a neighbor that the network does not separate from them."
+    ),
+}
+
+
+@dataclass(eq=False)
+class HTL(Method):
+    """HTL (Ge et al. 2018): a tree of all classes chooses neighboring classes and sets a margin for each two.
+
+        α_z = β + d_H(y_a, y_n) - S_{y_a}                                              Ge et al. 2018, Algorithm 1
+
+    The tree is rebuilt from the network every epoch. The first one, of the initial network, samples from the start,
+    while every margin is the loss's own; from the second epoch on margins are dynamic.
+
+    Attributes:
+        beta: β of the dynamic margin, by which classes should part more than they do.
+        levels: L, the number of levels of the tree.
+        linkage: what merging nodes of several classes means; see ``ClassTree``.
+        margins: ``"dynamic"`` margins of the tree, or ``"fixed"`` at the loss's own, which works with any loss.
+        sampling: whether batches consist of neighboring classes; False takes random classes.
+    """
+
+    beta: Finite = 0.1
+    levels: Count = 16
+    linkage: Linkage = "single"
+    margins: Literal["dynamic", "fixed"] = "dynamic"
+    sampling: bool = True
+
+    default_loss: ClassVar[str] = "hierarchical_triplet"
+    own_captions: ClassVar[dict[str, str]] = CAPTIONS
+    reads_records: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_arguments(self)
+
+    @property
+    def title(self) -> str:  # type: ignore[override]
+        return f"HTL with method.sampling={str(self.sampling).lower()}"
+
+    @property
+    def layouts(self) -> tuple[str, ...]:  # type: ignore[override]
+        return ("anchor_neighbors",) if self.sampling else super().layouts
+
+    def sampler_for(self, loss: type[nn.Module]) -> str:
+        return "anchor_neighbors" if self.sampling else "classes"
+
+    def check(self, loss: nn.Module, sampler: object) -> None:
+        super().check(loss, sampler)
+        if self.margins == "dynamic" and not hasattr(loss, "set_margins"):
+            raise ConfigError(
+                f"HTL sets a margin for each two classes, but {type(loss).__name__} takes none. Set "
+                f"loss=hierarchical_triplet, or method.margins=fixed for HTL's batches alone."
+            )
+
+    def setup(self, parts: Parts) -> None:
+        super().setup(parts)
+        self.setup_tree(parts)
+
+    def setup_tree(self, parts: Parts) -> None:
+        """Take the training records, which are embedded once per epoch."""
+        self.records, self.preprocessing = parts.train, parts.preprocessing
+        self.reading: dict[str, Any] = {"batch_size": parts.batch_size, "skip_corrupt": parts.skip_corrupt}
+        self.tree: ClassTree | None = None
+        self.epoch = 0
+
+    def read_by(
+        self, resident: Resident | None, *, workers: int, progress: Callable[[int], None] | None = None
+    ) -> None:
+        self.reading |= {"resident": resident, "workers": workers, "progress": progress}
+
+    def batches(self, epoch: int) -> Sequence[Sequence[int]]:
+        """Embed all training records, rebuild the tree, and draw this epoch's batches."""
+        encoder = Encoder(self.embedder, self.preprocessing, next(self.embedder.parameters()).device)
+        embedded = encoder.embed(self.records, **self.reading)
+        self.tree = ClassTree.build(embedded.vectors, embedded.labels, levels=self.levels, linkage=self.linkage)
+        self.epoch = epoch
+        self._take_tree()
+        plan: Sequence[Sequence[int]]
+        plan = self.sampler.epoch(epoch, self.tree) if self.sampling else self.sampler.epoch(epoch)
+        return plan
+
+    def _take_tree(self) -> None:
+        """Take from the tree, once an epoch, what steps and diagnostics need."""
+        tree = self.tree
+        if tree is None:
+            return
+        self.distances = {"tree/d_0": tree.thresholds[0], "tree/nearest": tree.nearest_distances().mean()}
+        if self.epoch > 0 and self.margins == "dynamic":
+            self.loss.set_margins(tree.classes, tree.levels(), self.beta + tree.thresholds, tree.spreads)
+
+    @property
+    def capturable(self) -> bool:
+        return False  # the loss has margins from the second epoch on
+
+    def diagnostics(self, result: StepResult, largest_class: int | None = None) -> dict[str, Tensor]:
+        described = super().diagnostics(result, largest_class)
+        labels, apart = result.labels, other_class(result.labels)
+        if self.margins == "dynamic":
+            margins = self.loss.margins_of(labels)
+            distances = self.loss.distance(result.embeddings) - margins.masked_fill(~apart, 0)
+            described["active"] = active_among(distances, labels, 0.0, largest_class)  # each with its own margin
+        else:
+            margins = torch.full(apart.shape, getattr(self.loss, "margin", 0.0), device=labels.device)
+        described |= describe_margins(margins, apart)
+        if self.tree is not None:
+            described |= {name: value.to(labels.device) for name, value in self.distances.items()}
+        return described
+
+    def figures(self, batch: Batch) -> Sequence[Figure]:
+        """Draw the last tree, one record of each class."""
+        shown = None if self.tree is None else tree_figure(self.tree, self.records)
+        return () if shown is None else (shown,)
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """A run that goes on in mid-epoch has its plan, but the margins of that epoch come from its tree."""
+        return {"epoch": self.epoch, "tree": None if self.tree is None else self.tree.state_dict()}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        self.epoch = state["epoch"]
+        self.tree = None if state["tree"] is None else ClassTree.from_state(state["tree"])
+        self._take_tree()
+
+
+@dataclass(eq=False)
+class HTLHDML(Method):
+    """HTL + HDML (Ge et al. 2018, Zheng et al. 2019): harder negatives for batches of neighboring classes.
+
+    Nobody has published the two together. HTL plans the batches and sets the margins of the loss; the step is HDML's.
+
+    Attributes:
+        hdml: settings of HDML.
+        htl: settings of HTL; ``sampling`` stays on.
+    """
+
+    hdml: HDML = field(default_factory=HDML)
+    htl: HTL = field(default_factory=HTL)
+
+    default_loss: ClassVar[str] = "hierarchical_triplet"
+    layouts: ClassVar[tuple[str, ...]] = ("anchor_neighbors",)
+    title: ClassVar[str] = "HTL + HDML"
+    reads_records: ClassVar[bool] = True
+
+    def check(self, loss: nn.Module, sampler: object) -> None:
+        super().check(loss, sampler)
+        if not self.htl.sampling:
+            raise ConfigError("HTL + HDML samples in the tree, got htl.sampling=false. Set method.htl.sampling=true.")
+        if not hasattr(loss, "set_margins"):
+            raise ConfigError(
+                f"HTL + HDML sets a margin for each two classes, but {type(loss).__name__} takes none. "
+                f"Set loss=hierarchical_triplet."
+            )
+
+    def setup(self, parts: Parts) -> None:
+        super().setup(parts)
+        self.hdml, self.htl = replace(self.hdml), replace(self.htl)
+        for method in (self.hdml, self.htl):
+            method.share(self)
+        self.hdml.steps = parts.steps
+        self.hdml.setup_generator(parts)
+        self.htl.setup_tree(parts)
+        self.optimizers |= self.hdml.optimizers
+
+    def read_by(
+        self, resident: Resident | None, *, workers: int, progress: Callable[[int], None] | None = None
+    ) -> None:
+        self.htl.read_by(resident, workers=workers, progress=progress)
+
+    def batches(self, epoch: int) -> Sequence[Sequence[int]]:
+        return self.htl.batches(epoch)
+
+    def step(self, batch: Batch) -> StepResult:
+        return self.hdml.step(batch)
+
+    def diagnostics(self, result: StepResult, largest_class: int | None = None) -> dict[str, Tensor]:
+        return self.htl.diagnostics(result, largest_class)
+
+    @property
+    def capturable(self) -> bool:
+        return self.htl.capturable
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return self.hdml.notes
+
+    @property
+    def captions(self) -> Mapping[str, str]:
+        return {**self.htl.captions, **self.hdml.captions}
+
+    def figures(self, batch: Batch) -> Sequence[Figure]:
+        return (*self.hdml.figures(batch), *self.htl.figures(batch))
+
+
+def describe_margins(margins: Float[Tensor, "n n"], apart: Bool[Tensor, "n n"]) -> dict[str, Tensor]:
+    """Return the least, mean and largest margin of the pairs of rows that lie ``apart``, in different classes."""
+    count = apart.sum().clamp(min=1)
+    mean = margins.masked_fill(~apart, 0).sum() / count
+    return {  # what is not there counts as the mean, so that a batch of one class is no exception
+        "margin/least": torch.where(apart, margins, mean).amin(),
+        "margin/mean": mean,
+        "margin/largest": torch.where(apart, margins, mean).amax(),
+    }
+
+
+def tree_figure(tree: ClassTree, records: Records) -> Dendrogram | None:
+    """Draw the tree with one record of each class; of many classes those that merge first."""
+    if tree.merges is None or tree.heights is None or not len(tree.heights):
+        return None
+    order = tree.heights.argsort(stable=True)
+    edges, heights = tree.merges[order].tolist(), tree.heights[order].tolist()
+    shown = list(dict.fromkeys(end for edge in edges for end in edge))[:MOST_SHOWN]
+    labels = tree.classes[shown].tolist()
+    leaves = [Leaf(int(np.flatnonzero(records.labels == label)[0]), records.classes[label]) for label in labels]
+    # Of each group of merged classes its members, and the node that stands for those of them that are shown.
+    groups: dict[int, tuple[list[int], int | None]] = {place: ([place], None) for place in range(len(tree.classes))}
+    groups |= {place: ([place], leaf) for leaf, place in enumerate(shown)}
+    merges = list[Merge]()
+    for (here, there), height in zip(edges, heights, strict=True):
+        (members, one), (others, other) = groups[here], groups[there]
+        node = other if one is None else one
+        if one is not None and other is not None:
+            node = len(leaves) + len(merges)
+            merges.append(Merge(one, other, height))
+        members += others
+        groups |= dict.fromkeys(members, (members, node))
+    some = "" if len(shown) == len(tree.classes) else f" Shown are the {len(shown)} that merge first."
+    return Dendrogram(
+        f"The tree of {len(tree.classes)} classes",
+        f"Training classes as the network saw them in the last epoch. The farther to the left two branches meet, the "
+        f"farther apart are their classes: from squared distance 0 at the names to {merges[-1].height:.2f}. Classes "
+        f"that meet below {float(tree.thresholds[0]):.2f}, the mean within a class, it does not separate.{some}",
+        tuple(leaves),
+        tuple(merges),
+    )

@@ -1,0 +1,412 @@
+"""LoOp: Looking for Optimal Hard Negative Embeddings (Vasudeva, Deora, Bhattacharya, Pal and Chanda, ICCV 2021).
+
+| paper | here |
+|---|---|
+| Eq. (1), the nearest points of two arcs, in closed form | `vicinal.geometry.arc_distances`, `arc_similarity` |
+| L'_tri, L'_HPHN, Eq. (16): losses over positive pairs | `OptimalNegatives` |
+| pairs of a batch | `positive_pairs` |
+| Embedding Expansion (Ko and Gu, CVPR 2020) | `ExpandedNegatives` |
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int, Integer
+from torch import Tensor, nn
+
+from vicinal.arguments import Natural, check_arguments
+from vicinal.data.records import Batch
+from vicinal.distances import at_least_float32, cosine_similarity, pairwise_distances, unit_rows
+from vicinal.errors import ConfigError, DataError
+from vicinal.figures import Figure, Member, RecordTuple, Tuples
+from vicinal.geometry import arc_distances
+from vicinal.losses import LOSSES
+from vicinal.losses.loss import Comparisons, Loss, Terms, reduce
+from vicinal.methods.method import Method, Parts, StepResult
+from vicinal.parallel import processes
+from vicinal.tuples import Reference, other_class, positives
+
+Pairing = Literal["all", "consecutive", "nearest"]
+Overlap = Literal["samples", "arcs"]
+SHOWN = 6  # pairs of pairs in the report
+
+CAPTIONS = {
+    "hardest_negative": (
+        "What the hardest negative is to the loss (a distance; for N-pair and multi-similarity loss a similarity) on "
+        "average: of each sample the hardest real one, of each positive pair the hardest point between two of another "
+        "class. The two should stay apart. Together: arcs are so short that nothing lies between their ends, as when "
+        "classes have collapsed, or they overlap and samples stand for them (overlap=samples). With overlap=arcs, a "
+        "distance of 0 between pairs all along: arcs of different classes cross, so classes overlap, and what lies "
+        "between two samples of a class need not be of it."
+    )
+}
+
+
+# -- positive pairs ---------------------------------------------------------------------------------
+
+
+class PositivePairs(NamedTuple):
+    """Rows of a batch, two of a class each; ``keep`` marks what is a pair, ``stands`` what can be a negative."""
+
+    first: Int[Tensor, "p"]
+    second: Int[Tensor, "p"]
+    keep: Bool[Tensor, "p"]
+    stands: Bool[Tensor, "p"]
+
+
+def positive_pairs(
+    labels: Integer[Tensor, "n"],
+    pairing: Pairing,
+    embeddings: Float[Tensor, "n d"] | None = None,
+    largest_class: int | None = None,
+) -> PositivePairs:
+    """Return every two rows of a class once, consecutive rows, or each row with the nearest of its class.
+
+    Row number r of a class of c goes with those at r + 1, ..., r + c/2, round and round: in a class of 5 each goes with
+    2 others, in a class of 4 with 1 and, every second one, with another. A row alone in its class is a pair with itself
+    that ``stands`` as a negative of others. ``"nearest"`` is by ``embeddings``.
+
+    >>> pairs = positive_pairs(torch.tensor([7, 3, 7, 7]), "all")
+    >>> torch.stack(pairs[:2], dim=1)[pairs.keep].tolist()
+    [[0, 2], [2, 3], [3, 0]]
+    """
+    rows = torch.arange(len(labels), device=labels.device)
+    if pairing == "consecutive":
+        if len(labels) % 2:
+            raise DataError(f"consecutive rows go in pairs, got {len(labels)} rows. Use an even number per class.")
+        first, second = rows.view(-1, 2).unbind(dim=1)
+        same = labels[first] == labels[second]
+        return PositivePairs(first, second, same, same)
+    columns, keep = positives(labels, largest_class=largest_class)
+    if pairing == "nearest":
+        if embeddings is None:
+            raise ConfigError('pairing="nearest" compares embeddings, got None. Give them.')
+        if not columns.shape[1]:
+            return PositivePairs(rows, rows, torch.zeros_like(rows, dtype=torch.bool), torch.ones_like(rows).bool())
+        with torch.no_grad():
+            similarity = cosine_similarity(embeddings).gather(1, columns).masked_fill(~keep, -torch.inf)
+        nearest, formed = columns.gather(1, similarity.argmax(dim=1, keepdim=True))[:, 0], keep.any(dim=1)
+        return PositivePairs(rows, torch.where(formed, nearest, rows), formed, torch.ones_like(formed))
+    rank = ((columns < rows[:, None]) & keep).sum(dim=1, keepdim=True)
+    size = 1 + keep.sum(dim=1, keepdim=True)
+    step = 1 + torch.arange((columns.shape[1] + 1) // 2, device=labels.device)
+    other = (rank + step) % size
+    second = columns.gather(1, other - (other > rank).long())  # an anchor's list of its class steps over itself
+    once = (2 * step < size) | ((2 * step == size) & (rank < step))
+    alone = (size == 1) & (step == 1)
+    second = torch.where(alone, rows[:, None], second)
+    found = rows[:, None].expand_as(second), second, once, once | alone
+    if labels.device.type == "cpu":  # where nobody waits to count them, padding is dropped: half of the work or more
+        return PositivePairs(*(part[once | alone] for part in found))
+    return PositivePairs(*(part.flatten() for part in found))
+
+
+class NegativesBetweenPairs(nn.Module, ABC):
+    """A loss over positive pairs, whose negatives lie between the members of pairs of other classes."""
+
+    def __init__(self, loss: nn.Module, *, pairing: Pairing = "all") -> None:
+        super().__init__()
+        self.loss, self.pairing = pairable(loss), pairing
+
+    @property
+    def capturable(self) -> bool:
+        return self.loss.capturable
+
+    @abstractmethod
+    def negatives(self, embeddings: Float[Tensor, "n d"], pairs: PositivePairs) -> Float[Tensor, "p p"]:
+        """Compare each pair with every pair, as the loss compares: the hardest that two points of them are."""
+
+    def comparisons(self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"]) -> Comparisons:
+        """Return each positive pair as a row of the loss's core."""
+        Reference.checked(embeddings, labels)
+        embeddings, loss = at_least_float32(embeddings), self.loss
+        pairs = positive_pairs(labels, self.pairing, embeddings, loss.largest_class)
+        first, second, keep, stands = pairs
+        negative = self.negatives(embeddings, pairs)
+        if loss.pair_rows == "class":
+            columns, there = positives(labels, largest_class=loss.largest_class)
+            compared = loss.distance(embeddings).gather(1, columns)
+            twice = columns[second] == first[:, None]  # (i, j) stands in both lists
+            positive = torch.cat([compared[first], compared[second]], dim=1)
+            keep_positive = torch.cat([there[first], there[second] & ~twice], dim=1) & keep[:, None]
+        else:
+            positive, keep_positive = loss.distance(embeddings[first], embeddings[second][:, None]), keep[:, None]
+        penalty = None
+        if loss.penalizes:
+            each = loss.penalty(embeddings, embeddings)
+            penalty = (each[first] + each[second]) / 2
+        keep_negative = other_class(labels[first]) & keep[:, None] & stands
+        return Comparisons(positive, keep_positive, negative, keep_negative, penalty=penalty)
+
+    def forward(
+        self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"]
+    ) -> Float[Tensor, ""] | Float[Tensor, "p"]:
+        comparisons = self.comparisons(embeddings, labels)
+        terms, there = self.loss.core(comparisons), comparisons.keep_positive.any(dim=1)
+        # Padding is no row that a mean could count.
+        return reduce(Terms(terms.sums.masked_fill(~there, 0), terms.counts * there), self.loss.reduction)
+
+    def hardest(self, points: Float[Tensor, "s p d"]) -> Float[Tensor, "p p"]:
+        """Return the hardest that a pair's points ``[s d]`` and another pair's are to the loss, of the s² there are."""
+        several, count = points.shape[:2]
+        compared = self.loss.distance(points.flatten(0, 1)).view(several, count, several, count)
+        return self.loss.distance.nearest(compared, dim=(0, 2))
+
+
+class OptimalNegatives(NegativesBetweenPairs):
+    """A loss over positive pairs, whose negatives are the nearest points between their arcs instead of samples.
+
+        L'_tri  = [d_ij - d_ijkl + m]_+                                  Vasudeva et al. 2021, from their triplet loss
+        L'_HPHN = [max(max_k d_ik, max_l d_jl) + m - min_kl d_ijkl]_+
+        L'_LS   = [d_ij + m - min_kl d_ijkl]_+                           from Eq. (16), ``form="min"``
+
+    d_ijkl is the smallest distance between a point of the arc from i to j and one of the arc from k to l, a positive
+    pair of another class. It enters through the loss's core: a row is a pair (i, j), its negatives are the arcs of
+    other classes. Its positives are (i, j), or, where the loss looks at a whole class (HPHN, multi-similarity, DANML),
+    those of both members. Similarities take the largest cosine in place of the smallest distance.
+
+    N-pair loss on unnormalised embeddings has no arcs: as in the authors' code its negative is the largest of the four
+    inner products of the ends.
+
+    Differs: the mean is over the loss's terms (pairs, or pairs of pairs), where the paper divides by the pairs and the
+    authors' code sums; ``pairing="all"`` uses every positive pair, the authors consecutive rows; no pair is left out
+    because its members nearly agree, since nothing here divides by their angle; where classes overlap, samples stand
+    for arcs (``overlap="samples"``). ``overlap="arcs"`` is the paper's d_ijkl throughout.
+
+    Args:
+        loss: triplet, batch-all, batch-hard, HPHN, lifted, N-pair, multi-similarity or adaptive neighbourhood loss.
+        pairing: ``"all"`` positive pairs, each once, or ``"consecutive"`` rows (0, 1), (2, 3), ... as the authors pair
+            batches of class after class with an even number of samples each, or each row with the ``"nearest"`` of its
+            class (ours).
+        overlap: what stands for two arcs that are closer to each other than the ends of one of them are: ``"samples"``
+            (ours), the hardest of their four ends, or ``"arcs"`` as published. A point between two samples of a class
+            need not be of that class while classes overlap.
+        wait: training steps with the loss alone before these negatives take the place of samples.
+    """
+
+    steps: Tensor  # of training so far
+
+    def __init__(
+        self, loss: nn.Module, *, pairing: Pairing = "all", overlap: Overlap = "samples", wait: Natural = 0
+    ) -> None:
+        super().__init__(loss, pairing=pairing)
+        self.overlap, self.wait = overlap, wait
+        check_arguments(self)
+        if wait:
+            self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+
+    def forward(
+        self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"]
+    ) -> Float[Tensor, ""] | Float[Tensor, "p"]:
+        loss = super().forward(embeddings, labels)
+        if self.wait and torch.is_grad_enabled():
+            # Counted and chosen on the device: a CUDA graph would repeat what Python once decided.
+            loss = torch.where(self.steps < self.wait, self.loss(embeddings, labels), loss)
+            self.steps += 1
+        return loss
+
+    def negatives(self, embeddings: Float[Tensor, "n d"], pairs: PositivePairs) -> Float[Tensor, "p p"]:
+        distance = self.loss.distance
+        if not distance.normalize:
+            return self.hardest(torch.stack([embeddings[pairs.first], embeddings[pairs.second]]))
+        negative = distance.between_arcs(embeddings[pairs.first], embeddings[pairs.second])
+        if self.overlap == "arcs":
+            return negative
+        starts, ends = embeddings[pairs.first], embeddings[pairs.second]
+        samples = self.hardest(torch.stack([starts, ends]))
+        with torch.no_grad():
+            length = distance(starts, ends[:, None])  # of each arc, as the loss compares
+            if distance.larger_is_closer:
+                overlapping = negative > torch.minimum(length, length.T)
+            else:
+                overlapping = negative < torch.maximum(length, length.T)
+        return torch.where(overlapping, samples, negative)
+
+
+class ExpandedNegatives(NegativesBetweenPairs):
+    """A loss over positive pairs, whose negatives are the nearest of a few points between their members.
+
+        x_k = ((n + 1 - k) x_i + k x_j) / (n + 1),   k = 1 ... n,    put back on the sphere        Ko and Gu 2020
+
+    Of two pairs of different classes, all (n + 2)² distances between their points, members among them, are looked at,
+    and the smallest stands for both pairs: LoOp's exact minimum on a grid. Synthetic points serve as negatives only;
+    positives are real, as in the paper. Without points (n = 0) it is the nearest of the four real distances.
+
+    Differs: the paper pairs consecutive rows (``pairing="consecutive"``), and each member of a pair is an anchor of its
+    own; a pair is one row here, as in ``OptimalNegatives``, so that the two differ in their points alone.
+
+    Args:
+        loss: as of ``OptimalNegatives``; on the sphere points are put on it, else (N-pair) they stay on the line.
+        points: n; the paper's best is 2.
+        pairing: as of ``OptimalNegatives``.
+    """
+
+    def __init__(self, loss: nn.Module, *, points: Natural = 2, pairing: Pairing = "all") -> None:
+        super().__init__(loss, pairing=pairing)
+        self.points = points
+        check_arguments(self)
+
+    def negatives(self, embeddings: Float[Tensor, "n d"], pairs: PositivePairs) -> Float[Tensor, "p p"]:
+        rows = unit_rows(embeddings) if self.loss.distance.normalize else embeddings
+        starts, ends = rows[pairs.first], rows[pairs.second]
+        share = torch.linspace(0, 1, self.points + 2, dtype=rows.dtype, device=rows.device)[:, None, None]
+        return self.hardest(starts + share * (ends - starts))  # the loss puts them on its sphere
+
+
+def pairable(loss: nn.Module) -> Loss:
+    """Return ``loss`` if a positive pair can be one of its anchors."""
+    if getattr(loss, "pair_rows", None) is None:
+        names = ", ".join(name for name, kind in LOSSES.items() if kind.pair_rows is not None)
+        raise ConfigError(
+            f"negatives between pairs need a loss in which a positive pair can be an anchor, got "
+            f"{type(loss).__name__}. Use one of {names}."
+        )
+    pairs: Loss = loss  # type: ignore[assignment]  # only a Loss has pair_rows
+    if getattr(loss, "blocks", False):
+        raise ConfigError(
+            f"negatives between pairs take batches of classes, but {type(loss).__name__} has blocks=True, a layout of "
+            f"its own. Set loss.blocks=false and sampler=classes."
+        )
+    if not pairs.distance.normalize and not pairs.pairs_off_sphere:
+        raise ConfigError(
+            f"arcs lie on the unit sphere, but {type(loss).__name__} has normalize=False. Set loss.normalize=true."
+        )
+    return pairs
+
+
+# -- methods ----------------------------------------------------------------------------------------
+
+
+class BetweenPairs(Method):
+    """One loss, one optimizer; the loss's negatives lie between the members of positive pairs.
+
+    Nothing is generated and nothing is added to the network: a step costs the plain step and a little arithmetic on
+    inner products.
+    """
+
+    layouts: ClassVar[tuple[str, ...]] = ("classes",)
+    own_captions: ClassVar[dict[str, str]] = CAPTIONS
+
+    pairing: Pairing
+    loss: NegativesBetweenPairs
+
+    def __post_init__(self) -> None:
+        check_arguments(self)
+
+    def check(self, loss: nn.Module, sampler: object) -> None:
+        super().check(loss, sampler)
+        pairable(loss)
+        per_class = getattr(sampler, "per_class", 2)
+        if self.pairing == "consecutive" and per_class % 2:
+            raise ConfigError(
+                f"pairing=consecutive needs an even number of samples of each class, got per_class={per_class}. "
+                f"Set sampler.per_class={per_class + 1}, or method.pairing=all."
+            )
+
+    @torch.no_grad()
+    def diagnostics(self, result: StepResult, largest_class: int | None = None) -> dict[str, Tensor]:
+        """Add the mean of the hardest negative between pairs, and of the hardest that is a sample."""
+        described = super().diagnostics(result, largest_class)
+        distance, labels = self.loss.loss.distance, result.labels
+        with self.sized(largest_class):
+            c = self.loss.comparisons(result.embeddings, labels)
+        sign = 1 if distance.larger_is_closer else -1
+        samples, between = (distance(result.embeddings), other_class(labels)), (c.negative, c.keep_negative)
+        for name, (values, keep) in (("sample", samples), ("between", between)):
+            there = keep.any(dim=1)
+            hardest = (sign * values).masked_fill(~keep, -torch.inf).amax(dim=1) if keep.shape[1] else values.sum(dim=1)
+            total = hardest.masked_fill(~there, 0).sum() / there.sum().clamp(min=1)
+            described[f"hardest_negative/{name}"] = sign * total
+        return described
+
+    @torch.no_grad()
+    def figures(self, batch: Batch) -> Sequence[Figure]:
+        """Show pairs of pairs of the last batch whose arcs are much nearer than any of their samples."""
+        if processes() > 1:
+            return ()
+        self.embedder.eval()
+        embeddings, labels = self.embed(batch)
+        shown = _nearest_arcs(embeddings, labels, batch.indices)
+        return () if shown is None else (shown,)
+
+
+@dataclass(eq=False)
+class LoOp(BetweenPairs):
+    """LoOp (Vasudeva et al. 2021): the loss's negatives are the nearest points between arcs of positive pairs.
+
+    Differs: where arcs overlap, samples stand for them; ``overlap="arcs"`` is the paper's. On held-out classes of
+    Cars196 R@1 was 73.3 with ``"arcs"``, 79.8 with ``"samples"`` and 80.5 without LoOp (multi-similarity, one seed).
+
+    Attributes:
+        pairing: ``"all"`` positive pairs, each once, ``"consecutive"`` rows of a class as the authors pair them, or
+            each row with the ``"nearest"`` of its class.
+        overlap: what stands for two arcs that are closer to each other than the ends of one of them are: the hardest of
+            their four ``"samples"``, or the nearest points of the ``"arcs"``. A point between two samples of a class
+            need not be of that class while classes overlap.
+        wait: steps with the loss alone before LoOp begins.
+    """
+
+    pairing: Pairing = "all"
+    overlap: Overlap = "samples"
+    wait: Natural = 0
+
+    title: ClassVar[str] = "LoOp"
+
+    def setup(self, parts: Parts) -> None:
+        super().setup(parts)
+        self.loss = OptimalNegatives(parts.loss, pairing=self.pairing, overlap=self.overlap, wait=self.wait)
+
+
+@dataclass(eq=False)
+class EmbeddingExpansion(BetweenPairs):
+    """Embedding Expansion (Ko and Gu 2020): negatives are the nearest of a few points between members of pairs.
+
+    Attributes:
+        points: number of points between the two members of a pair; the paper's best is 2.
+        pairing: as of ``LoOp``.
+    """
+
+    points: Natural = 2
+    pairing: Pairing = "all"
+
+    title: ClassVar[str] = "Embedding Expansion"
+
+    def setup(self, parts: Parts) -> None:
+        super().setup(parts)
+        self.loss = ExpandedNegatives(parts.loss, points=self.points, pairing=self.pairing)
+
+
+@torch.no_grad()
+def _nearest_arcs(
+    embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"], records: Integer[Tensor, "n"]
+) -> Tuples | None:
+    """Show the pairs of pairs that gain most: far as samples, near as arcs."""
+    rows, labels, records = unit_rows(embeddings).cpu(), labels.cpu(), records.cpu()
+    pairs = positive_pairs(labels, "all")
+    first, second = pairs.first[pairs.keep], pairs.second[pairs.keep]
+    apart = other_class(labels[first]).triu()
+    if not apart.any():
+        return None
+    ends = torch.cat([first, second])
+    among = pairwise_distances(rows[ends], squared=False).view(2, len(first), 2, len(first)).amin(dim=(0, 2))
+    arcs = arc_distances(rows[first], rows[second])
+    gain = (among - arcs).masked_fill(~apart, -1).flatten()
+    tuples = []
+    for place in gain.topk(min(SHOWN, int(apart.sum()))).indices.tolist():
+        a, b = divmod(place, len(first))
+        members = [(first[a], "pair"), (second[a], "pair"), (first[b], "other pair"), (second[b], "other pair")]
+        tuples.append(
+            RecordTuple(
+                tuple(Member(int(records[row]), role) for row, role in members),
+                f"{among[a, b]:.2f} between samples, {arcs[a, b]:.2f} between arcs",
+            )
+        )
+    return Tuples(
+        "Where arcs come nearer than samples",
+        "Two positive pairs each of the last batch. The loss saw the distance between their arcs, not the larger one "
+        "between their samples; pictures half-way between the two of a pair should still look like their class.",
+        tuple(tuples),
+    )

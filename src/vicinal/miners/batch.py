@@ -1,0 +1,365 @@
+"""Miners in a batch.
+
+Batch-hard (Hermans et al., 2017), easy positives (Xuan et al., WACV 2020), semi-hard negatives (Schroff et al., CVPR
+2015), distance-weighted negatives (Wu et al., ICCV 2017) and multi-similarity (Wang et al., CVPR 2019).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple, TypedDict, Unpack, get_args
+
+import torch
+from jaxtyping import Bool, Float, Int, Integer
+from torch import Tensor, nn
+
+from vicinal.distances import cosine_similarity, pairwise_distances, unit_rows
+from vicinal.errors import ConfigError, unknown
+from vicinal.losses.loss import tuple_loss
+from vicinal.losses.multi_similarity import informative
+from vicinal.losses.triplet import nearest_else_farthest
+from vicinal.tuples import Pairs, Reference, Triplets, other_class, positives, same_class
+
+EasyNegative = Literal["semi_hard", "hardest"]
+SemiHardRule = Literal["nearest", "random", "nearest_else_farthest", "all"]
+
+
+MOST_TUPLES = 2**24  # three int64 columns of this length are 384 MiB; whoever needs more should not list tuples
+
+
+class ReferenceRows(TypedDict, total=False):
+    """Rows to choose from instead of the batch; positives and negatives are then numbered among them.
+
+    Attributes:
+        reference: the rows.
+        reference_labels: class of each.
+        own: where each anchor stands among them; None: nowhere.
+    """
+
+    reference: Float[Tensor, "m d"] | None
+    reference_labels: Integer[Tensor, "m"] | None
+    own: Integer[Tensor, "n"] | None
+
+
+class MinedPairs(NamedTuple):
+    """The positive and the negative pairs that mining leaves."""
+
+    positive: Pairs
+    negative: Pairs
+
+
+class Candidates(NamedTuple):
+    """Distances from each anchor, positives packed as ``tuples.positives`` packs them."""
+
+    positive: Float[Tensor, "n p"]
+    keep_positive: Bool[Tensor, "n p"]
+    columns: Int[Tensor, "n p"]
+    negative: Float[Tensor, "n m"]
+    keep_negative: Bool[Tensor, "n m"]
+
+    @classmethod
+    @torch.no_grad()
+    def of(
+        cls, embeddings: Tensor, labels: Tensor, among: ReferenceRows, *, normalize: bool, squared: bool = False
+    ) -> "Candidates | None":
+        """Measure the anchors against the batch or the reference rows; None where there is nothing to choose from."""
+        rows, classes, own = _reference(embeddings, labels, among)
+        if normalize:
+            embeddings, rows = unit_rows(embeddings), None if rows is None else unit_rows(rows)
+        distances = pairwise_distances(embeddings, rows, squared=squared)
+        columns, keep = positives(labels, classes, own)
+        if not columns.shape[1] or not distances.shape[1]:
+            return None
+        return cls(distances.gather(1, columns), keep, columns, distances, other_class(labels, classes))
+
+
+def hardest(
+    embeddings: Float[Tensor, "n d"],
+    labels: Integer[Tensor, "n"],
+    *,
+    normalize: bool = True,
+    **among: Unpack[ReferenceRows],
+) -> Triplets:
+    """Mine one triplet for each anchor: its farthest positive and nearest negative (Hermans et al. 2017, Eq. (5)).
+
+    Args:
+        embeddings: the anchors; without a reference also what they are compared with.
+        labels: class of each anchor.
+        normalize: whether embeddings are put on the unit sphere first.
+        among: see `ReferenceRows`.
+
+    >>> line, labels = torch.tensor([[0.0], [1.0], [3.0]]), torch.tensor([0, 0, 1])
+    >>> [part.tolist() for part in hardest(line, labels, normalize=False)]
+    [[0, 1], [1, 0], [2, 2]]
+    """
+    c = Candidates.of(embeddings, labels, among, normalize=normalize)
+    if c is None:
+        return _nothing(labels)
+    farthest = c.positive.masked_fill(~c.keep_positive, -torch.inf).argmax(dim=1, keepdim=True)
+    nearest = c.negative.masked_fill(~c.keep_negative, torch.inf).argmin(dim=1, keepdim=True)
+    there = c.keep_positive.any(dim=1, keepdim=True) & c.keep_negative.any(dim=1, keepdim=True)
+    return _chosen(there, c.columns.gather(1, farthest), nearest)
+
+
+def easy_positive(
+    embeddings: Float[Tensor, "n d"],
+    labels: Integer[Tensor, "n"],
+    *,
+    negative: EasyNegative = "semi_hard",
+    normalize: bool = True,
+    **among: Unpack[ReferenceRows],
+) -> Triplets:
+    """Mine at most one triplet for each anchor, with its nearest positive (Xuan et al. 2020).
+
+    An anchor need only be near some of its class, which leaves classes their shape.
+
+    Args:
+        embeddings: the anchors; without a reference also what they are compared with.
+        labels: class of each anchor.
+        negative: ``"semi_hard"``, the nearest negative that is farther than the positive (the paper's EPSHN; an anchor
+            without one forms no triplet), or ``"hardest"``, the nearest of all (EPHN).
+        normalize: whether embeddings are put on the unit sphere first.
+        among: see `ReferenceRows`.
+    """
+    if negative not in get_args(EasyNegative):
+        raise ConfigError(unknown("negative", str(negative), get_args(EasyNegative)))
+    c = Candidates.of(embeddings, labels, among, normalize=normalize)
+    if c is None:
+        return _nothing(labels)
+    nearest, place = c.positive.masked_fill(~c.keep_positive, torch.inf).min(dim=1, keepdim=True)
+    allowed = c.keep_negative & (c.negative > nearest) if negative == "semi_hard" else c.keep_negative
+    other = c.negative.masked_fill(~allowed, torch.inf).argmin(dim=1, keepdim=True)
+    there = c.keep_positive.any(dim=1, keepdim=True) & allowed.any(dim=1, keepdim=True)
+    return _chosen(there, c.columns.gather(1, place), other)
+
+
+def semi_hard(
+    embeddings: Float[Tensor, "n d"],
+    labels: Integer[Tensor, "n"],
+    margin: float = 0.2,
+    *,
+    rule: SemiHardRule = "nearest",
+    generator: torch.Generator | None = None,
+    squared: bool = True,
+    normalize: bool = True,
+    most: int = MOST_TUPLES,
+    **among: Unpack[ReferenceRows],
+) -> Triplets:
+    """Mine semi-hard negatives for each anchor and positive, d_ap < d_an < d_ap + margin (Schroff et al. 2015).
+
+    The negatives of an anchor are sorted once; those of a positive are a range of them, found by binary search:
+    O(n m log m) time, O(n m) memory.
+
+    Args:
+        embeddings: the anchors; without a reference also what they are compared with.
+        labels: class of each anchor.
+        margin: how much farther a negative may be; 0 leaves none.
+        rule: which of a pair's negatives: the ``"nearest"``, one at ``"random"``, or ``"all"``.
+            ``"nearest_else_farthest"`` is TensorFlow's rule instead: the nearest negative beyond the positive, however
+            far; where there is none, the farthest of all.
+        generator: what ``"random"`` draws from, on any device.
+        squared: whether distances are squared, as FaceNet's are.
+        normalize: whether embeddings are put on the unit sphere first.
+        most: ``"all"`` raises an error for more triplets than this; ``SemiHardTripletLoss`` sums them without a list.
+        among: see `ReferenceRows`.
+    """
+    if rule not in get_args(SemiHardRule):
+        raise ConfigError(unknown("rule", str(rule), get_args(SemiHardRule)))
+    if rule == "random" and generator is None:
+        raise ConfigError("semi-hard mining at random draws from a `generator`, got None. Give a seeded one.")
+    c = Candidates.of(embeddings, labels, among, normalize=normalize, squared=squared)
+    if c is None:
+        return _nothing(labels)
+    if rule == "nearest_else_farthest":
+        negative, there = nearest_else_farthest(c.positive, c.negative, c.keep_negative)
+        return _chosen(c.keep_positive & there[:, None], c.columns, negative)
+    ordered, order = c.negative.masked_fill(~c.keep_negative, torch.inf).sort(dim=1)
+    first = torch.searchsorted(ordered, c.positive, right=True)
+    count = torch.searchsorted(ordered, c.positive + margin) - first
+    count = count.masked_fill_(~c.keep_positive, 0).clamp_(min=0)
+    if rule == "all":
+        return _listed(first, count, c.columns, order, most)
+    if generator is not None:
+        draws = torch.rand(count.shape, generator=generator, device=generator.device).to(count.device)
+        first = first + torch.minimum((draws * count).long(), (count - 1).clamp(min=0))  # rounding may reach count
+    negative = order.gather(1, first.clamp(max=order.shape[1] - 1))
+    return _chosen(count > 0, c.columns, negative)
+
+
+def distance_weighted(
+    embeddings: Float[Tensor, "n d"],
+    labels: Integer[Tensor, "n"],
+    *,
+    generator: torch.Generator,
+    cutoff: float = 0.5,
+    farthest: float = 1.4,
+    **among: Unpack[ReferenceRows],
+) -> Triplets:
+    """Draw one negative for each anchor and positive, so that every distance is as likely as any other.
+
+        p(n | a) ∝ min(λ, 1 / q(D_an)),   q(D) = D^(d-2) · (1 - D²/4)^((d-3)/2)          Wu et al. 2017
+
+    where q is the density of distances between uniform points of the unit sphere in d dimensions, on which embeddings
+    are put first, and λ = 1 / q(``cutoff``) keeps the nearest, noisiest ones from being drawn all the time. In
+    512 dimensions 1 / q spans far more than a float32 holds, so weights are logarithms until they are compared.
+
+    Args:
+        embeddings: the anchors; without a reference also what they are compared with.
+        labels: class of each anchor.
+        generator: what is drawn from, on any device; equal seeds draw equally in every process.
+        cutoff: the distance below which no negative is likelier than at it.
+        farthest: negatives at this distance or beyond are not drawn, for the margin loss of the paper does not feel
+            them; an anchor that has no nearer one forms no triplet.
+        among: see `ReferenceRows`.
+    """
+    if not 0 < cutoff < 2:
+        raise ConfigError(f"`cutoff` is a distance on the unit sphere, 0 < cutoff < 2, got {cutoff}.")
+    c = Candidates.of(embeddings, labels, among, normalize=True)
+    if c is None:
+        return _nothing(labels)
+    drawable = c.keep_negative & (c.negative < farthest)
+    weights = log_weights(c.negative, embeddings.shape[1], cutoff)
+    draws = torch.rand(c.positive.shape, generator=generator, device=generator.device, dtype=torch.float64)
+    # Columns drawn with probability ∝ exp(weight): where a share of the running sum is passed.
+    kept = weights.double().masked_fill(~drawable, -torch.inf)
+    likeliest = kept.amax(dim=1, keepdim=True).clamp(min=torch.finfo(torch.float64).min)  # a row may keep nothing
+    sums = (kept - likeliest).exp().cumsum(dim=1)
+    total = sums[:, -1:].contiguous()
+    drawn = torch.searchsorted(sums, draws.to(embeddings.device) * total, right=True)
+    negative = torch.minimum(drawn, torch.searchsorted(sums, total))  # rounding may pass the last that can be drawn
+    return _chosen(c.keep_positive & drawable.gather(1, negative), c.columns, negative)
+
+
+@torch.no_grad()
+def multi_similarity(
+    embeddings: Float[Tensor, "n d"],
+    labels: Integer[Tensor, "n"],
+    epsilon: float = 0.1,
+    **among: Unpack[ReferenceRows],
+) -> MinedPairs:
+    """Mine the pairs that the multi-similarity loss sees, by cosine similarity S (Wang et al. 2019).
+
+    A negative stays if S + ε > min over positives, a positive if S - ε < max over negatives; where one kind is missing
+    nothing stays of the other.
+
+    Args:
+        embeddings: the anchors; without a reference also what they are compared with.
+        labels: class of each anchor.
+        epsilon: ε.
+        among: see `ReferenceRows`.
+    """
+    rows, classes, own = _reference(embeddings, labels, among)
+    similarity = cosine_similarity(embeddings, rows)
+    positive, negative = same_class(labels, classes, own), other_class(labels, classes)
+    kept = informative(similarity, positive, similarity, negative, epsilon)
+    return MinedPairs(*(Pairs(*mask.nonzero().unbind(dim=1)) for mask in kept))
+
+
+# The miners that choose triplets in a batch, by the names that `loss.miner` takes. `multi_similarity` chooses pairs and
+# is part of its loss (`loss.epsilon`); `SmartMiner` chooses in the whole training set.
+MINERS: dict[str, Callable[..., Triplets]] = {
+    "distance_weighted": distance_weighted,
+    "easy_positive": easy_positive,
+    "hardest": hardest,
+    "semi_hard": semi_hard,
+}
+
+
+class Mined(nn.Module):
+    """A loss over the triplets that a miner chooses, in place of all tuples of the batch.
+
+    A miner that draws (``distance_weighted``, ``semi_hard`` with ``rule="random"``) is given a generator, which follows
+    from ``seed`` and the number of training batches so far; that number is part of ``state_dict``, so a resumed run
+    draws the same triplets.
+
+    Args:
+        loss: a tuple loss, scored by its ``on_triplets``.
+        miner: a name in ``vicinal.miners.MINERS``, or a function ``miner(embeddings, labels) -> Triplets``.
+        arguments: keyword arguments of the miner.
+        seed: seed of what the miner draws.
+    """
+
+    capturable = False  # the number of triplets changes from batch to batch
+
+    def __init__(
+        self,
+        loss: nn.Module,
+        miner: str | Callable[..., Triplets],
+        *,
+        arguments: Mapping[str, Any] | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.loss, self.miner, self.arguments, self.seed = tuple_loss(loss, "mining"), miner, arguments, seed
+        if getattr(loss, "blocks", False):
+            raise ConfigError("a miner chooses among all rows, but the loss has blocks=True. Set sampler=classes.")
+        if isinstance(miner, str) and miner not in MINERS:
+            raise ConfigError(unknown("miner", miner, MINERS))
+        self.calls = 0
+
+    def forward(
+        self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"]
+    ) -> Float[Tensor, ""] | Float[Tensor, "t"]:
+        """Mine the triplets of the batch and return their loss."""
+        return self.loss.on_triplets(embeddings, self.mine(embeddings.detach(), labels), labels=labels)
+
+    def mine(self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"]) -> Triplets:
+        """Choose the triplets of a batch."""
+        given = dict(self.arguments or {})
+        if self.miner == "distance_weighted" or given.get("rule") == "random":
+            given["generator"] = torch.Generator().manual_seed((self.seed * 2**32 + self.calls) % 2**63)
+        if self.training and torch.is_grad_enabled():
+            self.calls += 1
+        miner = MINERS[self.miner] if isinstance(self.miner, str) else self.miner
+        return miner(embeddings, labels, **given)
+
+    def get_extra_state(self) -> Integer[Tensor, ""]:
+        """The number of training batches so far, for ``state_dict``."""
+        return torch.tensor(self.calls)
+
+    def set_extra_state(self, state: Integer[Tensor, ""]) -> None:
+        self.calls = int(state)
+
+
+def log_weights(distances: Float[Tensor, "n m"], dim: int, cutoff: float) -> Float[Tensor, "n m"]:
+    """Compute log min(λ, 1 / q(D)), up to a constant."""
+    floor = torch.finfo(distances.dtype).tiny
+
+    def log_inverse_density(distance: Tensor) -> Tensor:
+        rest = (1 - distance.square() / 4).clamp(min=floor)
+        return (2 - dim) * distance.clamp(min=floor).log() - (dim - 3) / 2 * rest.log()
+
+    most = log_inverse_density(distances.new_full((), cutoff))
+    return torch.minimum(log_inverse_density(distances), most) - most
+
+
+def _reference(
+    embeddings: Tensor, labels: Tensor, among: ReferenceRows
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    found = Reference.checked(
+        embeddings, labels, among.get("reference"), among.get("reference_labels"), among.get("own")
+    )
+    return (None, None, None) if found is None else (found.rows, found.labels, found.own)
+
+
+def _chosen(anchors: Bool[Tensor, "n k"], positive: Int[Tensor, "n k"], negative: Int[Tensor, "n k"]) -> Triplets:
+    """Return the marked places of two tables of columns as triplets, in the order of the anchors."""
+    anchor, place = anchors.nonzero().unbind(dim=1)
+    return Triplets(anchor, positive[anchor, place], negative[anchor, place])
+
+
+def _nothing(labels: Integer[Tensor, "n"]) -> Triplets:
+    return Triplets(*labels.new_empty(3, 0, dtype=torch.long))
+
+
+def _listed(first: Tensor, count: Tensor, columns: Tensor, order: Tensor, most: int) -> Triplets:
+    """Return every triplet of the ranges that begin at ``first`` and are ``count`` long."""
+    total = int(count.sum())
+    if total > most:
+        raise ConfigError(
+            f"all semi-hard triplets of the batch were asked for as a list, but there are {total:,} and the limit is "
+            f"{most:,}. Use SemiHardTripletLoss, which lists none, another `rule`, or raise `most`."
+        )
+    flat = count.flatten()
+    pair = torch.repeat_interleave(torch.arange(len(flat), device=flat.device), flat, output_size=total)
+    within = torch.arange(total, device=flat.device) - (flat.cumsum(dim=0) - flat)[pair]
+    anchor = pair // count.shape[1]
+    return Triplets(anchor, columns.flatten()[pair], order[anchor, first.flatten()[pair] + within])
