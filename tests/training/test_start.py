@@ -6,7 +6,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from vicinal.errors import ConfigError
 from vicinal.training.experiment import prepare
+from vicinal.training.run import start
 from vicinal.training.trainer import Trainer
 
 
@@ -44,6 +46,23 @@ def test_glorots_start_is_drawn_by_the_seed(tiny):
         experiment.start_head()
         heads.append(experiment.method.embedder.head[1].weight.detach().clone())
     assert torch.equal(heads[0], heads[1]) and not torch.equal(heads[1], heads[2])
+
+
+def test_a_closed_form_head_has_a_row_of_its_own(tiny, tmp_path, console):
+    """Without a step the trained row is the head start: --head-only is that baseline."""
+    runs = {}
+    for name, words in {"trained": (), "head": ("training.head_only=true",)}.items():
+        config = tiny.config("model.start=discriminant", "training.steps=2", *words)
+        runs[name] = start(config, tmp_path / name, command="test", console=console).results
+    trained, head = ({row["name"]: row["metrics"] for row in runs[name]["rows"]} for name in ("trained", "head"))
+    assert list(trained) == ["untrained", "head start", "trained"] and list(head) == ["untrained", "trained"]
+    assert trained["head start"] == pytest.approx(head["trained"])
+    assert "the head was set in closed form; no step was trained." in runs["head"]["notes"]
+
+
+def test_a_head_only_needs_a_closed_form(tiny):
+    with pytest.raises(ConfigError, match=r"got model\.start=random\. Set model\.start=discriminant"):
+        prepare(tiny.config("training.head_only=true"))
 
 
 @pytest.mark.parametrize(

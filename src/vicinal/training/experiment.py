@@ -9,6 +9,7 @@ from multiprocessing.reduction import ForkingPickler
 
 import numpy as np
 import torch
+from safetensors.torch import save
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from vicinal import parallel
@@ -20,6 +21,7 @@ from vicinal.data.splits import hold_out, overlapping_classes
 from vicinal.data.transforms import ImageTransform, OwnTransform, Transform
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.encoder import Embedded, Encoder
+from vicinal.files import write_atomically
 from vicinal.methods.method import Method
 from vicinal.models.starts import start_as_discriminants, start_as_principal_components, start_by_glorot
 from vicinal.run_directory import RunDirectory
@@ -118,10 +120,10 @@ class Experiment:
             progress=progress,
         )
 
-    def begin(self) -> Sequence[Sequence[int]]:
-        """Initialize the head and return the batches of the first epoch; once, at the start of a run."""
+    def begin(self) -> Sequence[Sequence[int]] | None:
+        """Initialize the head and return the batches of the first epoch, if any; once, at the start of a run."""
         self.start_head()
-        return self.plan(0)
+        return self.plan(0) if self.steps else None
 
     def start_head(self) -> None:
         """Initialize the head as ``model.start`` says."""
@@ -141,6 +143,13 @@ class Experiment:
         head = parallel.from_first(lambda: {name: value.cpu() for name, value in embedder.head.state_dict().items()})
         embedder.head.load_state_dict(head)  # the same to the last bit in every process
 
+    def save_head(self, run: RunDirectory) -> None:
+        """Keep the head in closed form that training starts from, for its row of the results."""
+        closed = self.config.model.start in ("principal", "discriminant") and self.steps > 0
+        if closed and len(self.method.embedder.streams) == 1:
+            tensors = {name: value.cpu().contiguous() for name, value in self.method.embedder.head.state_dict().items()}
+            write_atomically(run.head_path, lambda file: file.write(save(tensors)))
+
     def selected(self, run: RunDirectory) -> Encoder:
         """Load the selected model of the run, whose folder only the first process needs to see."""
         encoder = parallel.from_first(lambda: Encoder.load(run, trust=self.method.embedder))
@@ -158,11 +167,21 @@ def load_records(config: Config) -> Records:
     return hold_out(records, training.validation, training.seed) if training.validation > 0 else records
 
 
-def prepare(config: Config, console: Console | None = None) -> Experiment:
-    """Load and split the data, build the method; reject what cannot work before anything is trained."""
+def prepare(
+    config: Config, console: Console | None = None, introduce: Callable[[Records, Method, int], None] | None = None
+) -> Experiment:
+    """Load and split the data, build the method; reject what cannot work before anything is trained.
+
+    ``introduce`` is called with records, method and number of steps before images are decoded.
+    """
     training = config.training
     device = parallel.pick_device(training.device)
     check_trackers(training.trackers)
+    if training.head_only and config.model.start not in ("principal", "discriminant"):
+        raise ConfigError(
+            f"training.head_only keeps a head in closed form, got model.start={config.model.start}. "
+            f"Set model.start=discriminant."
+        )
     records = load_records(config)
     if records.source.kind != config.transform.kind:
         raise ConfigError(
@@ -177,6 +196,8 @@ def prepare(config: Config, console: Console | None = None) -> Experiment:
     method, steps = build_method(config, train, device)
     workers, sharing = pick_workers(config, records), parallel.local_processes() > 1
     console = console or Console(quiet=True)
+    if introduce is not None:
+        introduce(records, method, steps)
     with console.following(len(records), 0, "decoding") as follower:
         resident = resident_if_it_fits(
             records,
@@ -190,7 +211,7 @@ def prepare(config: Config, console: Console | None = None) -> Experiment:
             progress=follower.advance,
         )
     _check_equal_start(config, records, method)
-    notes = _notes(records, method, device)
+    notes = _notes(records, method, device, head_only=training.head_only)
     return Experiment(config, records, train, method, steps, device, workers, resident, notes, console)
 
 
@@ -204,7 +225,7 @@ def _check_measurable(records: Records, split: Split) -> None:
         )
 
 
-def _notes(records: Records, method: Method, device: torch.device) -> tuple[str, ...]:
+def _notes(records: Records, method: Method, device: torch.device, *, head_only: bool) -> tuple[str, ...]:
     """Return what a reader of the results should know about the data and about several processes."""
     notes, count = [], parallel.processes()
     if shared := overlapping_classes(records):
@@ -215,6 +236,8 @@ def _notes(records: Records, method: Method, device: torch.device) -> tuple[str,
             f"batch norm took its statistics from the rows of each of {count} processes, not from the whole batch: one "
             f"process, or GPUs, would give other numbers."
         )
+    if head_only:
+        return (*notes, "the head was set in closed form; no step was trained.")
     return (*notes, *method.notes)
 
 

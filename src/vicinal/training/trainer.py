@@ -78,7 +78,7 @@ class Trainer:
         self.position = Position()
         self._plan = plan
         self._pending: list[Step] = []  # steps whose scalars are still on the device
-        self._rows = 0
+        self._steps = self._rows = 0  # of this process
         self._take: Method | CUDAGraphStep | None = None
         self._last_batch: Batch | None = None  # for the method's figures
         ema = self.settings.ema
@@ -183,7 +183,7 @@ class Trainer:
         self.position.epoch, self.position.batch, self._plan = epoch + 1, 0, None
 
     def _epochs(self) -> int:
-        """How many epochs there will be, if all are as long as this one."""
+        """Return how many epochs there will be, if all are as long as this one."""
         epoch, done = self.position.epoch, self.position.step - self.position.batch
         return epoch + max(1, math.ceil((self.experiment.steps - done) / max(1, len(self._plan or ()))))
 
@@ -213,6 +213,7 @@ class Trainer:
             scalars = {name: next(values) for name in step.scalars}
             self._check_divergence(step, scalars)
             self._record({"kind": "step", "step": step.number, "epoch": self.position.epoch, **scalars})
+            self._steps += 1
             self._rows += parallel.processes() * len(step.batch.labels)
             for index in step.batch.skipped:
                 self._note_skipped(self.experiment.train.source.name(index))
@@ -223,7 +224,8 @@ class Trainer:
         if now - self._timed_at >= TIMING_SECONDS:
             self._timed_at = now
             self.timing.append({"step": self.position.step, "seconds": self._seconds(), "samples_per_second": rate})
-        follower.advance(self.position.batch, f"loss {scalars['loss']:.4f}  {rate:.0f} samples/s")
+        left = (self.experiment.steps - self.position.step) * (now - self._began) / self._steps
+        follower.advance(self.position.batch, f"loss {scalars['loss']:.4f}  {rate:.0f} samples/s", left)
         return scalars
 
     def _select(self) -> None:
@@ -249,7 +251,7 @@ class Trainer:
         self.console.line(f"epoch {position.epoch + 1}/{self._epochs()}  validation R@1 {100 * score:.1f}{mark}")
 
     def _averaged(self) -> AbstractContextManager[None]:
-        """The moving average of the weights in place of the last ones, where there is one."""
+        """Put the moving average of the weights in place of the last ones, where there is one."""
         return nullcontext() if self.average is None else self.average.applied(self.method.embedder)
 
     # -- saving -----------------------------------------------------------------------------------
@@ -338,7 +340,7 @@ class Trainer:
 
 
 def _pack(plan: Sequence[Sequence[int]]) -> dict[str, Tensor]:
-    """An epoch's batches as two tensors, whatever their number."""
+    """Return an epoch's batches as two tensors, whatever their number."""
     return {
         "rows": torch.tensor([row for batch in plan for row in batch]),
         "lengths": torch.tensor([len(b) for b in plan]),
