@@ -58,7 +58,7 @@ def test_arrays_round_trip_and_refuse_objects(tmp_path):
         write_arrays(path, {"a": np.array([{}])})
 
 
-def test_pickled_arrays_are_refused_not_executed(tmp_path):
+def test_pickled_arrays_are_rejected_not_executed(tmp_path):
     path = tmp_path / "evil.npz"
     np.savez(path, a=np.array([{"x": 1}], dtype=object))
     with pytest.raises(DataError, match=r"plain arrays.*`numpy\.asarray\(labels, dtype=str\)`"):

@@ -1,4 +1,4 @@
-"""The run directory refuses early and survives a cut journal."""
+"""The run directory rejects early and survives a cut journal."""
 
 import os
 
@@ -15,19 +15,19 @@ def test_a_folder_with_content_is_not_overwritten(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_an_unwritable_folder_is_refused(tmp_path):
+def test_an_unwritable_folder_is_rejected(tmp_path):
     tmp_path.chmod(0o500)
     with pytest.raises(RunError, match="cannot be written"):
         RunDirectory.create(tmp_path / "run")
 
 
-def test_a_path_below_a_file_is_refused(tmp_path):
+def test_a_path_below_a_file_is_rejected(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match="cannot be written"):
         RunDirectory.create(tmp_path / "file" / "run")
 
 
-def test_a_full_disk_is_refused_at_the_start(tmp_path):
+def test_a_full_disk_is_rejected_at_the_start(tmp_path):
     with pytest.raises(RunError, match="MiB are free"):
         RunDirectory.create(tmp_path / "run", need_bytes=2**62)
 
@@ -48,7 +48,7 @@ def test_the_command_to_go_on_quotes_spaces(tmp_path):
     assert run.resume_command() == f"vicinal train --resume '{run.path}'"
 
 
-def test_what_is_no_run_is_refused_with_the_runs_near_it(tmp_path):
+def test_what_is_no_run_is_rejected_with_the_runs_near_it(tmp_path):
     with pytest.raises(RunError, match=r"there is no such folder\. `vicinal train` makes one"):
         RunDirectory.open(tmp_path / "birdd")
     for number, name in enumerate(["old", "bird"]):
@@ -60,7 +60,7 @@ def test_what_is_no_run_is_refused_with_the_runs_near_it(tmp_path):
             RunDirectory.open(wrong)
 
 
-def test_another_format_is_refused_with_both_numbers(tmp_path):
+def test_another_format_is_rejected_with_both_numbers(tmp_path):
     run = RunDirectory.create(tmp_path / "run")
     with pytest.raises(RunError, match=r"no run\.json"):
         RunDirectory.open(run.path)

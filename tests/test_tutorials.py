@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -35,6 +36,14 @@ def test_a_kept_notebook_shows_its_output(name):
     assert all(output["output_type"] != "error" and output.get("name") != "stderr" for output in found)
     assert not any(os.sep + "tmp" + os.sep in text(output) or str(ROOT) in text(output) for output in found)
     assert path.stat().st_size < SIZE
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_links_of_a_notebook_lead_somewhere(name):
+    cells = json.loads((FOLDER / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
+    written = "".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    for target in re.findall(r"\]\((?!http)([^)#]+)[^)]*\)", written):
+        assert (FOLDER / target).exists(), target
 
 
 @pytest.mark.slow

@@ -38,7 +38,7 @@ class Run:
 
     @property
     def results(self) -> dict[str, dict[str, float]]:
-        """Metrics on the test classes by row: ``raw pixels``, ``untrained`` and ``trained``."""
+        """Metrics on the test classes by row: ``raw pixels``, ``untrained``, ``head start`` and ``trained``."""
         return {row["name"]: row["metrics"] for row in (self.directory.results or {}).get("rows", [])}
 
     @property
@@ -125,8 +125,6 @@ def train(
     if data is not None:
         given["data"] = data
     config = compose(layer, given, preset_name=title, trust=trust)
-    for reason in config.reasons:
-        console.line(reason)
     folder = Path(run) if run is not None else fresh(Path("runs"), config)
     command = f"vicinal.train(...) in {shlex.quote(Path(sys.argv[0] or 'python').name)}"
     directory = start(config, folder, command=command, console=console)

@@ -37,6 +37,7 @@ class RunDirectory:
         self.figures_path = self.path / "figures"
         self.checkpoints_path = self.path / "checkpoints"
         self.artefacts_path = self.path / "artefacts"
+        self.head_path = self.artefacts_path / "head_start.safetensors"
         self.thumbnails_path = self.artefacts_path / "thumbnails.png"
         self.figure_thumbnails_path = self.artefacts_path / "figures.png"
 
@@ -97,6 +98,11 @@ class RunDirectory:
         """Return the command that resumes this run, quoted for a shell."""
         return shlex.join(["vicinal", "train", "--resume", str(self.path)])
 
+    def next_commands(self) -> tuple[str, ...]:
+        """Return commands to try on the finished run, quoted for a shell."""
+        words = ("index", "--split", "test"), ("search", "--id", "0"), ("serve",)
+        return tuple(shlex.join(["vicinal", word, str(self.path), *more]) for word, *more in words)
+
     @property
     def config(self) -> dict[str, Any]:
         """``preset``, ``title`` and ``slots`` of the experiment."""
@@ -120,7 +126,7 @@ class RunDirectory:
 
     @property
     def results(self) -> dict[str, Any] | None:
-        """The table of the finished run, or None while there is none."""
+        """Return the table of the finished run, or None while there is none."""
         return read_object(self.results_path) if self.results_path.is_file() else None
 
     def metrics(self) -> Iterator[dict[str, Any]]:
@@ -128,12 +134,12 @@ class RunDirectory:
         return read_lines(self.metrics_path)
 
     def arrays(self, name: str) -> dict[str, np.ndarray] | None:
-        """The arrays of ``artefacts/NAME.npz``, or None where the run did not write them."""
+        """Return the arrays of ``artefacts/NAME.npz``, or None where the run did not write them."""
         path = self.artefacts_path / f"{name}.npz"
         return read_arrays(path) if path.is_file() else None
 
     def document(self, name: str) -> dict[str, Any] | None:
-        """The content of ``artefacts/NAME.json``, or None where the run did not write it."""
+        """Return the content of ``artefacts/NAME.json``, or None where the run did not write it."""
         for path in (self.artefacts_path / f"{name}.json", self.artefacts_path / f"{_FORMER.get(name, name)}.json"):
             if path.is_file():
                 return read_object(path)

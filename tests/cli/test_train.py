@@ -1,6 +1,7 @@
 """``vicinal train``: slots on the command line, on a user's own data and in a file."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -34,11 +35,25 @@ def test_few_classes_of_few_pictures_are_trained_without_a_preset(pictures, vici
     done = vicinal("train", "--data", "pictures", *SMALL, "--run", "run", "--no-report")
     assert done.returncode == 0, done.stderr
     assert "preset images" in done.stderr and "efficientnet_lite0" in done.stderr and "too few" in done.stderr
+    assert "found   56 images in pictures: 24 of 3 classes to train on, 32 of 4 classes to test on" in done.stderr
+    assert re.search(r"time    \d+ steps of 12 rows, about \d+ s on this cpu", done.stderr)
+    assert "result  run/report.html" in done.stderr
+    for words in (["index", "run", "--split", "test"], ["search", "run", "--id", "0"]):
+        assert f" vicinal {' '.join(words)}\n" in done.stderr
+        assert (tried := vicinal(*words)).returncode == 0, tried.stderr
     results = json.loads((tmp_path / "run" / "results.json").read_text())
-    assert [row["name"] for row in results["rows"]][-2:] == ["untrained", "trained"]
+    assert [row["name"] for row in results["rows"]][-3:] == ["untrained", "head start", "trained"]
     assert "3 classes x 4 samples instead of 16 x 4" in results["notes"][0]
     config = saved(tmp_path / "run")["config"]
     assert config["preset"] == "images" and config["slots"]["training"]["validation"] == 0
+
+
+def test_the_head_alone_is_a_baseline_in_seconds(pictures, vicinal, tmp_path):
+    done = vicinal("train", "--data", "pictures", *SCRATCH, "model.dim=8", "--head-only", "--run", "run", "--no-report")
+    assert done.returncode == 0, done.stderr
+    assert "no step is trained" in done.stderr and not (tmp_path / "run" / "metrics.jsonl").read_text()
+    config = saved(tmp_path / "run")["config"]
+    assert config["slots"]["training"]["head_only"] and config["slots"]["model"]["start"] == "discriminant"
 
 
 def test_vectors_are_trained_without_a_preset(vicinal, tmp_path):
@@ -46,7 +61,9 @@ def test_vectors_are_trained_without_a_preset(vicinal, tmp_path):
     np.savez(tmp_path / "x.npz", features=features, labels=np.repeat(np.arange(20), 3))
     done = vicinal("train", "--data", "x.npz", "training.epochs=1", "--run", "run", "--no-report")
     assert done.returncode == 0 and "preset features" in done.stderr
-    assert "8 classes x 3 samples" in json.loads((tmp_path / "run" / "results.json").read_text())["notes"][0]
+    assert "10 classes x 3 samples" in json.loads((tmp_path / "run" / "results.json").read_text())["notes"][0]
+    done = vicinal("train", "--data", "x.npz", "--head-only", "--run", "head", "--no-report")  # no wider than they are
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(
@@ -55,7 +72,7 @@ def test_vectors_are_trained_without_a_preset(vicinal, tmp_path):
         ["loss=multi_similarity", "method=hdml"],
         ["loss=danml", "method=loop"],
         ["loss=triplet", "method=ala", "method.updates=1"],
-        ["loss=proxy_anchor", "training.steps=1"],
+        ["loss=proxy_anchor"],
     ],
     ids=" ".join,
 )

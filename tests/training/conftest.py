@@ -13,11 +13,11 @@ from vicinal.training.console import Console
 
 TINY = """
 preset = "features"
-model = { name = "identity", dim = 4 }
+model = { name = "identity", dim = 4, start = "random" }
 sampler = { name = "classes", classes = 3, per_class = 4 }
 loss = "breakable:Breakable"
 optimizer = { learning_rate = 1e-2 }
-training = { epochs = 3, checkpoint_seconds = 0.0 }
+training = { epochs = 3, checkpoint_seconds = 0.0, validation = 0.2 }
 evaluation = { restarts = 1 }
 """
 
@@ -78,8 +78,8 @@ def tiny(tmp_path, monkeypatch) -> Tiny:
     """16 noisy classes of 12 vectors, half of them to train on."""
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(16), 12)
-    centres = rng.normal(size=(16, 8))
-    features = (centres[labels] + 0.8 * rng.normal(size=(len(labels), 8))).astype(np.float32)
+    centers = rng.normal(size=(16, 8))
+    features = (centers[labels] + 0.8 * rng.normal(size=(len(labels), 8))).astype(np.float32)
     folder = tmp_path / "tiny"
     folder.mkdir()
     np.savez(folder / "tiny.npz", features=features, labels=labels)

@@ -6,7 +6,6 @@ import pytest
 import torch
 from tests.gpu import never_waiting
 
-from vicinal.errors import ConfigError
 from vicinal.models import Embedder, SmallConvNet
 from vicinal.training.averaging import WeightAverage
 from vicinal.training.checkpoint import load_checkpoint, save_checkpoint
@@ -92,11 +91,6 @@ def test_a_resumed_average_is_the_same_bit_for_bit(embedder, tmp_path):
         resumed.update(other)
     assert resumed.updates == 6
     assert_equal(resumed.state_dict()["average"], average.state_dict()["average"])
-
-
-def test_a_decay_of_one_is_rejected(embedder):
-    with pytest.raises(ConfigError, match=r"training\.ema .* got 1"):
-        WeightAverage(embedder, 1.0)
 
 
 @pytest.mark.gpu

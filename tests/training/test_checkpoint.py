@@ -9,7 +9,7 @@ from vicinal.errors import ConfigError, RunError
 from vicinal.training.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
 
 
-def test_an_optimiser_state_round_trips_bit_for_bit(tmp_path):
+def test_an_optimizer_state_round_trips_bit_for_bit(tmp_path):
     layer = torch.nn.Linear(3, 2)
     optimizer = torch.optim.AdamW(layer.parameters(), lr=1e-3)
     layer(torch.ones(4, 3)).sum().backward()
@@ -45,7 +45,7 @@ def test_no_checkpoint_is_none(tmp_path):
     assert latest_checkpoint(tmp_path / "missing") is None
 
 
-def test_what_would_need_pickle_is_refused(tmp_path):
+def test_what_would_need_pickle_is_rejected(tmp_path):
     with pytest.raises(ConfigError, match=r"state\.method is a function"):
         save_checkpoint(tmp_path, 0, {"method": save_checkpoint})
 

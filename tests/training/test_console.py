@@ -1,5 +1,7 @@
 """What a person sees of long work where there is no terminal: plain lines, and a time left once it can be known."""
 
+import re
+
 import pytest
 
 from vicinal.training import console as module
@@ -12,6 +14,14 @@ def clock(monkeypatch):
     now = [0.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
     return now
+
+
+def test_times_left_of_epoch_and_run_are_told_apart(clock, capsys):
+    with Console().following(10, 0, "epoch 1/9") as follower:
+        clock[0] = 20.0
+        follower.advance(2, "loss 0.5", 4000.0)
+    until = r"run 67 min left, until \d\d:\d\d"
+    assert re.fullmatch(rf"epoch 1/9 2/10  loss 0.5  {until}  epoch 80 s left\n", capsys.readouterr().err)
 
 
 def test_the_time_left_is_told_once_something_is_done(clock, capsys):

@@ -1,4 +1,4 @@
-"""What cannot be measured or trained is refused before anything is trained."""
+"""What cannot be measured or trained is rejected before anything is trained."""
 
 import numpy as np
 import pytest
@@ -18,13 +18,13 @@ def features(tmp_path, labels, splits):
     return compose({"data": str(path), "sampler": sampler, "training": {"validation": 0}})
 
 
-def test_a_test_part_of_one_class_is_refused(tmp_path):
+def test_a_test_part_of_one_class_is_rejected(tmp_path):
     config = features(tmp_path, [0, 0, 1, 1, 2, 2], ["train"] * 4 + ["test"] * 2)
     with pytest.raises(DataError, match=r"test part of .* has 1 classes of at most 2 records"):
         prepare(config)
 
 
-def test_a_test_part_of_single_records_is_refused(tmp_path):
+def test_a_test_part_of_single_records_is_rejected(tmp_path):
     config = features(tmp_path, [0, 0, 1, 1, 2, 3], ["train"] * 4 + ["test"] * 2)
     with pytest.raises(DataError, match="at most 1 records"):
         prepare(config)
@@ -42,7 +42,7 @@ def test_a_transform_of_images_rejects_vectors(tmp_path):
         prepare(images)
 
 
-def test_a_gpu_that_is_not_there_is_refused(monkeypatch):
+def test_a_gpu_that_is_not_there_is_rejected(monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(ConfigError, match="torch sees none"):
         pick_device("cuda")

@@ -57,14 +57,14 @@ def test_two_processes_give_the_run_of_one(tiny, tmp_path, console):
     assert sorted(p.name for p in one.path.rglob("*")) == sorted(p.name for p in two.path.rglob("*"))
 
 
-def test_a_batch_that_cannot_be_shared_is_refused(monkeypatch):
+def test_a_batch_that_cannot_be_shared_is_rejected(monkeypatch):
     monkeypatch.setattr("vicinal.parallel.processes", lambda: 2)
     check_equal_parts([[1, 2], [3, 4, 5, 6]])
     with pytest.raises(ConfigError, match="2 processes were to share each batch equally, but batch 2 has 3 rows"):
         check_equal_parts([[1, 2], [3, 4, 5]])
 
 
-def test_more_processes_than_gpus_are_refused(monkeypatch):
+def test_more_processes_than_gpus_are_rejected(monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
     monkeypatch.setattr("vicinal.parallel.processes", lambda: 2)
@@ -97,7 +97,7 @@ def test_an_echo_of_ctrl_c_is_not_a_second_one(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_refusal_is_said_once_and_before_there_is_a_folder(tiny, tmp_path):
+def test_an_error_is_printed_once_and_before_there_is_a_folder(tiny, tmp_path):
     words = tiny.words("sampler.per_class=3", "--processes", "2", "--run", str(tmp_path / "run"), *SILENT)
     done = subprocess.run([*VICINAL, *words], capture_output=True, text=True)
     assert done.returncode == 2
@@ -159,8 +159,20 @@ def test_a_killed_run_goes_on_bit_for_bit_in_as_many_processes(tiny, tmp_path):
         assert (path / name).read_bytes() == (whole / name).read_bytes()
 
 
+@pytest.mark.slow
+def test_processes_stop_with_a_checkpoint_when_their_launcher_is_killed(tiny, tmp_path):
+    path = tmp_path / "run"
+    words = tiny.words("loss.slow=0.2", "training.epochs=50", "training.checkpoint_seconds=1000", "--run", str(path))
+    launcher, _ = begin([*VICINAL, *words, "--processes", "2", *SILENT], path, steps=3)
+    launcher.kill()
+    launcher.communicate()  # until the processes have closed their ends, too
+    run = RunDirectory.open(path)
+    assert run.status["state"] == "interrupted"
+    assert latest_checkpoint(run.checkpoints_path).name == f"step-{run.status['step']:08d}"
+
+
 def on_one_gpu(number: int, folder: str, count: int) -> None:
-    """A process of ``count`` that share one GPU, which NCCL refuses; gloo moves their rows through the host."""
+    """A process of ``count`` that share one GPU, which NCCL rejects; gloo moves their rows through the host."""
     torch.backends.cudnn.allow_tf32 = False
     if count > 1:
         dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=number, world_size=count)

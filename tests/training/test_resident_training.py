@@ -56,7 +56,7 @@ def test_images_stay_where_they_fit_and_not_where_the_user_says_no(pictures, con
     assert prepare(config(pictures, "training.resident=off"), console).resident is None
 
 
-def test_a_damaged_image_is_refused_before_training(pictures, console):
+def test_a_damaged_image_is_rejected_before_training(pictures, console):
     (pictures / "c2" / "3.png").write_bytes(b"no picture")
     with pytest.raises(DataError, match=r"3\.png"):
         prepare(config(pictures), console)

@@ -215,7 +215,7 @@ def test_patience_stops_and_keeps_the_best(tiny, tmp_path, console):
     assert len(scores) == 3 and run.results["selected"]["value"] == scores[0]  # nothing moves: two without improvement
 
 
-def test_changed_data_is_refused_on_resume(finished, tiny, console):
+def test_changed_data_is_rejected_on_resume(finished, tiny, console):
     run = finished
     info = json.loads(run.info_path.read_text())
     info["data"]["fingerprint"] = "0" * 16
@@ -263,7 +263,7 @@ def test_loading_a_model_executes_nothing_from_the_run(finished, tiny, console):
         Encoder.load(run)
 
 
-def test_weights_that_do_not_fit_are_refused(finished, tiny, console):
+def test_weights_that_do_not_fit_are_rejected(finished, tiny, console):
     run = finished
     document = json.loads(run.model_path.read_text())
     document["embedder"]["dim"] = 5

@@ -183,8 +183,3 @@ def test_a_missing_package_is_named_with_its_command(name, monkeypatch):
     monkeypatch.setattr(trackers, "find_spec", lambda package: None)
     with pytest.raises(ConfigError, match=rf"training\.trackers={name} .*`pip install 'vicinal\[{name}\]'`"):
         check_trackers([name])
-
-
-def test_an_unknown_tracker_gets_the_nearest():
-    with pytest.raises(ConfigError, match="did you mean 'tensorboard'"):
-        check_trackers(["tensorbord"])

@@ -9,6 +9,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "data": ("vicinal data check pictures/",),
     "train": (
+        "vicinal train --data pictures/ --head-only",
         "vicinal train --data pictures/",
         "vicinal train --data pictures/ loss=n_pair method=hdml training.steps=2000 --run runs/hdml",
         "vicinal train --resume runs/hdml",

@@ -11,7 +11,6 @@ from vicinal.errors import ConfigError
 
 if TYPE_CHECKING:
     from vicinal.config import Config
-    from vicinal.training.console import Console
 
 
 def train(
@@ -31,6 +30,9 @@ def train(
         list[str] | None,
         typer.Option(metavar="MODULE:CLASS", help="A class of your own that slots may name and that may run."),
     ] = None,
+    head_only: Annotated[
+        bool, typer.Option("--head-only", help="Train no step: only the head, in closed form. Seconds; try it first.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the resolved experiment, its size and cost, and stop.")
     ] = False,
@@ -75,13 +77,15 @@ def train(
         if resume is not None:
             directory = resume_run(resume, trust=known, console=console)
         else:
+            if head_only:
+                closed = ("model.start=discriminant", "training.head_only=true", "training.validation=0")
+                settings = [*closed, *settings]
             config = _composed(names[0] if names else None, data, settings, known)
             if dry_run:
                 from vicinal.training.estimate import describe
 
                 typer.echo(describe(config))
                 return
-            _print_choices(config, console)
             command = shlex.join(["vicinal", *sys.argv[1:]])
             directory = start(config, run or fresh(Path("runs"), config), command=command, console=console)
     if first():
@@ -103,15 +107,3 @@ def _composed(name: str | None, data: str | None, settings: list[str], trust: di
     if data is not None:
         layers.append({"data": data})
     return compose(*layers, from_words(settings), preset_name=title, trust=trust)
-
-
-def _print_choices(config: "Config", console: "Console") -> None:
-    """Print what was found and chosen, before any work."""
-    from vicinal.config import kind_of
-
-    slots = config.slots()
-    data = slots["data"]
-    console.line(f"preset {config.preset} on {data.get('path', data['name'])} ({kind_of(config.data)})")
-    console.line(f"model {slots['model']['name']}, loss {slots['loss']['name']}, method {slots['method']['name']}")
-    for reason in config.reasons:
-        console.line(reason)

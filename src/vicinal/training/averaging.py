@@ -7,8 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vicinal.errors import ConfigError
-
 
 class WeightAverage:
     """The running average of a network's trained parameters and of its buffers.
@@ -24,8 +22,6 @@ class WeightAverage:
     """
 
     def __init__(self, embedder: nn.Module, decay: float) -> None:
-        if not 0 < decay < 1:
-            raise ConfigError(f"training.ema is a decay between 0 and 1, such as 0.999, got {decay}.")
         self.decay, self.updates = decay, 0
         self._average = {name: tensor.clone() for name, tensor in _averaged(embedder).items()}
 

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from vicinal.samplers import SAMPLERS
 
 
 def build_method(config: Config, train: Records, device: torch.device) -> tuple[Method, int]:
-    """Build the method of a config for these training records; return it with its number of steps.
+    """Build the method of a config for these training records; return it with the number of steps to take.
 
     The network is drawn first, so that one seed gives every method the same.
     """
@@ -58,7 +59,7 @@ def build_method(config: Config, train: Records, device: torch.device) -> tuple[
         method.embedder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if parallel.processes() > 1 and not norms_are_frozen(method.embedder):
             parallel.share_norms(method.embedder)
-    return method, steps
+    return method, 0 if training.head_only else steps
 
 
 def norms_are_frozen(embedder: Embedder) -> bool:
@@ -68,7 +69,10 @@ def norms_are_frozen(embedder: Embedder) -> bool:
 
 def _build_embedder(config: Config, train: Records) -> Embedder:
     if config.transform.kind == "features":
-        return config.model.build(width=train.source.read(0).shape[0])
+        model, width = config.model, train.source.read(0).shape[0]
+        if config.training.head_only and model.dim is not None:  # features have no more directions than numbers
+            model = replace(model, dim=min(model.dim, width))
+        return model.build(width=width)
     channels, size = getattr(config.transform, "channels", 3), getattr(config.transform, "size", None)
     embedder = config.model.build(channels=channels, size=size)
     if "role" in train.columns and config.model.streams == 2:

@@ -54,13 +54,13 @@ def save_checkpoint(folder: Path, step: int, state: dict[str, Any], *, keep: int
 
 
 def latest_checkpoint(folder: Path) -> Path | None:
-    """The newest whole checkpoint, or None."""
+    """Return the newest whole checkpoint, or None."""
     steps = _steps(folder)
     return steps[-1] if steps else None
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
-    """The state saved at ``path``, its tensors on the CPU."""
+    """Return the state saved at ``path``, its tensors on the CPU."""
     try:
         document, tensors = read_object(path / "state.json"), read_tensors(path / "state.safetensors")
     except (DataError, FileNotFoundError) as error:
@@ -110,7 +110,7 @@ def _decode(value: Any, tensors: dict[str, Tensor]) -> Any:
 
 
 def random_state() -> dict[str, Tensor]:
-    """The state of torch's global generators, for what draws from them (dropout)."""
+    """Return the state of torch's global generators, for what draws from them (dropout)."""
     state = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
         state["cuda"] = torch.cuda.get_rng_state()

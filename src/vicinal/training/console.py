@@ -1,9 +1,10 @@
-"""What a person sees while a run trains: a bar in a terminal, plain lines elsewhere."""
+"""Progress of a run for its user: a bar in a terminal, plain lines elsewhere."""
 
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 
 from rich.console import Console as RichConsole
 from rich.markup import escape
@@ -12,10 +13,23 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 PLAIN_SECONDS = 10.0  # between two lines when nobody watches a bar
 
 
+def spell(seconds: float) -> str:
+    """Return a time as one says it.
+
+    >>> spell(42), spell(750), spell(9000)
+    ('42 s', '12 min', '2 h 30 min')
+    """
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
+
+
 class Console:
     """Prints lines and follows training; silent when ``quiet``."""
 
     def __init__(self, *, quiet: bool = False) -> None:
+        self.quiet = quiet
         self._rich = RichConsole(file=sys.stderr, quiet=quiet, soft_wrap=True, highlight=False)
 
     def line(self, text: str, *, warning: bool = False) -> None:
@@ -54,13 +68,17 @@ class Follower:
         progress: Progress | None = None,
         task: TaskID | None = None,
     ) -> None:
-        self._console, self._total, self._done, self._title = console, total, done, title
+        self._console, self._total, self._title = console, total, title
         self._progress, self._task = progress, task
         self._start, self._first, self._last = time.monotonic(), done, time.monotonic()
 
-    def advance(self, done: int, facts: str = "") -> None:
-        """Say that ``done`` items are behind us, with what is worth seeing now."""
-        self._done = done
+    def advance(self, done: int, facts: str = "", run_left: float | None = None) -> None:
+        """Report that ``done`` items are behind us, with what is worth seeing now.
+
+        ``run_left`` are the seconds until the end of the run, of which these items are a part.
+        """
+        if run_left is not None:
+            facts += f"  run {spell(run_left)} left, until {datetime.now() + timedelta(seconds=run_left):%H:%M}"
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, completed=done, facts=escape(facts))
             return
@@ -70,5 +88,5 @@ class Follower:
             words = [f"{self._title} {done}/{self._total}", facts]
             if done > self._first:
                 left = (now - self._start) / (done - self._first) * (self._total - done)
-                words.append(f"{left:.0f} s left")
+                words.append(f"{'' if run_left is None else 'epoch '}{spell(left)} left")
             self._console.line("  ".join(words))

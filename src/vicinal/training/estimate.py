@@ -1,51 +1,101 @@
-"""What an experiment will cost, before it is trained: parameters, steps, memory and time."""
+"""Summaries of an experiment before it is trained: data, choices, parameters, memory and time."""
 
+import copy
 import time
+from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
 import torch
 
-from vicinal import config as configs
 from vicinal.config import Config
+from vicinal.data.records import SPLITS, Records
+from vicinal.data.transforms import ImageTransform
+from vicinal.methods.method import Method
 from vicinal.models import count_parameters
 from vicinal.parallel import pick_device
+from vicinal.run_directory import RunDirectory
 from vicinal.training.build import build_method
+from vicinal.training.console import Console, spell
 from vicinal.training.experiment import load_records
 
 ROWS = 4  # embedded and differentiated once to measure; more would take seconds on a CPU
 
 
 def describe(config: Config) -> str:
-    """The resolved experiment as TOML with comments on its size and cost."""
+    """Return the resolved experiment as TOML with comments on its size and cost."""
     records = load_records(config)
-    train = records.part("train")
-    device = pick_device(config.training.device)
-    method, steps = build_method(config, train, device)
-    embedder = method.embedder
-    learnt, count = count_parameters(embedder)
-    rows = len(method.batches(0)[0])
-    seconds, saved = _measured(config, embedder.streams[0], train.source.read(0), device)
-    held = min(rows, config.training.chunk or rows)
-    memory = 4 * (count + 3 * learnt) + saved * held
+    method, steps = build_method(config, records.part("train"), pick_device(config.training.device))
+    cost = _cost(config, method, records)
+    learnt, count = count_parameters(method.embedder)
+    memory = 4 * (count + 3 * learnt) + cost.bytes * min(cost.rows, config.training.chunk or cost.rows)
     lines = [
-        f"# {len(train)} {records.source.kind} of {len(set(train.labels.tolist()))} classes to train on",
-        f"# {count:,} parameters, {learnt:,} of them trained",
-        f"# {steps:,} steps of {rows} rows, about {seconds * rows * steps / 60:.1f} minutes on this {device.type}",
-        f"# about {memory / 2**20:,.0f} MiB for weights, optimizer and activations",
-        *(f"# {reason}" for reason in config.reasons),
-        *(f"# {note}" for note in method.notes),
+        _found(records),
+        f"{count:,} parameters, {learnt:,} of them trained",
+        cost.time(steps),
+        f"about {memory / 2**20:,.0f} MiB for weights, optimizer and activations",
+        *config.reasons,
+        *method.notes,
     ]
-    return "\n".join([*lines, config.toml().rstrip()])
+    return "\n".join([*(f"# {line}" for line in lines), config.toml().rstrip()])
 
 
-def _measured(config: Config, embedder: torch.nn.Module, example: object, device: torch.device) -> tuple[float, float]:
-    """Seconds and bytes of activations for one row of a forward and backward pass."""
-    if configs.kind_of(config.data) == "features":
-        inputs = torch.randn(ROWS, len(example), device=device)  # type: ignore[arg-type]
-    else:
-        transform = config.transform.evaluation()
-        side, channels = transform.size, transform.channels  # type: ignore[union-attr]
-        inputs = torch.randn(ROWS, channels, side, side, device=device)
-    saved = 0
+def introduce(config: Config, path: Path, console: Console, records: Records, method: Method, steps: int) -> None:
+    """Print what was found and chosen, how long it will take, where the result will be and what to try next."""
+    slots, run = config.slots(), RunDirectory(path)
+    names = ", ".join(f"{slot} {slots[slot]['name']}" for slot in ("model", "loss", "method"))
+    console.line(f"found   {_found(records)}")
+    console.line(f"chosen  preset {config.preset}: {names}")
+    for reason in config.reasons:
+        console.line(f"        {reason}")
+    console.line(f"time    {_cost(config, method, records).time(steps)}")
+    if steps:
+        console.line("        --head-only gives a baseline in seconds: the head in closed form, no step trained")
+    console.line(f"result  {run.report_path}")
+    console.line(f"        Ctrl-C stops; `{run.resume_command()}` goes on")
+    for word, command in zip(("then", "", ""), run.next_commands(), strict=True):
+        console.line(f"{word:<8}{command}")
+
+
+def _found(records: Records) -> str:
+    """Say how many records of how many classes each split holds."""
+    parts = []
+    for split, use in zip(SPLITS, ("to train on", "to select by", "to test on"), strict=True):
+        labels = records.labels[records.splits == split]
+        if len(labels):
+            parts.append(f"{len(labels)} of {len(np.unique(labels))} classes {use}")
+    return f"{len(records)} {records.source.kind} in {records.name}: {', '.join(parts)}"
+
+
+class Cost(NamedTuple):
+    """Rows of a batch, and what one of them takes in a forward and backward pass; None where that is not known."""
+
+    rows: int
+    device: str
+    seconds: float | None = None
+    bytes: float = 0.0
+
+    def time(self, steps: int) -> str:
+        """Say how long so many steps take."""
+        if not steps:
+            return "no step is trained: the head is set in closed form"
+        words = f"{steps:,} steps of {self.rows} rows"
+        if self.seconds is not None:
+            words += f", about {spell(self.seconds * self.rows * steps)} on this {self.device}"
+        return f"{words}, and measuring"
+
+
+def _cost(config: Config, method: Method, records: Records) -> Cost:
+    """Measure a forward and backward pass of a copy of the network."""
+    device, transform = pick_device(config.training.device), config.transform.evaluation()
+    rows = config.training.batch_size if method.reads_records else len(method.batches(0)[0])
+    if isinstance(transform, ImageTransform):
+        shape = (transform.channels, transform.size, transform.size)
+    elif transform.kind == "features":
+        shape = records.source.read(0).shape
+    else:  # a transform of the user's own
+        return Cost(rows, device.type)
+    network, saved = copy.deepcopy(method.embedder.streams[0]).train(), 0
 
     def count(tensor: torch.Tensor) -> torch.Tensor:
         nonlocal saved
@@ -53,12 +103,13 @@ def _measured(config: Config, embedder: torch.nn.Module, example: object, device
             saved += tensor.numel() * tensor.element_size()
         return tensor
 
-    embedder.train()
-    for _ in range(2):  # the first time, kernels are chosen
-        saved, began = 0, time.perf_counter()
-        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-            embedder.embed(embedder.features(inputs)).sum().backward()  # type: ignore[operator]
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        seconds = time.perf_counter() - began
-    return seconds / ROWS, saved / ROWS
+    with torch.random.fork_rng():  # training draws what it would draw without
+        for _ in range(2):  # the first time, kernels are chosen
+            inputs = torch.randn(ROWS, *shape, device=device)
+            saved, began = 0, time.perf_counter()
+            with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+                network.embed(network.features(inputs)).sum().backward()  # type: ignore[no-untyped-call]
+            if device.type == "cuda":
+                torch.cuda.synchronize()
+            seconds = time.perf_counter() - began
+    return Cost(rows, device.type, seconds / ROWS, saved / ROWS)

@@ -1,5 +1,6 @@
 """A config made real: data split, method built, everything that cannot work rejected before training."""
 
+import copy
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -9,6 +10,7 @@ from multiprocessing.reduction import ForkingPickler
 
 import numpy as np
 import torch
+from safetensors.torch import save
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from vicinal import parallel
@@ -20,8 +22,16 @@ from vicinal.data.splits import hold_out, overlapping_classes
 from vicinal.data.transforms import ImageTransform, OwnTransform, Transform
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.encoder import Embedded, Encoder
+from vicinal.evaluation.measure import measure
+from vicinal.files import write_atomically
 from vicinal.methods.method import Method
-from vicinal.models.starts import start_as_discriminants, start_as_principal_components, start_by_glorot
+from vicinal.models.config import COMPUTED_STARTS
+from vicinal.models.starts import (
+    start_as_discriminants,
+    start_as_features,
+    start_as_principal_components,
+    start_by_glorot,
+)
 from vicinal.run_directory import RunDirectory
 from vicinal.training.build import build_method, norms_are_frozen
 from vicinal.training.console import Console
@@ -118,10 +128,10 @@ class Experiment:
             progress=progress,
         )
 
-    def begin(self) -> Sequence[Sequence[int]]:
-        """Initialize the head and return the batches of the first epoch; once, at the start of a run."""
+    def begin(self) -> Sequence[Sequence[int]] | None:
+        """Initialize the head and return the batches of the first epoch, if any; once, at the start of a run."""
         self.start_head()
-        return self.plan(0)
+        return self.plan(0) if self.steps else None
 
     def start_head(self) -> None:
         """Initialize the head as ``model.start`` says."""
@@ -136,10 +146,42 @@ class Experiment:
             found = self.embed(encoder, self.train, features=True, progress=follower.advance)
         if model.start == "principal":
             start_as_principal_components(embedder, found.vectors, model.start_length)
-        else:
+        elif model.start == "discriminant":
             start_as_discriminants(embedder, found.vectors, found.labels, model.start_length)
+        else:
+            self._start_best(found)
         head = parallel.from_first(lambda: {name: value.cpu() for name, value in embedder.head.state_dict().items()})
         embedder.head.load_state_dict(head)  # the same to the last bit in every process
+
+    def _start_best(self, found: Embedded) -> None:
+        """Start as the features are, unless their discriminants are better on the held-out classes."""
+        embedder, validation = self.method.embedder, self.records.part("validation")
+        start_as_features(embedder, found.vectors)
+        if not len(validation):
+            self.console.line("the head starts as the features are: no held-out classes could choose another start")
+            return
+        plain, heads = self._precision(validation), copy.deepcopy(embedder.head.state_dict())
+        start_as_discriminants(embedder, found.vectors, found.labels, self.config.model.start_length)
+        discriminant = self._precision(validation)
+        if discriminant <= plain:
+            embedder.head.load_state_dict(heads)
+        won = "their discriminants" if discriminant > plain else "the features are"
+        scores = f"validation MAP@R {100 * plain:.1f} as they are, {100 * discriminant:.1f} as discriminants"
+        self.console.line(f"the head starts as {won}: {scores}")
+
+    def _precision(self, records: Records) -> float:
+        embedded = self.embed(self.encoder, records)
+        scores = parallel.from_first(
+            lambda: measure(embedded, recalls=(1,), clustering=False, seed=self.config.training.seed)
+        )
+        return float(scores["map@r"])
+
+    def save_head(self, run: RunDirectory) -> None:
+        """Keep the head in closed form that training starts from, for its row of the results."""
+        closed = self.config.model.start in COMPUTED_STARTS and self.steps > 0
+        if closed and len(self.method.embedder.streams) == 1:
+            tensors = {name: value.cpu().contiguous() for name, value in self.method.embedder.head.state_dict().items()}
+            write_atomically(run.head_path, lambda file: file.write(save(tensors)))
 
     def selected(self, run: RunDirectory) -> Encoder:
         """Load the selected model of the run, whose folder only the first process needs to see."""
@@ -158,11 +200,21 @@ def load_records(config: Config) -> Records:
     return hold_out(records, training.validation, training.seed) if training.validation > 0 else records
 
 
-def prepare(config: Config, console: Console | None = None) -> Experiment:
-    """Load and split the data, build the method; reject what cannot work before anything is trained."""
+def prepare(
+    config: Config, console: Console | None = None, introduce: Callable[[Records, Method, int], None] | None = None
+) -> Experiment:
+    """Load and split the data, build the method; reject what cannot work before anything is trained.
+
+    ``introduce`` is called with records, method and number of steps before images are decoded.
+    """
     training = config.training
     device = parallel.pick_device(training.device)
     check_trackers(training.trackers)
+    if training.head_only and config.model.start not in ("principal", "discriminant"):
+        raise ConfigError(
+            f"training.head_only keeps a head in closed form, got model.start={config.model.start}. "
+            f"Set model.start=discriminant."
+        )
     records = load_records(config)
     if records.source.kind != config.transform.kind:
         raise ConfigError(
@@ -177,6 +229,8 @@ def prepare(config: Config, console: Console | None = None) -> Experiment:
     method, steps = build_method(config, train, device)
     workers, sharing = pick_workers(config, records), parallel.local_processes() > 1
     console = console or Console(quiet=True)
+    if introduce is not None:
+        introduce(records, method, steps)
     with console.following(len(records), 0, "decoding") as follower:
         resident = resident_if_it_fits(
             records,
@@ -190,7 +244,7 @@ def prepare(config: Config, console: Console | None = None) -> Experiment:
             progress=follower.advance,
         )
     _check_equal_start(config, records, method)
-    notes = _notes(records, method, device)
+    notes = _notes(records, method, device, head_only=training.head_only)
     return Experiment(config, records, train, method, steps, device, workers, resident, notes, console)
 
 
@@ -204,7 +258,7 @@ def _check_measurable(records: Records, split: Split) -> None:
         )
 
 
-def _notes(records: Records, method: Method, device: torch.device) -> tuple[str, ...]:
+def _notes(records: Records, method: Method, device: torch.device, *, head_only: bool) -> tuple[str, ...]:
     """Return what a reader of the results should know about the data and about several processes."""
     notes, count = [], parallel.processes()
     if shared := overlapping_classes(records):
@@ -215,6 +269,8 @@ def _notes(records: Records, method: Method, device: torch.device) -> tuple[str,
             f"batch norm took its statistics from the rows of each of {count} processes, not from the whole batch: one "
             f"process, or GPUs, would give other numbers."
         )
+    if head_only:
+        return (*notes, "the head was set in closed form; no step was trained.")
     return (*notes, *method.notes)
 
 

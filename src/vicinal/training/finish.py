@@ -18,6 +18,7 @@ from vicinal.evaluation.generalization import diagnosis
 from vicinal.evaluation.measure import measure, measure_queries
 from vicinal.evaluation.retrieval import QueryScores, relevant_counts
 from vicinal.figures import records_of, to_json
+from vicinal.files import read_tensors
 from vicinal.methods.method import Method
 from vicinal.models import Embedder, Identity
 from vicinal.run_directory import FORMAT, RunDirectory
@@ -32,6 +33,8 @@ TRAIN_SAMPLE = 10_000  # training records behind the train-against-test diagnosi
 def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[str, Any]) -> None:
     """Measure raw inputs, the untrained and the selected network on the test classes; write results and artefacts.
 
+    Where training started from a head in closed form, that has a row of its own: training gets credit for its steps.
+
     A run without artefacts is one of many, all of which have the same raw inputs and the same untrained network: it
     measures the selected one alone.
     """
@@ -43,8 +46,8 @@ def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[s
         console.line("no test or validation classes: nothing to measure.", warning=True)
         return
     console.line(f"measuring {len(part)} {split} records")
-    encoder = experiment.selected(run)
-    untrained = _unit(experiment.embed(experiment.untrained(), part, features=True)) if evaluation.artifacts else None
+    encoder, network = experiment.selected(run), experiment.untrained() if evaluation.artifacts else None
+    features = None if network is None else experiment.embed(network, part, features=True)
     trained = experiment.embed(encoder, part)
     known = experiment.embed(encoder, _sample(experiment.train, seed))
     raw = _raw(experiment, part) if evaluation.artifacts else None
@@ -56,7 +59,10 @@ def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[s
         return measure_queries(embedded, recalls=recalls, clustering=clustering, seed=seed, restarts=restarts)
 
     rows = {} if raw is None else {"raw pixels": scores(raw, clustering=False)[0]}
+    untrained = None if features is None else _unit(features)
     rows |= {} if untrained is None else {"untrained": scores(untrained)[0]}
+    if network is not None and features is not None and run.head_path.is_file():
+        rows["head start"], _ = scores(_with_head(network.embedder, features, run))
     rows["trained"], queries = scores(trained)
     diagnoses = [diagnosis("train", known, scores(known)[0]), diagnosis(split, trained, rows["trained"])]
     if untrained is not None:
@@ -66,7 +72,8 @@ def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[s
     selected = {"step": position["best_step"], "epoch": position["best_epoch"]}
     chosen = position["best"] is not None
     how = {"by": "validation recall@1" if chosen else "last step", "value": position["best"]}
-    notes = [*dict.fromkeys((*experiment.notes, *experiment.method.notes)), *_lone(trained)]
+    after = experiment.method.notes if experiment.steps else ()
+    notes = [*dict.fromkeys((*experiment.notes, *after)), *_lone(trained)]
     facts = {"protocol": "validation" if chosen else "final", "selected": selected | how}
     run.write_results(_results(split, trained, rows, {*position["skipped"], *trained.skipped}, notes) | facts)
 
@@ -143,6 +150,14 @@ class Flat(Identity):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         return inputs.flatten(1)
+
+
+@torch.no_grad()
+def _with_head(embedder: Embedder, features: Embedded, run: RunDirectory) -> Embedded:
+    """Embed features of the untrained network by the head that training started from."""
+    embedder.cpu().eval().head.load_state_dict(read_tensors(run.head_path))
+    embedded = replace(features, vectors=embedder.embed(features.vectors))
+    return _unit(embedded) if embedder.normalize else embedded
 
 
 def _unit(embedded: Embedded) -> Embedded:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from vicinal.run_directory import RunDirectory
 from vicinal.training import provenance
 from vicinal.training.checkpoint import REMEDY, latest_checkpoint, load_checkpoint
 from vicinal.training.console import Console
+from vicinal.training.estimate import introduce
 from vicinal.training.experiment import prepare
 from vicinal.training.processes import joined
 from vicinal.training.trainer import Trainer
@@ -29,7 +31,7 @@ def start(config: Config, path: Path, *, command: str, console: Console) -> RunD
     with joined():
         if parallel.first():
             RunDirectory(path).check_unused()  # before data are decoded
-        experiment = prepare(config, console)
+        experiment = prepare(config, console, None if console.quiet else partial(introduce, config, path, console))
         plan = experiment.begin()  # raises its errors before there is a folder
         weights = sum(p.numel() * p.element_size() for p in experiment.method.embedder.parameters())
         need = CHECKPOINT_COPIES * weights + ARTEFACT_BYTES
@@ -38,6 +40,7 @@ def start(config: Config, path: Path, *, command: str, console: Console) -> RunD
             if parallel.first():
                 experiment.encoder.save_description(run)
                 run.write_info(provenance.info(experiment, run.path.name, command))  # last: it makes the folder a run
+                experiment.save_head(run)
             Trainer(experiment, run, plan).train()
     return run
 
@@ -72,6 +75,8 @@ def resume(
             trainer = Trainer(experiment, run, experiment.begin() if checkpoint is None else None)
             if parallel.first():
                 experiment.encoder.save_description(run)  # as at the start, where it draws from torch's generator
+                if checkpoint is None:
+                    experiment.save_head(run)
             if checkpoint is not None:
                 state = parallel.from_first(lambda: load_checkpoint(checkpoint))
                 with decoding(checkpoint, REMEDY):

@@ -21,7 +21,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Literal, Protocol
 
-from vicinal.errors import ConfigError, unknown
+from vicinal.errors import ConfigError
 from vicinal.files import write_text
 from vicinal.run_directory import RunDirectory
 
@@ -172,10 +172,8 @@ class Trackers:
 
 
 def check_trackers(names: Sequence[str]) -> None:
-    """Raise a ConfigError for an unknown tracker and for one whose package is not installed."""
+    """Raise a ConfigError for a tracker whose package is not installed."""
     for name in names:
-        if name not in _KNOWN:
-            raise ConfigError(unknown("tracker", name, _KNOWN))
         found = find_spec(name)
         if found is None or found.origin is None:  # a folder of that name is not the package
             raise ConfigError(
@@ -185,7 +183,6 @@ def check_trackers(names: Sequence[str]) -> None:
 
 def open_trackers(names: Sequence[str], run: RunDirectory, config: Mapping[str, Any]) -> Trackers:
     """Open the trackers of a run, or continue them; ``metrics.jsonl`` holds what is recorded so far."""
-    check_trackers(names)
     trackers = Trackers([_KNOWN[name](run, config) for name in names])
     for line in run.metrics() if names else ():
         trackers.record(line)

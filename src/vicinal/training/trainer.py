@@ -78,7 +78,7 @@ class Trainer:
         self.position = Position()
         self._plan = plan
         self._pending: list[Step] = []  # steps whose scalars are still on the device
-        self._rows = 0
+        self._steps = self._rows = 0  # of this process
         self._take: Method | CUDAGraphStep | None = None
         self._last_batch: Batch | None = None  # for the method's figures
         ema = self.settings.ema
@@ -108,8 +108,12 @@ class Trainer:
         self._began, self._seconds_before = time.monotonic(), self.position.seconds
         try:
             with Interruption() as interruption:
+                if self.position.step == 0 and self.experiment.config.model.start == "best":
+                    self._select("start")  # with which the training competes
                 while not self._done():
                     self._epoch(interruption)
+            if self.position.best is not None and self.position.best_step == 0:
+                self.console.line("training did not improve on the start on the held-out classes: the start is kept")
             if self.position.best is None:  # no validation classes: the last model is the selected one
                 self.position.best_step, self.position.best_epoch = self.position.step, self.position.epoch
                 with self._averaged():
@@ -183,7 +187,7 @@ class Trainer:
         self.position.epoch, self.position.batch, self._plan = epoch + 1, 0, None
 
     def _epochs(self) -> int:
-        """How many epochs there will be, if all are as long as this one."""
+        """Return how many epochs there will be, if all are as long as this one."""
         epoch, done = self.position.epoch, self.position.step - self.position.batch
         return epoch + max(1, math.ceil((self.experiment.steps - done) / max(1, len(self._plan or ()))))
 
@@ -213,6 +217,7 @@ class Trainer:
             scalars = {name: next(values) for name in step.scalars}
             self._check_divergence(step, scalars)
             self._record({"kind": "step", "step": step.number, "epoch": self.position.epoch, **scalars})
+            self._steps += 1
             self._rows += parallel.processes() * len(step.batch.labels)
             for index in step.batch.skipped:
                 self._note_skipped(self.experiment.train.source.name(index))
@@ -223,10 +228,11 @@ class Trainer:
         if now - self._timed_at >= TIMING_SECONDS:
             self._timed_at = now
             self.timing.append({"step": self.position.step, "seconds": self._seconds(), "samples_per_second": rate})
-        follower.advance(self.position.batch, f"loss {scalars['loss']:.4f}  {rate:.0f} samples/s")
+        left = (self.experiment.steps - self.position.step) * (now - self._began) / self._steps
+        follower.advance(self.position.batch, f"loss {scalars['loss']:.4f}  {rate:.0f} samples/s", left)
         return scalars
 
-    def _select(self) -> None:
+    def _select(self, when: str = "") -> None:
         """Measure the validation classes; keep the model if it is the best so far."""
         validation, position = self.experiment.records.part("validation"), self.position
         if not len(validation):
@@ -246,10 +252,11 @@ class Trainer:
                 position.best, position.best_step, position.best_epoch = score, position.step, position.epoch
         position.stale = 0 if best else position.stale + 1
         mark = "  (best so far)" if best else ""
-        self.console.line(f"epoch {position.epoch + 1}/{self._epochs()}  validation R@1 {100 * score:.1f}{mark}")
+        when = when or f"epoch {position.epoch + 1}/{self._epochs()}"
+        self.console.line(f"{when}  validation R@1 {100 * score:.1f}{mark}")
 
     def _averaged(self) -> AbstractContextManager[None]:
-        """The moving average of the weights in place of the last ones, where there is one."""
+        """Put the moving average of the weights in place of the last ones, where there is one."""
         return nullcontext() if self.average is None else self.average.applied(self.method.embedder)
 
     # -- saving -----------------------------------------------------------------------------------
@@ -338,7 +345,7 @@ class Trainer:
 
 
 def _pack(plan: Sequence[Sequence[int]]) -> dict[str, Tensor]:
-    """An epoch's batches as two tensors, whatever their number."""
+    """Return an epoch's batches as two tensors, whatever their number."""
     return {
         "rows": torch.tensor([row for batch in plan for row in batch]),
         "lengths": torch.tensor([len(b) for b in plan]),
