@@ -156,12 +156,19 @@ def test_all_classes_are_trained_on_where_they_are_too_few_to_hold_some_out(pict
     assert compose({"data": path, "training": {"validation": 0.4}}).training.validation == 0.4
 
 
+def test_two_classes_of_vectors_are_held_out_even_where_they_are_few(tmp_path):
+    for classes, share in ((10, 0.4), (6, 0.0)):  # half of them train
+        np.savez(tmp_path / "x.npz", features=np.eye(2 * classes, 3), labels=np.repeat(np.arange(classes), 2))
+        config = compose({"data": str(tmp_path / "x.npz")})
+        assert config.training.validation == share and "training classes" in config.reasons[-1]
+
+
 @pytest.mark.parametrize(("classes", "each", "share"), [(60, 10, 0), (60, 20, 0.2), (20, 100, 0)])
 def test_classes_are_held_out_where_they_can_select_a_model(tmp_path, classes, each, share):
     """Half of the classes train, a fifth of those would be held out: 6 of 10 records, 6 of 20, 2 of 100."""
     labels = np.repeat(np.arange(classes), each)
     np.savez(tmp_path / "x.npz", features=np.zeros((len(labels), 2), np.float32), labels=labels)
-    config = compose({"data": str(tmp_path / "x.npz")})
+    config = compose({"data": str(tmp_path / "x.npz"), "model": {"start": "random"}})
     assert config.training.validation == share
     assert bool(share) or "to select a model by" in config.reasons[-1]
 

@@ -67,6 +67,8 @@ def check_arguments(settings: object) -> None:
     """
     hints = typing.get_type_hints(type(settings).__init__, include_extras=True)
     for name in parameters(type(settings)):
+        if not hasattr(settings, name):  # of a subclass whose constructor keeps it only after this one's
+            continue
         value, hint, key = getattr(settings, name), hints.get(name), f"{type(settings).__name__}.{name}"
         if any(typing.get_origin(part) in (Literal, Annotated) for part in (hint, *typing.get_args(hint))):
             if isinstance(value, str) and not isinstance(coerce(value, hint, key), str):

@@ -32,8 +32,9 @@ from vicinal.arguments import (
 from vicinal.data import DATASETS_BY_NAME, Arrays, CrossView, open_path
 from vicinal.data.records import Dataset, Kind
 from vicinal.data.resident import Residency
+from vicinal.data.splits import hold_out, kin_of
 from vicinal.data.transforms import FeatureTransform, ImageTransform, OwnTransform, TrainingTransform
-from vicinal.errors import ConfigError, unknown
+from vicinal.errors import ConfigError, DataError, unknown
 from vicinal.losses import LOSSES
 from vicinal.methods import METHODS, combination
 from vicinal.methods.method import Method
@@ -530,26 +531,30 @@ def _transform(raw: Mapping[str, Any], model: ModelConfig, kind: Kind) -> Traini
 
 
 def _able_to_hold_out(config: Config) -> Config:
-    """Train on all classes, to the end, where the held-out ones could not select a model and nobody asked for them."""
-    from vicinal.data.splits import hold_out
-    from vicinal.errors import DataError
+    """Train on all classes, to the end, where the held-out ones could not select a model and nobody asked for them.
 
-    if config.training.validation == 0:
+    Where training competes with the start of the head, a few held-out classes serve, too: a head over features that is
+    trained without a check falls below them.
+    """
+    records, competes = config.data.load(), config.model.start == "best"
+    if config.training.validation == 0 or (records.splits == "validation").any():  # the data bring their own
         return config
-    records = config.data.load()
-    if (records.splits == "validation").any():  # the data bring their own
-        return config
-    reason = "too few training classes to hold some out"
+    reason, few = (
+        "too few training classes to hold some out",
+        len(np.unique(kin_of(records)[records.splits == "train"])),
+    )
     try:
         held = hold_out(records, config.training.validation, config.training.seed).part("validation")
         classes = len(np.unique(held.labels))
-        if classes >= SELECTING_CLASSES and len(held) >= SELECTING_RECORDS:
+        if competes or (classes >= SELECTING_CLASSES and len(held) >= SELECTING_RECORDS):
             return config
         reason = f"too few training classes to select a model by {classes} of them ({len(held)} records)"
     except DataError:
-        pass
-    said = (*config.reasons, f"{reason}: all of them train, and the last model will be kept")
-    return config.replace(training={"validation": 0.0}, reasons=said)
+        if competes and few >= 4:
+            said = f"2 of {few} training classes are held out to tell whether training helps"
+            return config.replace(training={"validation": 2 / few}, reasons=(*config.reasons, said))
+    said = f"{reason}: all of them train, and the last model will be kept"
+    return config.replace(training={"validation": 0.0}, reasons=(*config.reasons, said))
 
 
 # -- writing down ---------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
+from tokenize import TokenError
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
@@ -27,7 +28,7 @@ _HEADERS = RLock()
 PARTS = ".*.part"  # names of what is not yet written to the end
 
 # What numpy and zipfile raise over damaged archives, besides their own.
-_DAMAGED = (ValueError, OSError, EOFError, TypeError, AttributeError, NotImplementedError)
+_DAMAGED = (ValueError, OSError, EOFError, TypeError, AttributeError, NotImplementedError, OverflowError, TokenError)
 
 
 # -- writing --------------------------------------------------------------------------------------

@@ -30,32 +30,32 @@ class ContactError(VicinalError):
 
 
 def processes() -> int:
-    """How many processes train together; 1 where they have not met."""
+    """Return how many processes train together; 1 where they have not met."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def rank() -> int:
-    """This process's number. It is known before the processes have met and after they have parted."""
+    """Return this process's number. It is known before the processes have met and after they have parted."""
     return dist.get_rank() if processes() > 1 else int(os.environ.get("RANK", 0))
 
 
 def first() -> bool:
-    """Whether this is the process that writes files and speaks."""
+    """Return whether this is the process that writes files and speaks."""
     return rank() == 0
 
 
 def local_rank() -> int:
-    """This process's number on its machine: which GPU is its own."""
+    """Return this process's number on its machine: which GPU is its own."""
     return int(os.environ.get("LOCAL_RANK", 0))
 
 
 def local_processes() -> int:
-    """How many processes share this machine's processors and memory."""
+    """Return how many processes share this machine's processors and memory."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", processes())) if processes() > 1 else 1
 
 
 def pick_device(wanted: str) -> torch.device:
-    """Where to compute: ``auto``, ``cpu``, ``cuda``, ``cuda:1`` or ``mps``; of several processes each takes a GPU."""
+    """Pick where to compute: ``auto``, ``cpu``, ``cuda``, ``cuda:1`` or ``mps``; each process takes one GPU."""
     if wanted == "auto":
         wanted = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -79,13 +79,13 @@ def pick_device(wanted: str) -> torch.device:
 
 
 def part(rows: Sequence[T]) -> Sequence[T]:
-    """This process's share of some rows: a contiguous one, so that shares in the order of ranks are the rows again."""
+    """Return this process's contiguous share of some rows: shares in the order of ranks are the rows again."""
     count, number = processes(), rank()
     return rows if count == 1 else rows[len(rows) * number // count : len(rows) * (number + 1) // count]
 
 
 def gather(embeddings: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> tuple[Float[Tensor, "m d"], Int[Tensor, "m"]]:
-    """The embeddings and labels of all processes, in the order of their ranks; each brings the same number of rows.
+    """Gather the embeddings and labels of all processes, by rank; each brings the same number of rows.
 
     The gradient of the gathered rows flows back to the process that made them, summed over the processes' equal
     losses: it is ``processes()`` times too large, and ``average_gradients`` divides by just that. Second derivatives
@@ -98,7 +98,7 @@ def gather(embeddings: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> tuple[
 
 
 def all_rows(rows: Tensor) -> Tensor:
-    """The rows of all processes, without gradient; each brings the same number."""
+    """Return the rows of all processes, without gradient; each brings the same number."""
     if processes() == 1:
         return rows
     together = rows.new_empty(processes() * len(rows), *rows.shape[1:])
@@ -185,7 +185,7 @@ def buffers_from_first(module: nn.Module) -> None:
 
 
 def from_first(make: Callable[[], T]) -> T:
-    """What ``make`` gives in the first process, in every process; the others wait for it and do not call theirs."""
+    """Return what ``make`` gives in the first process, in every process; the others wait and do not call theirs."""
     if processes() == 1:
         return make()
     box: list[Any] = [make() if first() else None]
@@ -196,7 +196,7 @@ def from_first(make: Callable[[], T]) -> T:
 
 
 def from_all(value: T) -> list[T]:
-    """What each process has, in the order of ranks."""
+    """Return what each process has, in the order of ranks."""
     if processes() == 1:
         return [value]
     box: list[Any] = [None] * processes()
@@ -226,7 +226,7 @@ class Agreement:
         return answer
 
     def answer(self) -> bool:
-        """The answer to the last call."""
+        """Return the answer to the last call."""
         if self._wishes is None:
             return False
         if self._sending is not None:

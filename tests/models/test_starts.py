@@ -51,11 +51,6 @@ def test_signs_do_not_depend_on_the_solver(features):
     assert torch.allclose(*heads, atol=1e-5)
 
 
-def test_more_components_than_a_feature_has_numbers_raise():
-    with pytest.raises(ConfigError, match=r"features of 8 numbers .* got model\.dim=9"):
-        start_as_principal_components(Embedder(Identity(8), 9), torch.randn(40, 8))
-
-
 @pytest.mark.parametrize("start", [start_as_principal_components, start_as_discriminants])
 def test_fewer_pictures_than_dimensions_are_completed_by_directions_at_right_angles(start, rng):
     """A folder of few pictures trains, and whatever else they do not show can still be told apart."""

@@ -154,6 +154,9 @@ DAMAGE = [
     ("vectors.npy", cut),
     ("vectors.npy", pipe),
     ("vectors.npy", text("no array")),
+    ("vectors.npy", lambda path: path.write_bytes(path.read_bytes().replace(b"}", b"{", 1))),
+    ("vectors.npy", lambda path: path.write_bytes(path.read_bytes().replace(b"<f4", b"<i4", 1))),
+    ("items.jsonl", text('{"id": 99999999999999999999, "path": "a", "label": null}\n')),
 ]
 
 

@@ -28,6 +28,12 @@ def collection(tmp_path, vectors):
     return CollectionDirectory.open(tmp_path / "collection")
 
 
+@pytest.fixture
+def quick(monkeypatch):
+    """A projection in no time, for what does not depend on where things lie."""
+    monkeypatch.setattr(module, "tsne", lambda rows, *, seed: rows[:, :2].clone())
+
+
 def test_neighbours_in_the_collection_are_neighbours_on_the_map(collection):
     found = collection_map(collection.snapshot())
     assert found.ids.tolist() == list(range(1, 120, 2)) and found.generation == 1 and found.projection == "t-sne"
@@ -47,7 +53,7 @@ def test_it_is_computed_once_and_read_afterwards(collection, monkeypatch):
     assert not list(snapshot.folder.glob("*.part"))
 
 
-def test_a_new_generation_has_its_own(collection, vectors):
+def test_a_new_generation_has_its_own(collection, vectors, quick):
     collection_map(collection.snapshot())
     publish(collection.path, [Item(id=place, path=str(place), label=None) for place in range(8)], vectors[:8], dim=12)
     snapshot = collection.snapshot()
@@ -55,7 +61,7 @@ def test_a_new_generation_has_its_own(collection, vectors):
 
 
 @pytest.mark.parametrize("content", [b"", b"PK nonsense", None])
-def test_a_damaged_one_is_made_again(content, collection):
+def test_a_damaged_one_is_made_again(content, collection, quick):
     snapshot = collection.snapshot()
     first = collection_map(snapshot)
     path = snapshot.folder / "map-t-sne.npz"
@@ -67,7 +73,7 @@ def test_a_damaged_one_is_made_again(content, collection):
     np.testing.assert_array_equal(collection_map(snapshot).positions, first.positions)
 
 
-def test_of_a_large_collection_a_part_is_shown_and_it_does_not_change(collection):
+def test_of_a_large_collection_a_part_is_shown_and_it_does_not_change(collection, quick):
     snapshot = collection.snapshot()
     first = collection_map(snapshot, points=25)
     assert len(first.ids) == 25 and (np.diff(first.ids) > 0).all()
@@ -83,7 +89,7 @@ def test_few_items_have_a_map_too(count, tmp_path, vectors):
     assert found.positions.shape == (count, 2) and np.isfinite(found.positions).all()
 
 
-def test_nothing_is_stored_for_a_generation_that_was_removed(collection, vectors):
+def test_nothing_is_stored_for_a_generation_that_was_removed(collection, vectors, quick):
     snapshot = collection.snapshot()
     for _ in range(2):
         publish(collection.path, [Item(id=1, path="x", label=None)], vectors[:1], dim=12)

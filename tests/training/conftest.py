@@ -13,7 +13,7 @@ from vicinal.training.console import Console
 
 TINY = """
 preset = "features"
-model = { name = "identity", dim = 4 }
+model = { name = "identity", dim = 4, start = "random" }
 sampler = { name = "classes", classes = 3, per_class = 4 }
 loss = "breakable:Breakable"
 optimizer = { learning_rate = 1e-2 }

@@ -3,10 +3,13 @@
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
+from vicinal.config import compose
 from vicinal.errors import ConfigError
+from vicinal.training.console import Console
 from vicinal.training.experiment import prepare
 from vicinal.training.run import start
 from vicinal.training.trainer import Trainer
@@ -75,3 +78,41 @@ def test_steps_are_captured_on_a_gpu_where_the_method_allows_it(tiny, tmp_path, 
     assert trainer._captures() == captured
     method.capturable = False
     assert not trainer._captures()
+
+
+def noise(path):
+    """Vectors whose directions tell the class, in the first dimensions, beside scale that does not."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(24), 6)
+    centers = rng.normal(size=(24, 6))
+    np.savez(
+        path, features=(centers[labels] + 0.3 * rng.normal(size=(len(labels), 6))).astype(np.float32), labels=labels
+    )
+    return str(path)
+
+
+def test_a_features_run_never_ends_below_the_features_on_the_held_out_classes(tmp_path, capsys):
+    """With a rate that ruins any head, the start is kept, and the run says so."""
+    config = compose(
+        {"data": noise(tmp_path / "x.npz"), "optimizer": {"learning_rate": 100.0}, "training": {"epochs": 2}}
+    )
+    assert config.preset == "features" and config.model.start == "best"
+    run = start(config, tmp_path / "run", command="", console=Console())
+    said = capsys.readouterr().err
+    assert "the head starts as" in said and "training did not improve on the start" in said
+    assert run.results["selected"]["step"] == 0
+    evaluations = [line for line in run.metrics() if line["kind"] == "evaluation"]
+    assert evaluations[0]["step"] == 0 and run.results["selected"]["value"] == evaluations[0]["metrics"]["recall@1"]
+
+
+def test_the_features_as_they_are_are_a_start(tmp_path):
+    for dim in (3, 6, 9):
+        config = compose({"data": noise(tmp_path / "x.npz"), "model": {"dim": dim}, "training": {"validation": 0}})
+        experiment = prepare(config)
+        experiment.start_head()
+        vectors = experiment.embed(experiment.encoder, experiment.train).vectors
+        inputs = torch.nn.functional.normalize(torch.from_numpy(experiment.train.source.source.features), dim=1)
+        assert vectors.shape[1] == dim
+        if dim >= 6:
+            rows = experiment.train.source.positions
+            torch.testing.assert_close(vectors @ vectors.T, inputs[rows] @ inputs[rows].T, rtol=0, atol=1e-5)

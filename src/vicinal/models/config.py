@@ -23,8 +23,8 @@ from vicinal.models.small import Identity, SmallConvNet
 from vicinal.models.weights import load_pretrained
 
 Head = Literal["linear", "mlp", "none"]
-Start = Literal["random", "glorot", "principal", "discriminant"]
-COMPUTED_STARTS = ("principal", "discriminant")
+Start = Literal["random", "glorot", "principal", "discriminant", "best"]
+COMPUTED_STARTS = ("principal", "discriminant", "best")
 
 BACKBONES: dict[str, type[nn.Module]] = {
     "small": SmallConvNet,
@@ -61,7 +61,8 @@ class ModelConfig(Settings):
             ``none`` for ``small``, ``small_resnet``, ``identity`` and networks of your own.
         start: how the head starts: drawn as torch does (``random``) or as Glorot and Bengio (2010) do (``glorot``,
             TensorFlow's default); or, if linear, computed from the features of the training set as their ``principal``
-            components or as ``discriminant`` directions.
+            components or as ``discriminant`` directions. ``best`` is the better, on the held-out classes, of the
+            features as they are and the discriminant directions; training competes with it.
         start_length: mean length of the embeddings at a computed start.
         freeze: what of the backbone does not train: ``stages:N`` for its stem and first N stages or blocks, ``all``, or
             a pattern over names of parameters such as ``blocks.0.*``.

@@ -1,4 +1,4 @@
-"""Starts of a head: principal components or discriminants of the features that it will read, or Glorot's draw."""
+"""Starts of a head: the features that it reads, their principal components or discriminants, or Glorot's draw."""
 
 import torch
 from jaxtyping import Float, Integer
@@ -8,6 +8,26 @@ from vicinal.errors import ConfigError
 from vicinal.models.embedder import Embedder
 
 SHRINKAGE = 1.0  # of the scatter within classes towards its mean variance; 512 directions are not known from 50 a class
+
+
+def start_as_features(embedder: Embedder, features: Float[Tensor, "n c"]) -> None:
+    """Set the head so that embeddings have the directions of the features: g(y) = s y.
+
+    With fewer dimensions than the features have it is their projection on the largest singular vectors, with more the
+    others are 0.
+
+    >>> from vicinal.models import Identity
+    >>> embedder = Embedder(Identity(2), 3)
+    >>> start_as_features(embedder, torch.tensor([[3.0, 4.0], [0.0, 5.0]]))
+    >>> [round(value, 3) for value in embedder(torch.tensor([[3.0, 4.0]]))[0].tolist()]
+    [0.6, 0.8, 0.0]
+    """
+    head, (_, width) = _linear(embedder), features.shape
+    features = features.double().cpu()
+    basis = torch.eye(width, dtype=features.dtype)
+    if head.out_features < width:
+        basis = torch.linalg.eigh(features.T @ features)[1][:, -head.out_features :].T
+    _fill(head, basis / features.norm(dim=1).mean().clamp(min=torch.finfo(features.dtype).tiny))
 
 
 def start_as_principal_components(embedder: Embedder, features: Float[Tensor, "n c"], length: float = 1.0) -> None:
@@ -93,28 +113,34 @@ def start_by_glorot(embedder: Embedder, seed: int) -> None:
 
 def _set(embedder: Embedder, features: Float[Tensor, "n c"], whitening: Float[Tensor, "c c"], length: float) -> None:
     """Set the head to the principal components of the features after ``whitening``."""
-    head, dim = embedder.head, embedder.dim
-    if dim is None or not isinstance(head, nn.Linear):
-        raise ConfigError(
-            f"only a linear head can start as principal components or discriminants, got {type(head).__name__}. "
-            f"Set model.head=linear, model.dim and model.head_norm=false, or model.start=random."
-        )
-    if dim > features.shape[1]:
-        raise ConfigError(
-            f"features of {features.shape[1]} numbers have no more principal components, got model.dim={dim}. Lower "
-            f"model.dim, or set model.start=random."
-        )
+    head = _linear(embedder)
     mean = features.mean(dim=0)
     centered = (features - mean) @ whitening
     _, vectors = torch.linalg.eigh(centered.T @ centered)
     # The largest first. Of fewer images than dimensions the last ones are any at right angles: other images have
     # something there, too.
-    components = vectors[:, -dim:].T.flip(0)
+    components = vectors[:, -head.out_features :].T.flip(0)
     largest = components.abs().argmax(dim=1, keepdim=True)
     components = components * components.gather(1, largest).sign()  # an eigenvector has no sign of its own
     scale = length / (centered @ components.T).norm(dim=1).mean().clamp(min=torch.finfo(torch.float64).tiny)
     weight = scale * (components @ whitening)
+    _fill(head, weight, -(weight @ mean))
+
+
+def _linear(embedder: Embedder) -> nn.Linear:
+    if not isinstance(embedder.head, nn.Linear):
+        raise ConfigError(
+            f"only a linear head can start as computed from features, got {type(embedder.head).__name__}. "
+            f"Set model.head=linear, model.dim and model.head_norm=false, or model.start=random."
+        )
+    return embedder.head
+
+
+def _fill(head: nn.Linear, weight: Float[Tensor, "k c"], bias: Float[Tensor, "k"] | None = None) -> None:
+    """Set the first rows of a linear layer, and the others to 0."""
     with torch.no_grad():
-        head.weight.copy_(weight)
-        if head.bias is not None:
-            head.bias.copy_(-(weight @ mean))
+        for values, found in ((head.weight, weight), (head.bias, bias)):
+            if values is not None:
+                values.zero_()
+                if found is not None:
+                    values[: len(found)] = found.to(values.dtype)

@@ -91,7 +91,7 @@ def _inside(archive: Path, name: str) -> PurePosixPath:
 
 
 def _members(archive: Path) -> Iterator[tuple[str, int, IO[bytes] | None]]:
-    """Name, size that the archive states, and content of every entry; None for the content of a folder."""
+    """Yield name, size that the archive states, and content of every entry; None for the content of a folder."""
     if archive.name.lower().endswith(".zip"):
         with zipfile.ZipFile(archive) as opened:
             for entry in opened.infolist():

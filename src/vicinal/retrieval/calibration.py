@@ -106,7 +106,7 @@ def distance_threshold(
     usual: float = QUERY_RATE,
     device: torch.device | None = None,
 ) -> Threshold:
-    """The distance that was named, or that of a false-match rate on the run's validation classes.
+    """Return the distance that was named, or that of a false-match rate on the run's validation classes.
 
     Args:
         run: whose validation classes calibrate.
@@ -126,7 +126,7 @@ def distance_threshold(
 
 
 def calibration(run: RunDirectory, *, device: torch.device | None = None) -> Calibration:
-    """The run's counts: those it keeps, or, for a model that has none yet, made now and kept."""
+    """Return the run's counts: those it keeps, or, for a model that has none yet, made now and kept."""
     model = model_fingerprint(run)
     kept = run.arrays(NAME)
     if kept is not None and str(kept["model"]) == model:

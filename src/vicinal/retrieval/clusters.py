@@ -49,7 +49,7 @@ class Grouping:
         return int((self.assigned < 0).sum())
 
     def members(self, group: int) -> list[int]:
-        """Rows of a group, those nearest its mean first."""
+        """Return rows of a group, those nearest its mean first."""
         rows = np.flatnonzero(self.assigned == group)
         return list(rows[np.argsort(self.spread[rows], kind="stable")].tolist())
 
@@ -93,7 +93,7 @@ def cluster(
 
 
 def chosen_count(rows: Float32[np.ndarray, "n d"], *, seed: int) -> tuple[int, str]:
-    """A number of groups by silhouette (Rousseeuw 1987), and the values that were compared, in words.
+    """Choose a number of groups by silhouette (Rousseeuw 1987); return also the values compared, in words.
 
     k-means is run on a sample of at most 2,000 rows, on 50 principal components, with 2, 4, 8, ... groups, then with
     numbers around the best. More than 512 groups are not tried: such a number has to be named.
@@ -124,7 +124,7 @@ def chosen_count(rows: Float32[np.ndarray, "n d"], *, seed: int) -> tuple[int, s
 
 
 def _peak(scores: Mapping[int, float]) -> int:
-    """The number with the largest score; where scores fall first and rise again nearly as high, that after the rise.
+    """Return the number with the largest score; where scores fall and rise again nearly as high, that after the rise.
 
     >>> _peak({2: 0.10, 4: 0.08, 8: 0.09, 16: 0.07}), _peak({2: 0.9, 4: 0.5, 8: 0.51}), _peak({2: 0.1, 4: 0.3, 8: 0.2})
     (8, 2, 4)
@@ -167,7 +167,7 @@ def _hdbscan(rows: Float32[np.ndarray, "n d"], least: int) -> Int64[np.ndarray, 
 
 
 def _ordered(rows: Float32[np.ndarray, "n d"], assigned: np.ndarray, words: str) -> Grouping:
-    """Groups numbered by falling size, then by their first row; empty ones are gone."""
+    """Number the groups by falling size, then by their first row; empty ones are gone."""
     names, first, place, sizes = np.unique(assigned, return_index=True, return_inverse=True, return_counts=True)
     order = [group for group in np.lexsort((first, -sizes)) if names[group] >= 0]
     numbers = np.full(len(names), -1, dtype=np.int64)
@@ -201,7 +201,7 @@ def _check(count: int, method: str, groups: int | None, distance: float | None, 
 
 
 def cluster_contents(snapshot: Snapshot, found: Grouping, *more: str) -> Contents:
-    """The page of a grouping: largest group first, each with what is nearest its mean first; loose things last."""
+    """Fill the page of a grouping: largest group first, what is nearest its mean first; loose things last."""
     labels = [item.label for item in snapshot.items()]
     facts = [("groups", f"{len(found.sizes):,}"), ("things in a group", f"{sum(found.sizes):,}")]
     facts += [("in none", f"{found.loose:,}")] if found.loose else []

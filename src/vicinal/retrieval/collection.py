@@ -64,7 +64,7 @@ class Place:
     description: Any = None
 
     def file(self, collection: Path, path: str) -> Path | None:
-        """The picture file of an item; None where this place has no files; a DataError outside the root.
+        """Return the picture file of an item; None where this place has no files; a DataError outside the root.
 
         Links are followed before the check, so that neither ``..`` nor a link leads out.
         """
@@ -115,10 +115,10 @@ class Snapshot:
         self.trusted = trust or (bool(mine := seal(about)) and hmac.compare_digest(str(about.get("seal")), mine))
         empty = np.empty((0, self.dim), np.float32)
         self._vectors = read_array(folder / VECTORS, mapped=True) if about.get("count") or self._items else empty
-        if self._vectors.shape != (len(self._items), self.dim):
+        if self._vectors.shape != (len(self._items), self.dim) or self._vectors.dtype != np.float32:
             raise RunError(
-                f"{folder} is damaged: {ITEMS} has {len(self._items)} items of length {self.dim}, but {VECTORS} the "
-                f"shape {list(self._vectors.shape)}. Remove the collection and index again."
+                f"{folder} is damaged: {ITEMS} has {len(self._items)} items of length {self.dim}, but {VECTORS} is of "
+                f"{self._vectors.dtype} and shape {list(self._vectors.shape)}. Remove the collection and index again."
             )
         self._rows = {item.id: row for row, item in enumerate(self._items)}
         self._lock = Lock()
@@ -129,23 +129,23 @@ class Snapshot:
         return len(self._items)
 
     def item(self, id: int) -> Item:
-        """The item with this id; a DataError where there is none in this generation."""
+        """Return the item with this id; a DataError where there is none in this generation."""
         return self._items[self._row(id)]
 
     def items(self) -> Sequence[Item]:
-        """All items by ascending id; item ``i`` of these has row ``i`` of ``vectors()``."""
+        """Return all items by ascending id; item ``i`` of these has row ``i`` of ``vectors()``."""
         return self._items
 
     def labels(self) -> Mapping[str, int]:
-        """How many items each label has, by label; items without one are not counted."""
+        """Return how many items each label has, by label; items without one are not counted."""
         return self.attributes.values("label")
 
     def vectors(self) -> Float[np.ndarray, "n d"]:
-        """All vectors, float32, memory-mapped and read-only, in the order of ``items()``."""
+        """Return all vectors, float32, memory-mapped and read-only, in the order of ``items()``."""
         return self._vectors
 
     def vector(self, id: int) -> Float[np.ndarray, "d"]:
-        """The vector of one item; a DataError where there is none."""
+        """Return the vector of one item; a DataError where there is none."""
         return np.array(self._vectors[self._row(id)])
 
     @cached_property
@@ -180,7 +180,7 @@ class Snapshot:
         ]
 
     def image(self, id: int) -> Image.Image:
-        """The picture of an item, decoded, RGB or gray; DataError where it has none, or its file is gone or damaged.
+        """Decode the picture of an item, RGB or gray; a DataError where it has none, or its file is gone or damaged.
 
         Never reads a file outside the item's place, whatever the path says and whatever links point to.
         """
@@ -229,7 +229,7 @@ class Snapshot:
         return row
 
     def _data_set(self, place: int) -> tuple[Any, dict[str, int]]:
-        """A data set that keeps its pictures in another form than files, opened once, and where each name stands."""
+        """Return a data set that has pictures in another form than files, opened once, and the row of each name."""
         from vicinal.data import DATASETS  # all data sets, which most searches need none of
 
         with self._lock:
@@ -278,11 +278,11 @@ class CollectionDirectory:
 
     @classmethod
     def of(cls, run: Path | str, collection: Path | str | None = None, *, trust: bool = False) -> "CollectionDirectory":
-        """The collection of a run: its own ``RUN/collection``, or the one that ``--collection`` names."""
+        """Return the collection of a run: its own ``RUN/collection``, or the one that ``--collection`` names."""
         return cls.open(collection if collection is not None else Path(run) / FOLDER, trust=trust)
 
     def latest_generation(self) -> int:
-        """The number of the newest generation; costs one small read, so it can be asked before each request."""
+        """Return the number of the newest generation; costs one small read, so it can be asked before each request."""
         pointer = read_object(self.path / POINTER)
         if pointer.get("format") != FORMAT or not isinstance(pointer.get("generation"), int):
             raise RunError(
@@ -293,7 +293,7 @@ class CollectionDirectory:
         return number
 
     def snapshot(self) -> Snapshot:
-        """The newest generation; cheap to call again: it returns the same object while the number is the same."""
+        """Return the newest generation; cheap to call again, and the same object while the number is the same."""
         with self._lock:
             for _ in range(_ATTEMPTS):
                 number = self.latest_generation()
@@ -310,14 +310,14 @@ class CollectionDirectory:
 
 
 def snapshot_of(run: RunDirectory, collection: Path | None = None, *, trust: bool = False) -> Snapshot:
-    """The newest generation of a run's collection, whose vectors the run's model made."""
+    """Return the newest generation of a run's collection, whose vectors the run's model made."""
     snapshot = CollectionDirectory.of(run.path, collection, trust=trust).snapshot()
     require_same_model(run, snapshot.about)
     return snapshot
 
 
 def model_fingerprint(run: RunDirectory) -> str:
-    """Network, preprocessing and weights of a run's selected model: what its vectors depend on."""
+    """Return network, preprocessing and weights of a run's selected model: what its vectors depend on."""
     return file_hash(run.model_path)[:32] + file_hash(run.weights_path)[:32]
 
 
@@ -355,6 +355,6 @@ def seal(about: Mapping[str, Any]) -> str:
 def _item(line: Mapping[str, Any]) -> Item:
     item = Item(**line)
     kinds = ((item.id, int), (item.path, str), (item.label, str | None), (item.metadata, dict), (item.place, int))
-    if not all(isinstance(value, kind) for value, kind in kinds):
+    if not all(isinstance(value, kind) for value, kind in kinds) or not 0 <= item.id < 2**63:
         raise ValueError(f"an item is {line}")
     return item

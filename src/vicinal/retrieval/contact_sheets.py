@@ -55,7 +55,7 @@ def contact_sheet(tiles: Sequence[Tile], *, columns: int = 6, tile: int = TILE) 
 
 
 def item_tile(snapshot: Snapshot, id: int, note: str = "") -> Tile:
-    """An item with its picture, where it has one that can be read."""
+    """Return an item with its picture, where it has one that can be read."""
     item = snapshot.item(id)
     return Tile(_picture(snapshot, id), item.label or item.path.rsplit("/", 1)[-1], note)
 
@@ -159,7 +159,7 @@ def as_page(
 
 
 def mostly(labels: Sequence[str | None]) -> str:
-    """What most of a group are, as words for its title.
+    """Return what most of a group are, as words for its title.
 
     >>> mostly(["wren", "wren", "robin", None]), mostly(["wren"] * 2), mostly([None])
     ('mostly wren (2 of 3)', 'wren', '')
@@ -172,7 +172,7 @@ def mostly(labels: Sequence[str | None]) -> str:
 
 
 def _card(snapshot: Snapshot, row: int, distance: float) -> dict[str, str | None]:
-    """An item on the page: its picture as a data URI, or none, and what stands beside it."""
+    """Return an item on the page: its picture as a data URI, or none, and what stands beside it."""
     item = snapshot.items()[row]
     picture, uri = _picture(snapshot, item.id), None
     if picture is not None:

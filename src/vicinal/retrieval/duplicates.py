@@ -101,7 +101,7 @@ def _rows(rows: np.ndarray, start: int, count: int) -> Float[Tensor, "b d"]:
 
 
 def _within(left: Tensor, right: Tensor, top: int, start: int, limit: float) -> Pairs:
-    """Pairs of one block, as row numbers; of a block on the diagonal only those above it."""
+    """Find the pairs of one block, as row numbers; of a block on the diagonal only those above it."""
     squares = [part.square().sum(dim=1) for part in (left, right)]
     values = torch.addmm(squares[1], left, right.T, alpha=-2).add_(squares[0].unsqueeze(1))
     # Higham 2002, Section 3.1: a sum of d products is wrong by at most d u times the sum of their sizes; four such
@@ -172,7 +172,7 @@ def picture_views(image: Image.Image) -> Float32[np.ndarray, "v d"] | None:
 def collection_views(
     snapshot: Snapshot, progress: Callable[[int], None] = lambda done: None
 ) -> tuple[Int64[np.ndarray, "m"], Float16[np.ndarray, "m v d"]]:
-    """The rows of a collection that have a picture to compare, and their views; kept beside the generation."""
+    """Return the rows of a collection that have a picture to compare, and their views; kept beside the generation."""
     path = snapshot.folder / "views.npz"
     try:
         kept = read_arrays(path)
@@ -341,7 +341,7 @@ def find_duplicates(
 
 
 def duplicate_contents(snapshot: Snapshot, found: Duplicates, distance: float, lead: Sequence[str]) -> Contents:
-    """The page of near duplicates: surest group first; groups whose labels differ are marked."""
+    """Fill the page of near duplicates: surest group first; groups whose labels differ are marked."""
     groups = []
     for number, (rows, nearest) in enumerate(found.groups, 1):
         labels = sorted({label for row in rows if (label := snapshot.items()[row].label) is not None})

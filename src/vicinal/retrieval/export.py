@@ -86,7 +86,7 @@ def export_run(run: RunDirectory, folder: Path | None = None, *, onnx: bool = Tr
 
 
 def _facts(run: RunDirectory) -> dict[str, Any]:
-    """Which run the model came from; nothing about the machine."""
+    """Return which run the model came from; nothing about the machine."""
     facts = {key: run.info.get(key) for key in ("name", "created", "vicinal")}
     facts |= {key: run.config.get(key) for key in ("preset", "title")}
     return facts | {"data": (run.info.get("data") or {}).get("name")}
@@ -106,7 +106,7 @@ def _reject_foreign(folder: Path) -> None:
 
 
 def _examples(encoder: Encoder) -> Tensor:
-    """Inputs to compare on: black, white, noise and coarse noise, or normal vectors, preprocessed as real ones are."""
+    """Make inputs to compare on: black, white, noise and coarse noise, or normal vectors, preprocessed as real ones."""
     rng, transform = np.random.default_rng(0), encoder.preprocessing
     if not isinstance(transform, ImageTransform):
         return transform.batch(rng.normal(size=(max(BATCHES), encoder.embedder.width)).astype(np.float32))

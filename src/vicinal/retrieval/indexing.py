@@ -171,7 +171,7 @@ class _Indexing:
             replaced=sum(new[id] != old[id] for id in new.keys() & old.keys()),
             removed=len(old.keys() - new.keys()),
             unreadable=tuple(plan.unreadable),
-            recall=None if store is None else store["recall"],
+            recall=None if store is None else store.get("recall"),
         )
 
     def _embed(self, plan: "Plan", journal: VectorJournal) -> int:
@@ -294,10 +294,10 @@ def make_plan(
 
 
 def _fill(plan: Plan, collection: Path, audience: Audience, before: Snapshot | None) -> None:
-    """Items that stay, and those of the listings: known ones keep their id, new ones get the next."""
+    """Fill in the items that stay, and those of the listings: known ones keep their id, new ones get the next."""
     known = dict[tuple[str, str], Item]()
     if before is not None:
-        plan.next_id = before.about["next_id"]
+        plan.next_id = max([before.about.get("next_id", 0), *(item.id + 1 for item in before.items()[-1:])])
         position = {place.path: number for number, place in enumerate(plan.kept)}
         for item in before.items():
             place = before.places[item.place].path
@@ -335,13 +335,13 @@ def _list(run: RunDirectory, collection: Path, path: str, split: str, images: st
 
 
 def _absolute(path: str) -> str:
-    """The name by which a place is known: absolute, or the word of an embedded data set."""
+    """Return the name by which a place is known: absolute, or the word of an embedded data set."""
     found = expanded(path)
     return str(found.resolve()) if found.exists() or "/" in path else path
 
 
 def _reject_nested(places: Sequence[Place]) -> None:
-    """Two folders, one inside the other, would hold the same things twice."""
+    """Reject two folders, one inside the other: they would hold the same things twice."""
     folders = [place for place in places if place.kind in ("folder", "data set") and place.root is not None]
     for inner, outer in permutations(folders, 2):
         if Path(str(inner.root)).is_relative_to(str(outer.root)):

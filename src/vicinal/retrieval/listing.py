@@ -97,7 +97,7 @@ def list_place(path: str, collection: Path, *, split: str = "all", images: str |
 
 
 def place_path(data: Dataset) -> str:
-    """The name by which the place of a data set is known: absolute, or the word of an embedded one."""
+    """Return the name by which the place of a data set is known: absolute, or the word of an embedded one."""
     named = getattr(data, "path", None)
     return type(data).__name__.lower() if named is None else str(expanded(named).resolve())
 
@@ -150,7 +150,7 @@ def list_data_set(
 def _pictured(
     images: str, features: Records, positions: np.ndarray, rows: int
 ) -> tuple[str, list[str], list[str]] | None:
-    """Folder, paths and labels of feature vectors that were made of a data set's images, row by row.
+    """Return folder, paths and labels of feature vectors that were made of a data set's images, row by row.
 
     Of a plain folder, whose files the vectors' own names name, None. A data set must have as many images as there are
     vectors, and the same of them must be of one class: another order would show wrong pictures.
@@ -173,7 +173,7 @@ def _pictured(
 
 
 def _list_folder(named: Path, kind: Kind, collection: Path, root: str) -> Listing:
-    """All images below a folder; the first folder of a path is its label, the second where the first is a split."""
+    """List all images below a folder; the first folder of a path is its label, or the second, after a split."""
     folder = collection / root
     tops = {entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith(".")}
     with_splits = {"train", "test"} <= tops <= _SPLIT_FOLDERS
@@ -188,7 +188,7 @@ def _list_folder(named: Path, kind: Kind, collection: Path, root: str) -> Listin
 
 
 def _images(root: Path) -> list[str]:
-    """Images below a folder as sorted paths from it; hidden files and folders are left out, links to folders too."""
+    """List images below a folder as sorted paths; hidden files and folders are left out, and links to folders."""
     found = []
     for here, folders, files in os.walk(root):
         folders[:] = [name for name in folders if not name.startswith(".")]
@@ -198,7 +198,7 @@ def _images(root: Path) -> list[str]:
 
 
 def _list_table(path: Path, split: str, images: str | None) -> Listing:
-    """The images that a table names; all its other columns are metadata."""
+    """List the images that a table names; all its other columns are metadata."""
     columns = read_columns(path)
     paths = columns.texts("path")
     root = (existing(images) if images is not None else path.parent).resolve()
@@ -222,7 +222,7 @@ def _list_table(path: Path, split: str, images: str | None) -> Listing:
 
 
 def _below(root: Path, path: str, columns: Columns, row: int) -> str:
-    """A table's path relative to the root; a DataError where it leads out of it."""
+    """Return a table's path relative to the root; a DataError where it leads out of it."""
     inside = os.path.relpath(root / path, root)
     if inside.startswith(".."):
         raise DataError(

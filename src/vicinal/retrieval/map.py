@@ -38,7 +38,7 @@ class CollectionMap:
 
 
 def stored_map(snapshot: Snapshot, *, projection: Projection = "t-sne") -> CollectionMap | None:
-    """The map that was computed for this generation, or None; quick enough for a request."""
+    """Return the map that was computed for this generation, or None; quick enough for a request."""
     try:
         arrays = read_arrays(_path(snapshot, projection))
         ids, positions = arrays["ids"], arrays["positions"]
@@ -54,7 +54,7 @@ def stored_map(snapshot: Snapshot, *, projection: Projection = "t-sne") -> Colle
 def collection_map(
     snapshot: Snapshot, *, projection: Projection = "t-sne", points: int = POINTS, seed: int = 0
 ) -> CollectionMap:
-    """The stored map of this generation, computed and stored first where there is none.
+    """Return the stored map of this generation, computed and stored first where there is none.
 
     Of a collection with more than ``points`` items a random part is shown, the same for the same seed. The rows are
     brought to 50 principal components first, which takes out noise and makes the search for neighbors quick.
@@ -81,7 +81,7 @@ def collection_map(
 
 
 def principal_components(rows: Float[np.ndarray, "n d"], most: int = COMPONENTS) -> Float32[np.ndarray, "n c"]:
-    """Rows along the directions in which they vary most; distances among these are nearly those of the rows."""
+    """Project rows on the directions in which they vary most; distances among these are nearly those of the rows."""
     if min(rows.shape) <= 1 or bool((rows == rows[0]).all()):  # nothing varies, or there is one direction only
         return np.asarray(rows[:, :most], dtype=np.float32)
     from sklearn.decomposition import PCA

@@ -40,7 +40,7 @@ _SEARCH: dict[IndexKind, dict[str, int]] = {"FLAT": {}, "HNSW": {"ef": 128}, "IV
 
 
 def is_url(address: str) -> bool:
-    """Whether an address is a server's; otherwise it is a folder of the embedded engine."""
+    """Return whether an address is a server's; otherwise it is a folder of the embedded engine."""
     return "://" in address or address.startswith("unix:")
 
 
@@ -68,7 +68,7 @@ class Milvus:
         self.client.close()
 
     def at(self, generation: int) -> "MilvusStore":
-        """What readers of a generation see."""
+        """Return what readers of a generation see."""
         if not self.client.has_collection(self.table):
             raise RunError(f"{self.address} has no table {self.table}. Index again with --store {self.address}.")
         return MilvusStore(self, generation)
@@ -165,7 +165,7 @@ def _row(generation: int, id: int, vector: Float[np.ndarray, "d"], attributes: M
 
 
 def _filter(generation: int, where: Mapping[str, str], exclude: Ids) -> str:
-    """A filter expression; texts are quoted as JSON, so that no value can be read as a part of the expression."""
+    """Write a filter expression; texts are quoted as JSON, so that no value can be read as a part of it."""
     parts = [f"born <= {generation}", f"gone > {generation}"]
     for name, value in where.items():
         column = "label" if name == "label" else f"attributes[{json.dumps(name, ensure_ascii=False)}]"
@@ -177,7 +177,7 @@ def _filter(generation: int, where: Mapping[str, str], exclude: Ids) -> str:
 
 
 def _kept(label: str | None) -> str:
-    """A label as the column holds it: no label and an empty one are distinct."""
+    """Return a label as the column holds it: no label and an empty one are distinct."""
     return "" if label is None else f"={label}"
 
 
@@ -227,7 +227,7 @@ class Engine:
 def wanted_engine(
     store: str | None, index: str | None, before: Mapping[str, Any] | None, collection: Path, model: str
 ) -> Engine | None:
-    """The engine that a user asks for; what is not named stays as it was. None is the flat store.
+    """Return the engine that a user asks for; what is not named stays as it was. None is the flat store.
 
     Args:
         store: ``"flat"``, a folder or a URL.
@@ -286,14 +286,14 @@ def drop_engine(engine: Engine, dim: int) -> None:
 
 
 def _difference(before: Sequence[Item], after: Sequence[Item]) -> tuple[list[int], list[int]]:
-    """Positions of items that are new or other than before, and ids of those that are gone or were other."""
+    """Return positions of items that are new or other than before, and ids of those that are gone or were other."""
     old, new = ({item.id: (item.digest, item.attributes) for item in items} for items in (before, after))
     changed = [row for row, item in enumerate(after) if old.get(item.id) != new[item.id]]
     return changed, [id for id in old if new.get(id) != old[id]]
 
 
 def _recall(table: Milvus, generation: int, items: Sequence[Item], vectors: Float[np.ndarray, "n d"]) -> float:
-    """Share of the exact nearest that the engine finds, over vectors of the collection drawn as queries."""
+    """Measure the share of the exact nearest that the engine finds, over vectors of the collection drawn as queries."""
     drawn = np.sort(np.random.default_rng(0).choice(len(items), min(_RECALL_QUERIES, len(items)), replace=False))
     queries, k = np.array(vectors[drawn]), min(_RECALL_K, len(items))
     ids = np.array([item.id for item in items], dtype=np.int64)

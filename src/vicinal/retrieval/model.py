@@ -94,7 +94,7 @@ class EmbeddingModel:
         return np.concatenate(rows)
 
     def embed_records(self, records: Records) -> Float32[np.ndarray, "n d"]:
-        """Embeddings of the records of a data set, in their order."""
+        """Embed the records of a data set, in their order."""
         return self._encoder.embed(records).vectors.numpy()
 
     def distance(self, left: Float[np.ndarray, "n d"], right: Float[np.ndarray, "m d"]) -> Float32[np.ndarray, "n m"]:
@@ -108,7 +108,7 @@ class EmbeddingModel:
         return found.numpy().astype(np.float32)
 
     def _batches(self, images: Any, size: int) -> Iterator[Tensor]:
-        """Preprocessed inputs, ``size`` at a time."""
+        """Yield preprocessed inputs, ``size`` at a time."""
         transform = self._encoder.preprocessing
         if isinstance(transform, ImageTransform):
             prepared = (_prepared(transform, *each) for each in _images(images, gray=transform.channels == 1))
@@ -128,7 +128,7 @@ def _prepared(transform: ImageTransform, name: str, image: Any) -> Tensor:
 
 
 def _images(inputs: Any, *, gray: bool) -> Iterator[tuple[str, Image.Image]]:
-    """Decoded images, each with the name by which an error should call it.
+    """Yield decoded images, each with the name by which an error should call it.
 
     Args:
         inputs: one image or many: an iterable, an array ``[n h w 3]``, or ``[n h w]`` where the model is ``gray``.
@@ -147,7 +147,7 @@ def _images(inputs: Any, *, gray: bool) -> Iterator[tuple[str, Image.Image]]:
 
 
 def _vectors(inputs: Any, width: int) -> Iterator[Float32[np.ndarray, "width"]]:
-    """Feature vectors of the right length, finite: from an array ``[d]`` or ``[n d]``, or an iterable of ``[d]``."""
+    """Yield finite feature vectors of the right length: of an array ``[d]`` or ``[n d]``, or an iterable of ``[d]``."""
     inputs = _array(inputs)
     if isinstance(inputs, (str, PathLike, Image.Image)) or not isinstance(inputs, Iterable):
         raise DataError(
@@ -208,7 +208,7 @@ def _array(value: Any) -> Any:
 
 
 def _shown(value: Any) -> str:
-    """A value in a few words.
+    """Return a value in a few words.
 
     >>> _shown(np.zeros((2, 3), dtype=np.float32)), _shown(7)
     ('a float32 array [2, 3]', 'int 7')

@@ -51,7 +51,7 @@ class Answer:
     beyond: Match | None = None
 
     def document(self) -> dict[str, Any]:
-        """The answer as JSON."""
+        """Return the answer as JSON."""
 
         def entry(match: Match) -> dict[str, Any]:
             facts = {name: getattr(match.item, name) for name in ("id", "path", "label", "metadata")}
@@ -121,7 +121,7 @@ def query_of(
 
 
 def conditions(words: Sequence[str], label: str | None = None) -> dict[str, str]:
-    """``KEY=VALUE`` words, and a label where one is named, as conditions on attributes.
+    """Turn ``KEY=VALUE`` words, and a label where one is named, into conditions on attributes.
 
     >>> conditions(["camera=3"], label="wren")
     {'label': 'wren', 'camera': '3'}
@@ -136,7 +136,7 @@ def conditions(words: Sequence[str], label: str | None = None) -> dict[str, str]
 
 
 def _features(file: Path) -> Float[np.ndarray, "q d"]:
-    """The vectors of an ``.npy``, or of the array ``features`` of an ``.npz``."""
+    """Return the vectors of an ``.npy``, or of the array ``features`` of an ``.npz``."""
     ending = file.suffix.lower()
     if ending not in (".npy", ".npz"):
         raise ConfigError(f"this run embeds feature vectors: a query is an .npy or .npz; got {file}.")

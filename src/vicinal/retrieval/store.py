@@ -164,7 +164,7 @@ class FlatStore:
         return Found(np.append(ids, -1)[places], np.concatenate([chunk.distances.numpy() for chunk in chunks]))
 
     def _allowed(self, where: Where, exclude: Ids) -> Int[np.ndarray, "m"] | None:
-        """The rows to search among; None for all of them."""
+        """Return the rows to search among; None for all of them."""
         rows = None
         if where:
             rows = np.empty(0, np.int64) if self.matching is None else self.matching(where)

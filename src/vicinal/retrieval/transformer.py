@@ -64,7 +64,7 @@ class EmbeddingTransformer(TransformerMixin, BaseEstimator):  # type: ignore[mis
         return {name: value for name, value in super().__getstate__().items() if name != "_loaded"}
 
     def _model(self) -> EmbeddingModel:
-        """The model of the run named now: ``set_params`` may have named another."""
+        """Return the model of the run named now: ``set_params`` may have named another."""
         wanted = (str(self.run), self.device, self.role)
         loaded: tuple[tuple[str, str, Role | None], EmbeddingModel] | None = getattr(self, "_loaded", None)
         if loaded is None or loaded[0] != wanted:

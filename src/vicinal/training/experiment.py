@@ -1,5 +1,6 @@
 """A config made real: data split, method built, everything that cannot work rejected before training."""
 
+import copy
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,9 +22,16 @@ from vicinal.data.splits import hold_out, overlapping_classes
 from vicinal.data.transforms import ImageTransform, OwnTransform, Transform
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.encoder import Embedded, Encoder
+from vicinal.evaluation.measure import measure
 from vicinal.files import write_atomically
 from vicinal.methods.method import Method
-from vicinal.models.starts import start_as_discriminants, start_as_principal_components, start_by_glorot
+from vicinal.models.config import COMPUTED_STARTS
+from vicinal.models.starts import (
+    start_as_discriminants,
+    start_as_features,
+    start_as_principal_components,
+    start_by_glorot,
+)
 from vicinal.run_directory import RunDirectory
 from vicinal.training.build import build_method, norms_are_frozen
 from vicinal.training.console import Console
@@ -138,14 +146,37 @@ class Experiment:
             found = self.embed(encoder, self.train, features=True, progress=follower.advance)
         if model.start == "principal":
             start_as_principal_components(embedder, found.vectors, model.start_length)
-        else:
+        elif model.start == "discriminant":
             start_as_discriminants(embedder, found.vectors, found.labels, model.start_length)
+        else:
+            self._start_best(found)
         head = parallel.from_first(lambda: {name: value.cpu() for name, value in embedder.head.state_dict().items()})
         embedder.head.load_state_dict(head)  # the same to the last bit in every process
 
+    def _start_best(self, found: Embedded) -> None:
+        """Start as the features are, unless their discriminants are better on the held-out classes."""
+        embedder, validation = self.method.embedder, self.records.part("validation")
+        start_as_features(embedder, found.vectors)
+        if not len(validation):
+            self.console.line("the head starts as the features are: no held-out classes could choose another start")
+            return
+        plain, heads = self._precision(validation), copy.deepcopy(embedder.head.state_dict())
+        start_as_discriminants(embedder, found.vectors, found.labels, self.config.model.start_length)
+        discriminant = self._precision(validation)
+        if discriminant <= plain:
+            embedder.head.load_state_dict(heads)
+        won = "their discriminants" if discriminant > plain else "the features are"
+        scores = f"validation MAP@R {100 * plain:.1f} as they are, {100 * discriminant:.1f} as discriminants"
+        self.console.line(f"the head starts as {won}: {scores}")
+
+    def _precision(self, records: Records) -> float:
+        embedded = self.embed(self.encoder, records)
+        scores = parallel.from_first(lambda: measure(embedded, recalls=(1,), clustering=False).scores)
+        return float(scores["map@r"])
+
     def save_head(self, run: RunDirectory) -> None:
         """Keep the head in closed form that training starts from, for its row of the results."""
-        closed = self.config.model.start in ("principal", "discriminant") and self.steps > 0
+        closed = self.config.model.start in COMPUTED_STARTS and self.steps > 0
         if closed and len(self.method.embedder.streams) == 1:
             tensors = {name: value.cpu().contiguous() for name, value in self.method.embedder.head.state_dict().items()}
             write_atomically(run.head_path, lambda file: file.write(save(tensors)))
@@ -177,7 +208,7 @@ def prepare(
     training = config.training
     device = parallel.pick_device(training.device)
     check_trackers(training.trackers)
-    if training.head_only and config.model.start not in ("principal", "discriminant"):
+    if training.head_only and config.model.start not in COMPUTED_STARTS:
         raise ConfigError(
             f"training.head_only keeps a head in closed form, got model.start={config.model.start}. "
             f"Set model.start=discriminant."

@@ -108,8 +108,12 @@ class Trainer:
         self._began, self._seconds_before = time.monotonic(), self.position.seconds
         try:
             with Interruption() as interruption:
+                if self.position.step == 0 and self.position.best is None and slots["model"]["start"] == "best":
+                    self._select("start")  # with which the training competes
                 while not self._done():
                     self._epoch(interruption)
+            if self.experiment.steps and self.position.best is not None and self.position.best_step == 0:
+                self.console.line("training did not improve on the start on the held-out classes: the start is kept")
             if self.position.best is None:  # no validation classes: the last model is the selected one
                 self.position.best_step, self.position.best_epoch = self.position.step, self.position.epoch
                 with self._averaged():
@@ -228,7 +232,7 @@ class Trainer:
         follower.advance(self.position.batch, f"loss {scalars['loss']:.4f}  {rate:.0f} samples/s", left)
         return scalars
 
-    def _select(self) -> None:
+    def _select(self, when: str = "") -> None:
         """Measure the validation classes; keep the model if it is the best so far."""
         validation, position = self.experiment.records.part("validation"), self.position
         if not len(validation):
@@ -236,9 +240,7 @@ class Trainer:
         with self._averaged():
             parallel.buffers_from_first(self.method.embedder)
             embedded = self.experiment.embed(self.experiment.encoder, validation)
-            scores = parallel.from_first(
-                lambda: measure(embedded, recalls=(1,), clustering=False, seed=self.settings.seed)
-            )
+            scores = parallel.from_first(lambda: measure(embedded, recalls=(1,), clustering=False).scores)
             where = {"step": position.step, "epoch": position.epoch, "split": "validation"}
             self._record({"kind": "evaluation", **where, "metrics": scores})
             score = scores["recall@1"]
@@ -248,7 +250,8 @@ class Trainer:
                 position.best, position.best_step, position.best_epoch = score, position.step, position.epoch
         position.stale = 0 if best else position.stale + 1
         mark = "  (best so far)" if best else ""
-        self.console.line(f"epoch {position.epoch + 1}/{self._epochs()}  validation R@1 {100 * score:.1f}{mark}")
+        when = when or f"epoch {position.epoch + 1}/{self._epochs()}"
+        self.console.line(f"{when}  validation R@1 {100 * score:.1f}{mark}")
 
     def _averaged(self) -> AbstractContextManager[None]:
         """Put the moving average of the weights in place of the last ones, where there is one."""

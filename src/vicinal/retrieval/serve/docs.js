@@ -35,7 +35,7 @@ for (const [path, methods] of Object.entries(specification.paths)) {
       make("pre", {}, make("code", {}, example(method, path, operation))),
       operation.parameters?.length ? make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Parameters of ${path}` }, make("table", {}, make("tbody", {}, ...operation.parameters.map(parameter)))) : null,
       answer ? make("details", {}, make("summary", {}, "Answer"), make("ul", { class: "fields" }, ...fields(answer))) : null,
-      make("details", {}, make("summary", {}, "Refusals"), make("ul", { class: "fields" }, ...Object.entries(operation.responses).filter(([status]) => status >= "4").map(([status, one]) => make("li", {}, make("code", {}, status), " ", one.description))))));
+      make("details", {}, make("summary", {}, "Errors"), make("ul", { class: "fields" }, ...Object.entries(operation.responses).filter(([status]) => status >= "4").map(([status, one]) => make("li", {}, make("code", {}, status), " ", one.description))))));
   }
 }
 document.getElementById("operations").append(...sections);

@@ -93,21 +93,25 @@ class RequestError(HTTPException):
         return JSONResponse(self.problem.model_dump(), self.status_code, self.headers)
 
 
-def _described(**answers: str) -> dict[int | str, dict[str, Any]]:
-    return {int(status[1:]): {"model": Problem, "description": words} for status, words in answers.items()}
+def _described(answers: Mapping[int, str]) -> dict[int | str, dict[str, Any]]:
+    return {status: {"model": Problem, "description": words} for status, words in answers.items()}
 
 
 #: The errors of operations, for the API's description; those of all operations first.
 SHARED = _described(
-    _421="The Host header names another machine.",
-    _422="A value that cannot be.",
-    _503="Too many requests wait already; Retry-After says when to ask again.",
+    {
+        421: "The Host header names another machine.",
+        422: "A value that cannot be.",
+        503: "Too many requests wait already; Retry-After says when to ask again.",
+    }
 )
-NOT_FOUND = _described(_404="There is no such item.")
+NOT_FOUND = _described({404: "There is no such item."})
 BODY = _described(
-    _400="A body that cannot be read.",
-    _408="A body that does not arrive in time.",
-    _413="A body, or a picture in it, larger than the limits.",
+    {
+        400: "A body that cannot be read.",
+        408: "A body that does not arrive in time.",
+        413: "A body, or a picture in it, larger than the limits.",
+    }
 )
 
 
@@ -205,7 +209,7 @@ class _Body:
 
 
 def name_of(host: str) -> str:
-    """The name in a Host header, without its port.
+    """Return the name in a Host header, without its port.
 
     >>> name_of("LocalHost:8000"), name_of("[::1]:8000"), name_of("127.0.0.1")
     ('localhost', '[::1]', '127.0.0.1')
@@ -235,7 +239,7 @@ def answer_errors(application: FastAPI) -> None:
 
 
 def _sentences(errors: Sequence[Any]) -> tuple[str, str, str]:
-    """What pydantic found, as three sentences. The value is named, but a long one is cut and no body echoed."""
+    """Turn what pydantic found into three sentences. The value is named, but a long one is cut; no body is echoed."""
     first = errors[0]
     if first["type"] == "json_invalid":
         fault = f"text that is none: {first['ctx']['error']} at character {first['loc'][-1]}."

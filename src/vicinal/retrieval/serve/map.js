@@ -63,7 +63,7 @@ export class CollectionMap {
       try {
         answer = await ask("/api/map");
       } catch (error) {
-        say("There is no map: ", error.came ?? String(error));
+        say("There is no map: ", error.got ?? String(error));
         throw error;
       }
       if (mine !== this.loading) return;
@@ -107,7 +107,7 @@ export class CollectionMap {
   get scale() { return 0.92 * Math.min(this.canvas.clientWidth, this.canvas.clientHeight) * this.view.zoom; }
   across(i) { return (this.data.x[i] - this.view.x) * this.scale + this.canvas.clientWidth / 2; }
   down(i) { return (this.data.y[i] - this.view.y) * this.scale + this.canvas.clientHeight / 2; }
-  colour(i) { return this.data.classed[i] < 0 ? "#8a929c" : this.data.colors[this.data.classed[i]]; }
+  color(i) { return this.data.classed[i] < 0 ? "#8a929c" : this.data.colors[this.data.classed[i]]; }
 
   ask() { if (!this.asked) { this.asked = true; requestAnimationFrame(() => this.draw()); } }
 
@@ -150,7 +150,7 @@ export class CollectionMap {
       pen.globalAlpha = place < 0 ? (this.side ? 0.45 : 0.22) : 0.9;
       const side = this.side || (place > 0 && this.about.pictures && view.zoom >= 2 ? STANDING_OUT : 0);
       if (side && this.thumbnail(i, x, y, place, side)) continue;
-      pen.fillStyle = this.colour(i);
+      pen.fillStyle = this.color(i);
       pen.beginPath();
       pen.arc(x, y, place > 0 ? radius + 1.5 : radius, 0, 2 * Math.PI);
       pen.fill();
@@ -180,7 +180,7 @@ export class CollectionMap {
     pen.drawImage(image, x - wide / 2, y - tall / 2, wide, tall);
     pen.globalAlpha = place < 0 ? 0.5 : 1;
     pen.lineWidth = place > 1 ? 4 : place > 0 ? 3 : 1.5;
-    pen.strokeStyle = place > 1 ? getComputedStyle(this.canvas).color : this.colour(i);
+    pen.strokeStyle = place > 1 ? getComputedStyle(this.canvas).color : this.color(i);
     pen.strokeRect(x - wide / 2, y - tall / 2, wide, tall);
     return true;
   }
@@ -188,8 +188,8 @@ export class CollectionMap {
   ring(x, y, radius, place, ink, paper) {
     const { pen } = this;
     pen.globalAlpha = 1;
-    for (const [colour, width] of [[paper, place > 1 ? 5 : 4], [ink, place > 1 ? 2.4 : 1.4]]) {
-      pen.strokeStyle = colour;
+    for (const [color, width] of [[paper, place > 1 ? 5 : 4], [ink, place > 1 ? 2.4 : 1.4]]) {
+      pen.strokeStyle = color;
       pen.lineWidth = width;
       pen.beginPath();
       pen.arc(x, y, radius - 1.5, 0, 2 * Math.PI);
@@ -221,7 +221,7 @@ export class CollectionMap {
   }
 
   move(x, y) {
-    const slack = 0.5 * (1 - 1 / this.view.zoom);  // at zoom 1 the map is centred, deeper in its edge can reach the middle
+    const slack = 0.5 * (1 - 1 / this.view.zoom);  // at zoom 1 the map is centered, deeper in its edge can reach the middle
     const clamp = (v) => Math.min(0.5 + slack, Math.max(0.5 - slack, v));
     this.view.x = clamp(this.view.x + x);
     this.view.y = clamp(this.view.y + y);
@@ -233,8 +233,8 @@ export class CollectionMap {
   /** Fill the canvas with the query and most of what was found; one that lies far off would leave all others tiny. */
   show_found() {
     if (!this.found.length) return;
-    const centre = this.query ?? this.found[0], apart = (i) => Math.hypot(this.data.x[i] - this.data.x[centre], this.data.y[i] - this.data.y[centre]);
-    const near = [...this.found].sort((a, b) => apart(a) - apart(b)), places = [centre, ...near.slice(0, Math.ceil(0.7 * near.length))];
+    const center = this.query ?? this.found[0], apart = (i) => Math.hypot(this.data.x[i] - this.data.x[center], this.data.y[i] - this.data.y[center]);
+    const near = [...this.found].sort((a, b) => apart(a) - apart(b)), places = [center, ...near.slice(0, Math.ceil(0.7 * near.length))];
     const span = (values) => [Math.min(...values), Math.max(...values)];
     const [left, right] = span(places.map((i) => this.data.x[i])), [top, bottom] = span(places.map((i) => this.data.y[i]));
     this.view.zoom = Math.min(MOST / 4, Math.max(1, 0.75 / Math.max(right - left, bottom - top, 0.004)));

@@ -106,7 +106,7 @@ const draw_found = async (state, signal) => {
   const times = [found.embedding_seconds && `embedded in ${Math.round(1000 * found.embedding_seconds)} ms`, `searched in ${Math.max(1, Math.round(1000 * found.search_seconds))} ms`];
   if (!found.matches.length) tell("Nothing to find", state.label ? "There is no other item of this class. Choose another class." : "The collection holds nothing else.");
   else if (found.no_match) tell("No match", `Nothing lies within ${found.threshold.distance.toFixed(3)}; the nearest are shown all the same. ${capital(times.filter(Boolean).join(", "))}.`);
-  else tell(found.threshold ? counted(near, "match", "matches") + (near === found.matches.length ? " or more" : "") : "Neighbours", `Nearest first; ${times.filter(Boolean).join(", ")}.`);
+  else tell(found.threshold ? counted(near, "match", "matches") + (near === found.matches.length ? " or more" : "") : "Neighbors", `Nearest first; ${times.filter(Boolean).join(", ")}.`);
   fill(match_list(found, context()));
   element("more").hidden = found.matches.length < state.k || state.k >= about.limits.k;
   map.highlight(found.query?.id ?? null, found.matches.map((match) => match.id), state.label);

@@ -1,4 +1,4 @@
-// Neighbours, items and the query as cards; each card is a button that searches from it.
+// Neighbors, items and the query as cards; each card is a button that searches from it.
 import { make, thumbnail } from "/static/asking.js";
 
 /** A picture that steps aside for a sign where there is none to show. */
@@ -18,7 +18,7 @@ export const picture = (item, side, generation, shown, classes = "") => {
 
 const file = (path) => path.split("/").pop();
 
-/** One neighbor. Beside a query of a known class it is right or wrong, by sign and line as well as by colour. */
+/** One neighbor. Beside a query of a known class it is right or wrong, by sign and line as well as by color. */
 const match_card = (match, { query, generation, pictures, farthest, search, point }) => {
   const judged = query?.label != null && match.label !== null ? (query.label === match.label ? "right" : "wrong") : null;
   const said = [match.label ?? file(match.path), `distance ${match.distance.toFixed(3)}`, judged && `${judged} class`].filter(Boolean).join(", ");

@@ -138,7 +138,7 @@ class _Options:
 
 
 def search_routes(library: Library, limits: Limits, searching: Workers, embedding: Workers) -> APIRouter:
-    """The searches; each works on one snapshot from beginning to end."""
+    """Route the searches; each works on one snapshot from beginning to end."""
     together = Together()
     routes = APIRouter(tags=["search"], responses=SHARED)
     K = Annotated[int, Query(ge=1, le=limits.k, description="How many neighbors.")]
@@ -323,7 +323,7 @@ def encoded(image: Image.Image, side: int) -> tuple[bytes, str]:
 
 
 def item_of(snapshot: Snapshot, id: int) -> Item:
-    """The item, or a 404."""
+    """Return the item, or a 404."""
     try:
         return snapshot.item(id)
     except DataError as error:
@@ -332,7 +332,7 @@ def item_of(snapshot: Snapshot, id: int) -> Item:
 
 
 def threshold_of(library: Library, max_distance: float | None) -> ThresholdAnswer | None:
-    """The threshold that the request names, or else the calibrated one."""
+    """Return the threshold that the request names, or else the calibrated one."""
     if max_distance is not None:
         return ThresholdAnswer(distance=max_distance, false_match_rate=None)
     known = library.threshold

@@ -42,7 +42,7 @@ SHIPPED |= {
 
 
 def create_application(library: Library, *, hosts: Collection[str] = LOCAL, limits: Limits = Limits()) -> FastAPI:  # noqa: B008 (frozen)
-    """The application that answers from ``library``.
+    """Create the application that answers from ``library``.
 
     Args:
         hosts: names by which it may be called (``--allow-host`` adds to them).
@@ -127,7 +127,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def allowed_hosts(host: str, more: Collection[str]) -> list[str]:
-    """The names by which the server may be called: this machine's own, the one it is bound to, and those allowed."""
+    """Return the names by which the server may be called: this machine's own, the one it is bound to, those allowed."""
     bound = [] if host in _ANYWHERE else [f"[{host}]" if ":" in host else host]
     return list(dict.fromkeys([*LOCAL, *bound, *more]))
 

@@ -116,7 +116,7 @@ _MAP_ANSWERS: dict[int | str, dict[str, Any]] = {
 
 
 def view_routes(library: Library, limits: Limits, listing: Workers, reading: Workers, mapping: Workers) -> APIRouter:
-    """What is served, its map, its hardness, its report."""
+    """Route what is served, its map, its hardness and its report."""
     routes = APIRouter(tags=["views"], responses=SHARED)
     maps = Maps(library, mapping)
 
@@ -157,7 +157,7 @@ class Maps:
         self._generation, self._future, self._lock = -1, Future[MapAnswer](), Lock()
 
     def of(self, snapshot: Snapshot) -> MapAnswer | None:
-        """The map, or None while it is computed. A failure is reported once; the next request tries again."""
+        """Return the map, or None while it is computed. A failure is reported once; the next request tries again."""
         with self._lock:
             if self._generation != snapshot.generation:
                 self._future = self.mapping.submit(lambda: _map_answer(snapshot, self.library.layout(snapshot)))
@@ -193,7 +193,7 @@ def _map_answer(snapshot: Snapshot, found: CollectionMap | None) -> MapAnswer:
 
 
 def _unit_square(positions: np.ndarray) -> np.ndarray:
-    """Positions moved and scaled, both axes alike, so that they fill the unit square the long way."""
+    """Move and scale positions, both axes alike, so that they fill the unit square the long way."""
     if not len(positions):
         return positions
     low, high = positions.min(axis=0).astype(np.float64), positions.max(axis=0).astype(np.float64)
@@ -227,7 +227,7 @@ def _report(run: RunDirectory) -> str:
 
 
 def _hardness(run: RunDirectory, snapshot: Snapshot) -> Hardness:
-    """Charts of the method's own quantities (its groups, and the share of active tuples), hard and confused classes."""
+    """Collect charts of the method's own quantities (its groups, active tuples), hard and confused classes."""
     artefacts, method_figures = read_artefacts(run), read_method_figures(run)
     captions = {"scalar-active": _ACTIVE} | {f"scalar-{group}": said for group, said in method_figures.captions.items()}
     selected = ((run.results or {}).get("selected") or {}).get("step")
@@ -248,7 +248,7 @@ def _hardness(run: RunDirectory, snapshot: Snapshot) -> Hardness:
 
 
 def _rank(chart: Chart) -> int:
-    """The hardness charts first, then the share of active tuples, then loss and validation, which give them meaning."""
+    """Rank the hardness charts first, then the share of active tuples, then loss and validation, which explain them."""
     if chart.key == "scalar-active":
         return 1
     return 2 if chart.key == "scalar-loss" or chart.key.startswith("evaluation-") else 0
