@@ -171,9 +171,7 @@ class Experiment:
 
     def _precision(self, records: Records) -> float:
         embedded = self.embed(self.encoder, records)
-        scores = parallel.from_first(
-            lambda: measure(embedded, recalls=(1,), clustering=False, seed=self.config.training.seed)
-        )
+        scores = parallel.from_first(lambda: measure(embedded, recalls=(1,), clustering=False).scores)
         return float(scores["map@r"])
 
     def save_head(self, run: RunDirectory) -> None:

@@ -240,9 +240,7 @@ class Trainer:
         with self._averaged():
             parallel.buffers_from_first(self.method.embedder)
             embedded = self.experiment.embed(self.experiment.encoder, validation)
-            scores = parallel.from_first(
-                lambda: measure(embedded, recalls=(1,), clustering=False, seed=self.settings.seed)
-            )
+            scores = parallel.from_first(lambda: measure(embedded, recalls=(1,), clustering=False).scores)
             where = {"step": position.step, "epoch": position.epoch, "split": "validation"}
             self._record({"kind": "evaluation", **where, "metrics": scores})
             score = scores["recall@1"]
