@@ -29,7 +29,8 @@ from vicinal.geometry import arc_distances, log_exp_mean
 from vicinal.linear import LANML
 from vicinal.losses import BatchAllTripletLoss, HardExemplarLoss
 from vicinal.methods.ala.meta_gradient import gradient, slopes_by_double_backward
-from vicinal.methods.hdml import harder, interpolation_factor
+from vicinal.methods.hdml.method import interpolation_factor
+from vicinal.methods.hdml.synthesis import harder
 from vicinal.miners import semi_hard
 from vicinal.samplers import ClassTree, PKSampler
 from vicinal.tuples import Triplets

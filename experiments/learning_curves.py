@@ -97,7 +97,7 @@ def train(run: Run, data: Path, file: Path) -> None:
         for part, split in PARTS.items() if finite else ():
             if part != "held_out" or run.hold_out:
                 found = experiment.embed(experiment.encoder, experiment.records.part(split))  # type: ignore[arg-type]
-                scores = measure(found, recalls=(1,), clustering=False, seed=run.seed)
+                scores = measure(found, recalls=(1,), clustering=False).scores
                 line[part] = {name: round(scores[name], 5) for name in ("recall@1", "map@r")}
         line |= {"seconds": round(seconds, 1), "ended": step == run.steps or not finite, "diverged": not finite}
         line |= {"words": [f"preset={run.preset}", *run.words.split()]} if step == 0 else {}

@@ -51,6 +51,12 @@ def test_the_functions_of_the_equations_exist(page):
 
 
 @names
+def test_the_files_that_a_page_names_exist(page):
+    for name in re.findall(r"`((?:src|benchmarks|experiments)/[\w/.]+)`", page.read_text(encoding="utf-8")):
+        assert (ROOT / name).exists(), name
+
+
+@names
 def test_a_page_answers_the_same_questions(page):
     for title in ("The idea", "Run it", "When it helps", "Results", "Differences from the paper"):
         section(page, title)

@@ -25,6 +25,8 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Rewrite links by their place in the repository, where docs/ and experiments/ lie side by side."""
     source = page.file.src_uri
+    if source.startswith("experiments/results/"):
+        page.meta["search"] = {"exclude": True}  # tables of numbers would bury the guides
     here = posixpath.dirname(source if source.startswith("experiments/") else f"docs/{source}")
     site = posixpath.dirname(source)
 

@@ -39,6 +39,7 @@ class RunDirectory:
         self.artefacts_path = self.path / "artefacts"
         self.head_path = self.artefacts_path / "head_start.safetensors"
         self.thumbnails_path = self.artefacts_path / "thumbnails.png"
+        self.retrieval_thumbnails_path = self.artefacts_path / "retrieval.jpg"
         self.figure_thumbnails_path = self.artefacts_path / "figures.png"
 
     @classmethod

@@ -14,7 +14,7 @@ from vicinal.data.records import FeatureArray, Records
 from vicinal.data.table import Arrays
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.encoder import Embedded
-from vicinal.evaluation.measure import measure, measure_queries
+from vicinal.evaluation.measure import measure
 
 
 @pytest.fixture
@@ -53,10 +53,10 @@ def test_scores_by_class_add_up_to_the_metric(metric, roles, vectors):
         columns=columns,
     )
     embedded = Embedded(torch.nn.functional.normalize(vectors, dim=1), records, ())
-    scores, by_query_scores = measure_queries(embedded, recalls=(4,), clustering=False)
-    found = class_scores(by_query_scores.by_class(), metric)
-    expected = measure(embedded, recalls=(1, 4), clustering=False)[metric]
-    assert "recall@1" not in scores, "measured by class, but not asked for"
+    measured = measure(embedded, recalls=(4,), clustering=False)
+    found = class_scores(measured.queries.by_class(), metric)
+    expected = measure(embedded, recalls=(1, 4), clustering=False).scores[metric]
+    assert "recall@1" not in measured.scores, "measured by class, but not asked for"
     queries = np.broadcast_to(found["queries"], len(found["hits"]))
     assert sum(found["hits"]) / queries.sum() == pytest.approx(expected)
     assert by_query(metric) and not by_query("nmi")

@@ -139,7 +139,7 @@ def test_other_data_make_another_table(small, vicinal, tmp_path):
     np.savez(tmp_path / "flowers.npz", features=np.eye(48, dtype=np.float32), labels=labels)
     record(tmp_path)
     code, out, _ = vicinal("bench", small, "--page", "--data", "flowers.npz")
-    assert code == 0 and "A small table: on flowers instead of its own data" in out
+    assert code == 0 and "flowers: the rows of table" in out
     assert "| method | – |" in (tmp_path / "results" / "small-flowers.md").read_text(), "results of others do not count"
     text = (tmp_path / small).read_text()
     (tmp_path / small).write_text(text.replace("seeds=1", "seeds=1, records='flowers'"))  # a copy of the table's own

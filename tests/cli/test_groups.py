@@ -111,3 +111,18 @@ def test_an_error_of_dedupe_is_one_message_not_a_traceback(words, message, pictu
     done = vicinal("dedupe", *words)
     assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
     assert not (pictured.path / "duplicates").exists()
+
+
+def test_copies_are_found_by_their_pictures(pictured, vicinal, tmp_path):
+    """The embeddings of 0 and 10 are near, the pictures of 3 and 7 are copies."""
+    rng = np.random.default_rng(0)
+    for place in range(12):
+        coarse = Image.fromarray(rng.integers(0, 256, (6, 8, 3), dtype=np.uint8))
+        coarse.resize((160, 120), Image.Resampling.BICUBIC).save(tmp_path / "pictures" / f"{place}.png")
+    with Image.open(tmp_path / "pictures" / "3.png") as image:
+        image.resize((90, 70)).save(tmp_path / "pictures" / "7.png")
+    done = vicinal("dedupe", "run")
+    assert done.returncode == 0, done.stderr
+    assert "copies planted among these pictures" in done.stdout and "groups: 1; things in them: 2" in done.stdout
+    with (pictured.path / "duplicates" / "duplicates.csv").open() as file:
+        assert [row["id"] for row in csv.DictReader(file)] == ["3", "7"]

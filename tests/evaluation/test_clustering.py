@@ -2,13 +2,21 @@
 
 import itertools
 
+import numpy as np
 import pytest
 import torch
 from sklearn.metrics import adjusted_mutual_info_score, normalized_mutual_info_score
 
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation import clustering as module
-from vicinal.evaluation.clustering import Contingency, clustering_scores, expected_information, kmeans
+from vicinal.evaluation.clustering import (
+    Contingency,
+    cluster,
+    clustering_scores,
+    expected_information,
+    kmeans,
+    kmeans_runs,
+)
 
 
 def f1_by_hand(labels, assignments):
@@ -179,3 +187,16 @@ def test_what_cannot_be_clustered_is_rejected():
 def test_a_gpu_repeats_itself(rng):
     rows = torch.randn(5000, 32, generator=rng).cuda()
     assert torch.equal(kmeans(rows, 200, seed=0, restarts=2), kmeans(rows, 200, seed=0, restarts=2))
+
+
+def test_the_best_run_is_scored_and_the_spread_is_that_of_all(rng):
+    labels = torch.arange(10).repeat_interleave(8)
+    rows = torch.randn(10, 4, generator=rng)[labels] + torch.randn(80, 4, generator=rng)
+    runs = kmeans_runs(rows, 10, seed=3, restarts=4)
+    scores, spread = cluster(rows, labels, seed=3, restarts=4)
+    assert (
+        scores == clustering_scores(labels, kmeans(rows, 10, seed=3, restarts=4)) == clustering_scores(labels, runs[0])
+    )
+    expected = np.std([clustering_scores(labels, one)["nmi"] for one in runs], ddof=1)
+    assert len(runs) == 4 and spread["nmi"] == pytest.approx(expected, abs=1e-6)
+    assert cluster(rows, labels, seed=3, restarts=1)[1] == {}

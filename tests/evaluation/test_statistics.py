@@ -2,11 +2,14 @@
 
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 
 from vicinal.errors import DataError
+from vicinal.evaluation.retrieval import QueryScores
 from vicinal.evaluation.statistics import (
     class_bootstrap,
+    gains,
     holm,
     paired_t_interval,
     smallest_effect,
@@ -93,3 +96,31 @@ def test_the_smallest_effect_falls_with_seeds_and_is_unknown_for_one():
     assert smallest_effect(0.0, 5) == 0.0
     effects = [smallest_effect(spread_of(VALUES), count) for count in (2, 3, 5, 10)]
     assert effects == sorted(effects, reverse=True)
+
+
+def queries(labels, hits):
+    return QueryScores(torch.as_tensor(labels), {"recall@1": torch.as_tensor(hits, dtype=torch.float64)})
+
+
+def test_three_of_360_queries_are_no_gain():
+    labels, before = np.repeat(np.arange(12), 30), np.tile([1, 1, 0], 120)
+    after = before.copy()
+    after[[2, 32, 62]] = 1
+    found = gains(queries(labels, after), queries(labels, before))["recall@1"]
+    assert found["mean"] == pytest.approx(3 / 360) and found["low"] <= 0 < found["high"]
+    many = gains(queries(labels, np.ones(360)), queries(labels, before))["recall@1"]
+    assert many["low"] > 0.25 and many["high"] < 0.4
+
+
+def test_a_gain_of_one_class_is_none_over_classes():
+    """Over queries alone, 30 of 360 would be a sure gain; but all of them are of one class of twelve."""
+    labels, before = np.repeat(np.arange(12), 30), np.zeros(360)
+    after = np.where(labels == 3, 1.0, 0.0)
+    assert t_interval((after - before).tolist()).low > 0
+    assert gains(queries(labels, after), queries(labels, before))["recall@1"]["low"] <= 0
+
+
+def test_other_queries_have_no_gain():
+    assert gains(queries([0, 0], [1, 1]), queries([0, 1], [1, 1])) == {}
+    alone = gains(queries([0], [1]), queries([0], [0]))["recall@1"]
+    assert alone == {"mean": 1.0, "low": None, "high": None}

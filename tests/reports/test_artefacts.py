@@ -21,7 +21,7 @@ def run(tmp_path):
 
 
 def test_a_run_without_artefacts_has_nothing_to_show(tmp_path):
-    assert read_artefacts(RunDirectory(tmp_path)) == Artefacts(None, [], None, [], [], [])
+    assert read_artefacts(RunDirectory(tmp_path)) == Artefacts(None, [], None, None, [], [], [])
 
 
 def test_neighbours_are_right_when_they_share_the_query_class(run):
@@ -96,10 +96,30 @@ def test_a_tile_beyond_the_sheet_is_refused(run):
         read_artefacts(run)
 
 
-def test_a_damaged_sheet_is_refused(run):
-    run.thumbnails_path.write_bytes(b"not a picture")
-    with pytest.raises(RunError, match=r"thumbnails\.png cannot be read"):
+@pytest.mark.parametrize("kept", [0, 0.5, 0.9])
+def test_a_damaged_sheet_is_rejected_with_the_remedy(run, kept):
+    Image.effect_noise((64, 64), 90).save(run.thumbnails_path)
+    whole = run.thumbnails_path.read_bytes()
+    run.thumbnails_path.write_bytes(whole[: int(kept * len(whole))] or b"no picture")
+    with pytest.raises(RunError, match=r"thumbnails\.png cannot be read as an image.* Remove it"):
         read_artefacts(run)
+
+
+def test_classes_without_a_mistake_are_not_among_the_worst(run):
+    worst = [{"class": "A", "records": 2, "recall@1": 0.5}, {"class": "B", "records": 1, "recall@1": 1.0}]
+    run.write_document("classes", {"worst": worst})
+    assert [entry.label for entry in read_artefacts(run).worst] == ["A"]
+
+
+def test_retrievals_have_larger_pictures_where_the_run_wrote_them(run):
+    sought = {"query": np.array([5]), "neighbours": np.array([[6]]), "distances": np.array([[0.25]])}
+    run.write_arrays("retrieval", **sought)
+    assert read_artefacts(run).gallery_thumbnails == read_artefacts(run).thumbnails
+    records = [{"id": id, "name": f"{id}.png", "class": "A", "tile": tile} for tile, id in enumerate((6, 5))]
+    run.write_document("retrieval_records", {"tile": 16, "columns": 2, "records": records})
+    Image.new("RGB", (32, 16)).save(run.retrieval_thumbnails_path)
+    artefacts = read_artefacts(run)
+    assert artefacts.gallery_thumbnails.tile == 16 and artefacts.gallery[0].record.tile == 1
 
 
 @pytest.mark.parametrize("document", [{}, {"rows": 3}])

@@ -5,14 +5,27 @@ import pytest
 from vicinal.reports import facts
 
 
-def test_settings_that_are_objects_read_as_calls():
-    settings = {"loss": {"class": "TripletLoss", "margin": 0.2}, "sizes": [3, 4], "seed": 0, "mirror": False}
-    assert facts.settings({"recipe": {"settings": settings}}) == [
-        ("loss", "TripletLoss(margin=0.2)"),
-        ("sizes", "3, 4"),
-        ("seed", "0"),
-        ("mirror", "no"),
+def test_settings_are_grouped_by_slot_and_objects_in_them_read_as_calls():
+    loss = {"name": "triplet", "margin": 0.2, "distance": {"class": "Cosine", "scale": 2.0}}
+    assert facts.settings({"recipe": {"settings": {"loss": loss, "sizes": [3, 4], "mirror": False}}}) == [
+        ("", [("sizes", "3, 4"), ("mirror", "no")]),
+        ("loss", [("name", "triplet"), ("margin", "0.2"), ("distance", "Cosine(scale=2)")]),
     ]
+
+
+@pytest.mark.parametrize(
+    ("info", "heading"),
+    [
+        ({}, ("A run", "")),
+        ({"name": "run-1", "recipe": {"name": "glyphs", "title": "A docstring."}}, ("run-1", "preset glyphs")),
+        (
+            {"data": {"name": "flowers"}, "config": {"preset": "images", "slots": {"loss": {"name": "triplet"}}}},
+            ("flowers", "triplet, preset images"),
+        ),
+    ],
+)
+def test_the_heading_is_the_data_and_the_experiment(info, heading):
+    assert facts.heading(info) == heading
 
 
 def test_data_counts_have_a_line_per_part():

@@ -60,7 +60,7 @@ def test_the_page_refers_to_nothing_outside_itself(outline):
 
 
 def test_names_like_script_tags_make_no_elements(reported, outline):
-    assert outline.tags.count("script") == 4  # two of data, two of ours
+    assert outline.tags.count("script") == 5  # two of data, three of ours
     assert "img" not in outline.tags
     assert outline.handlers == []
     assert "&lt;script&gt;window.injected" in reported.text
@@ -70,7 +70,7 @@ def test_names_like_script_tags_make_no_elements(reported, outline):
 def test_scripts_run_only_by_their_hash(reported):
     policy = re.search(r'Content-Security-Policy" content="(.*?)"', reported.text)[1]
     assert policy.startswith("default-src 'none'")
-    assert policy.count("sha256-") == 2
+    assert policy.count("sha256-") == 3
     assert "unsafe-inline" not in policy.partition("script-src")[2]
 
 
@@ -87,13 +87,12 @@ def test_the_thumbnails_stand_in_the_page_once(reported):
 
 def test_the_page_says_what_was_trained(reported):
     for text in (
-        "Characters never seen before",
         "vicinal train glyphs epochs=10",
         "e2038b8",
         "2 cores, x86_64",
         "2.13.0",
         "5,200 records, 260 classes",
-        "MultiSimilarityLoss(alpha=2, beta=50, base=0.5)",
+        '<th scope="row">beta</th><td>50</td>',
         "Finished after 600 steps and 1 min 37 s.",
         "+44.3",
         "validation recall@1",
@@ -101,6 +100,26 @@ def test_the_page_says_what_was_trained(reported):
         "3 files could not be read: &lt;b&gt;a.png&lt;/b&gt;",
     ):
         assert text in reported.text, text
+
+
+def test_the_title_is_the_data_and_the_experiment(reported):
+    data = reported.run.info["data"]["name"]
+    assert f"<h1>{data}</h1>" in reported.text and "Characters never seen before" not in reported.text
+    assert f"<title>{data}: " in reported.text and "preset glyphs · vicinal report</title>" in reported.text
+
+
+def test_a_change_that_is_not_significant_is_no_headline(make_run, tmp_path):
+    run = make_run(tmp_path / "run", steps=5)
+    assert "no significant change" not in write_report(run.path).read_text(encoding="utf-8")
+    gains = {"untrained": {"recall@1": {"mean": 0.443, "low": -0.02, "high": 0.9}}}
+    run.write_results({**run.results, "gains": gains})
+    text = write_report(run.path).read_text(encoding="utf-8")
+    assert "<b>no significant change</b><small>+44.3 points (−2.0 to +90.0)</small>" in text
+
+
+def test_pictures_of_retrievals_open(reported):
+    retrieval = re.search(r'<section id="retrieval">(.*?)</section>', reported.text, re.S)[1]
+    assert retrieval.count('<button type="button" class="thumb opens') > 8 and "data-label=" in retrieval
 
 
 def test_a_run_that_has_not_finished_gets_a_useful_report(reported_interrupted):

@@ -187,4 +187,21 @@ def test_reports_of_unfinished_runs_and_of_feature_arrays_open_cleanly(visit, re
     for report in (reported_interrupted, reported_features):
         page = visit(report.page, width=390)
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
-        assert page.locator("h1").text_content() == "Characters never seen before"
+        assert page.locator("h1").text_content() == report.run.info["data"]["name"]
+
+
+def test_a_picture_of_the_retrievals_opens_and_closes(visit, reported):
+    page = visit(reported.page, width=390)
+    picture = page.locator("button.opens").first
+    picture.click()
+    opened = page.locator("dialog.opened")
+    assert opened.is_visible() and opened.locator("bdi").text_content() == picture.get_attribute("data-label")
+    assert opened.locator(".thumb").bounding_box()["width"] > 2.5 * picture.bounding_box()["width"]
+    opened.locator("button").click()
+    assert not opened.is_visible()
+
+
+def test_settings_fit_a_phone(visit, reported):
+    page = visit(reported.page, width=390)
+    box = page.locator("table.settings").bounding_box()
+    assert box["x"] >= 0 and box["x"] + box["width"] <= 390 and page.locator("table.settings tr").count() > 5

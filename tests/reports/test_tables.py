@@ -1,7 +1,7 @@
 """The result table as people read it: per cent, one decimal, the trained model's order, the gain."""
 
 from vicinal.reports import table
-from vicinal.reports.tables import changes
+from vicinal.reports.tables import changes, headline
 
 
 def results(**rows):
@@ -43,3 +43,41 @@ def test_without_a_trained_row_the_first_order_counts():
 def test_changes_stand_row_by_row_beside_the_table():
     found = changes(results(untrained={"b": 0.2}, trained={"a": 0.9, "b": 0.7}))
     assert found == [None, (0.2, 0.7)]
+
+
+def measured(low, high, **rows):
+    """Results whose Recall@1 did not change for sure, and whose MAP@R changed by ``low`` to ``high``."""
+    unsure, moved = ({"mean": (a + b) / 2, "low": a, "high": b} for a, b in ((-0.01, 0.026), (low, high)))
+    return results(**rows) | {"gains": {"untrained": {"recall@1": unsure, "map@r": moved}}}
+
+
+ROWS = {"untrained": {"recall@1": 0.5, "map@r": 0.3}, "trained": {"recall@1": 0.508, "map@r": 0.36}}
+
+
+def test_a_gain_carries_its_interval():
+    made = table(measured(0.02, 0.1, **ROWS))
+    assert [row[-1] for row in made.rows] == ["+0.8 (−1.0 to +2.6)", "+6.0 (+2.0 to +10.0)"]
+
+
+def test_the_headline_is_the_metric_that_moved():
+    found = headline(measured(0.02, 0.1, **ROWS))
+    assert (found["metric"], found["gain"], found["significant"]) == ("MAP@R", "+6.0", True)
+
+
+def test_where_none_moved_the_headline_says_so():
+    found = headline(measured(-0.02, 0.1, **ROWS))
+    assert (found["metric"], found["interval"], found["significant"]) == ("Recall@1", "(−1.0 to +2.6)", False)
+    assert headline(results(**ROWS))["significant"] is None, "a run of an earlier version knows no interval"
+    assert headline(results(trained={"recall@1": 0.5})) is None
+
+
+def test_the_head_start_is_a_row_of_its_own_and_its_share_of_the_gain_is_named():
+    rows = {"untrained": {"map@r": 0.3}, "head_start": {"map@r": 0.346}, "trained": {"map@r": 0.362}}
+    assert table(results(**rows)).columns == ("metric", "untrained", "head start", "trained", "gain")
+    assert headline(results(**rows))["head"] == "+4.6" and headline(results(**rows))["gain"] == "+6.2"
+
+
+def test_the_spread_over_seeds_of_k_means_is_shown():
+    found = results(trained={"recall@1": 0.5, "nmi": 0.884})
+    found["rows"][0]["spread"] = {"nmi": 0.004}
+    assert table(found).rows == (("Recall@1", "50.0"), ("NMI", "88.4 ± 0.4"))

@@ -15,7 +15,9 @@ from filelock import FileLock
 from safetensors.torch import load_file
 from tests.training.conftest import embedder_state
 
+from vicinal.data import own_data
 from vicinal.errors import ConfigError, DivergenceError, RunError
+from vicinal.evaluation import evaluate
 from vicinal.evaluation.encoder import Encoder
 from vicinal.run_directory import RunDirectory
 from vicinal.training.checkpoint import latest_checkpoint, load_checkpoint
@@ -291,10 +293,36 @@ def _equal(a, b) -> bool:
     return a == b
 
 
+def test_a_run_and_evaluate_give_the_same_scores(finished):
+    settings, (_, records) = finished.settings, own_data(finished)
+    embedded = Encoder.load(finished).embed(records.part("test"))
+    found = evaluate(
+        embedded.vectors,
+        embedded.labels,
+        recalls=settings["recalls"],
+        seed=settings["seed"],
+        restarts=settings["restarts"],
+    )
+    trained = next(row for row in finished.results["rows"] if row["name"] == "trained")
+    assert trained["metrics"] == pytest.approx(found) and "nmi" in found
+    assert trained["spread"].keys() == ({"nmi", "ami", "f1"} if settings["restarts"] > 1 else set())
+
+
+def test_the_head_start_is_measured_and_gains_have_intervals(tiny, tmp_path, console):
+    run = begin(tiny, tmp_path / "head", console, "model.start=discriminant", "training.epochs=1")
+    assert [row["name"] for row in run.results["rows"]] == ["untrained", "head start", "trained"]
+    gains = run.results["gains"]
+    assert gains.keys() == {"untrained", "head start"} and set(gains["untrained"]) >= {"recall@1", "map@r"}
+    scores = {row["name"]: row["metrics"]["map@r"] for row in run.results["rows"]}
+    for name, found in gains.items():
+        assert found["map@r"]["mean"] == pytest.approx(scores["trained"] - scores[name])
+        assert found["map@r"]["low"] <= found["map@r"]["mean"] <= found["map@r"]["high"]
+
+
 def test_a_run_without_artefacts_keeps_what_a_comparison_needs(finished, tiny, tmp_path, console):
     bare = begin(tiny, tmp_path / "bare", console, "evaluation.artifacts=false")
     trained = [row for row in finished.results["rows"] if row["name"] == "trained"]
-    assert bare.results == finished.results | {"rows": trained}
+    assert bare.results == finished.results | {"rows": trained, "gains": {}}
     written = bare.arrays("by_class")
     rows = {row["name"]: row["metrics"] for row in bare.results["rows"]}
     assert written["hits"].sum() / written["queries"].sum() == pytest.approx(rows["trained"]["recall@1"])

@@ -42,7 +42,7 @@ from vicinal.data.records import Dataset, Records
 from vicinal.data.splits import class_folds, kin_of
 from vicinal.errors import ConfigError, DataError, DivergenceError, RunError
 from vicinal.evaluation.encoder import Embedded, Encoder
-from vicinal.evaluation.measure import measure_queries
+from vicinal.evaluation.measure import measure
 from vicinal.parallel import pick_device
 from vicinal.reports.series import Series
 from vicinal.run_directory import RunDirectory
@@ -373,7 +373,7 @@ def run_class_scores(run: RunDirectory, metric: str) -> dict[str, Any]:
     rank = metric.removeprefix("recall@")
     recalls = (int(rank),) if rank.isdigit() else (1,)
     embedded = encoder.embed(part, workers=workers, skip_corrupt=skip)
-    return class_scores(measure_queries(embedded, recalls=recalls, clustering=False)[1].by_class(), metric)
+    return class_scores(measure(embedded, recalls=recalls, clustering=False).queries.by_class(), metric)
 
 
 def row_metrics(results: dict[str, Any], name: str = "trained") -> dict[str, float]:
@@ -425,7 +425,5 @@ def _results(run: RunDirectory) -> dict[str, Any]:
 def _scores(embedded: Embedded, config: Config) -> Line:
     """The metrics of vectors, and Recall@1 by class."""
     recalls, restarts = config.evaluation.recalls, config.evaluation.restarts
-    scores, queries = measure_queries(
-        embedded, recalls=recalls, clustering=True, seed=config.training.seed, restarts=restarts
-    )
-    return {"metrics": scores, **class_scores(queries.by_class())}
+    found = measure(embedded, recalls=recalls, clustering=True, seed=config.training.seed, restarts=restarts)
+    return {"metrics": found.scores, **class_scores(found.queries.by_class())}

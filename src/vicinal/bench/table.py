@@ -237,8 +237,7 @@ class Table:
     def on(self, path: str) -> "Table":
         """The same rows on other data, as a table of its own."""
         stem = Path(path).resolve().stem
-        title = f"{self.title}: on {stem} instead of its own data"
-        return self._changed(f"{self.name}-{stem}", title, [f"data={path}"])
+        return self._changed(f"{self.name}-{stem}", f"{stem}: the rows of table {self.name}", [f"data={path}"])
 
     def _changed(self, name: str, title: str, words: Sequence[str]) -> "Table":
         rows = tuple(replace(row, extra=(*row.extra, *words), published={}) for row in self.rows)

@@ -24,6 +24,7 @@ MAP_POINTS = 1500  # t-SNE takes about 10 s for these on one core
 WORST, CONFUSED = 12, 12
 MEMBERS = 6  # thumbnails of each of the worst classes
 TILE, COLUMNS = 48, 40  # thumbnails: pixels per side, tiles per row
+LARGE, LARGE_COLUMNS = 128, 20  # the same of the retrievals, where pictures are larger than a thumbnail
 
 
 @dataclass(frozen=True)
@@ -62,11 +63,15 @@ def write_artefacts(
     rng = np.random.default_rng(seed)
     asked, gallery = trained.roles()
     found = _nearest(trained.vectors, asked, gallery, NEIGHBOURS)
-    shown = _retrievals(run, trained, untrained, found, rng) | _map(run, trained, rng, seed)
+    retrieved = _retrievals(run, trained, untrained, found, rng)
+    records, first = trained.records, min(retrieved)
+    if records.source.kind == "images" and max(records.source.read(first).size) > TILE:
+        document = write_thumbnails(run.retrieval_thumbnails_path, records, sorted(retrieved), LARGE, LARGE_COLUMNS)
+        run.write_document("retrieval_records", document)
+    shown = retrieved | _map(run, trained, rng, seed)
     confused = confused_pairs(found.ids[:, 0], trained.labels, asked, gallery)
     shown |= _classes(run, by_class, confused[:CONFUSED], trained)
-    document = write_thumbnails(run.thumbnails_path, trained.records, sorted(shown), TILE, COLUMNS)
-    run.write_document("records", document)
+    run.write_document("records", write_thumbnails(run.thumbnails_path, records, sorted(shown), TILE, COLUMNS))
 
 
 def _nearest(
@@ -164,7 +169,8 @@ def write_thumbnails(path: Path, records: Records, shown: Sequence[int], tile: i
         for place, index in enumerate(shown):
             picture = ImageOps.fit(records.source.read(index).convert(mode), (tile, tile))
             sheet.paste(picture, (place % columns * tile, place // columns * tile))
-        write_atomically(path, lambda file: sheet.save(file, format="PNG", optimize=True))
+        kind: dict[str, Any] = {"format": "JPEG", "quality": 85} if path.suffix == ".jpg" else {"format": "PNG"}
+        write_atomically(path, lambda file: sheet.save(file, optimize=True, **kind))
     names, classes, labels = records.source.name, records.classes, records.labels
     rows = [
         {"id": index, "name": names(index), "class": classes[labels[index]], "tile": place if pictures else None}

@@ -4,6 +4,7 @@ Only pairs (class, cluster) that occur are kept, so 60,000 rows in 11,000 classe
 megabytes. Names of classes and clusters do not matter, only who is together with whom.
 """
 
+import statistics
 from dataclasses import dataclass
 
 import torch
@@ -20,7 +21,14 @@ _ROUNDS = 1024  # of seeding; up to so many clusters, each seed is drawn knowing
 def kmeans(
     embeddings: Float[Tensor, "n d"], clusters: int, *, seed: int, restarts: int = 5, iterations: int = 30
 ) -> Int[Tensor, "n"]:
-    """Return the cluster of each row, from the best of several runs of Lloyd's algorithm, k-means++ seeded.
+    """Return the cluster of each row, from the best of several runs; arguments as in ``kmeans_runs``."""
+    return kmeans_runs(embeddings, clusters, seed=seed, restarts=restarts, iterations=iterations)[0]
+
+
+def kmeans_runs(
+    embeddings: Float[Tensor, "n d"], clusters: int, *, seed: int, restarts: int = 5, iterations: int = 30
+) -> list[Int[Tensor, "n"]]:
+    """Return the cluster of each row in several runs of Lloyd's algorithm, k-means++ seeded, the best run first.
 
     Our own, so that a run, ``evaluate`` and every installation score alike: faiss and scikit-learn draw other seeds,
     and faiss is optional. Equal seeds give equal assignments on one machine, on a GPU as well. Where there are fewer
@@ -30,7 +38,7 @@ def kmeans(
         embeddings: rows to cluster, by Euclidean distance; half precision is computed as float32.
         clusters: how many, at most as many as rows.
         seed: of all draws.
-        restarts: runs from new seeds, of which the one with the least sum of squared distances counts.
+        restarts: runs from new seeds; the best has the least sum of squared distances.
         iterations: at most so many per run; it stops sooner when nothing moves.
     """
     if not 1 <= clusters <= len(embeddings):
@@ -40,11 +48,11 @@ def kmeans(
     require_finite(embeddings, "embeddings")
     rows = embeddings.detach().float()
     if clusters == len(rows):
-        return torch.arange(clusters, device=rows.device)
+        return [torch.arange(clusters, device=rows.device)]
     rows = rows - rows.mean(dim=0)  # distances do not change, the product's rounding shrinks
     squares = rows.square().sum(dim=1)
     found = [_lloyd(rows, squares, clusters, seed * 1_000_003 + restart, iterations) for restart in range(restarts)]
-    return min(found, key=lambda one: one[1])[0]
+    return [assigned for assigned, _ in sorted(found, key=lambda one: one[1])]
 
 
 def _lloyd(rows: Tensor, squares: Tensor, clusters: int, seed: int, iterations: int) -> tuple[Tensor, float]:
@@ -154,6 +162,20 @@ def clustering_scores(labels: Int[Tensor, "n"], assignments: Int[Tensor, "n"]) -
     """
     counts = Contingency.of(labels, assignments)
     return {"nmi": normalized_mutual_information(counts), "ami": adjusted_mutual_information(counts), "f1": f1(counts)}
+
+
+def cluster(
+    embeddings: Float[Tensor, "n d"], labels: Int[Tensor, "n"], *, seed: int, restarts: int
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Cluster rows into as many parts as they have classes; return the best run's scores and all runs' spread.
+
+    The spread is the standard deviation over the runs: what another seed of k-means would change.
+    """
+    runs = kmeans_runs(embeddings, len(torch.unique(labels)), seed=seed, restarts=restarts)
+    scores = [clustering_scores(labels, assigned) for assigned in runs]
+    if len(runs) == 1:
+        return scores[0], {}
+    return scores[0], {name: statistics.stdev(one[name] for one in scores) for name in scores[0]}
 
 
 def normalized_mutual_information(counts: Contingency) -> float:

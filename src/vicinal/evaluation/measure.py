@@ -1,6 +1,7 @@
 """The scores of an embedding: neighbors are searched once, retrieval is scored as they arrive, clusters beside."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import normalize as to_unit_length
 
 from vicinal.errors import ConfigError, DataError
-from vicinal.evaluation.clustering import clustering_scores, kmeans
+from vicinal.evaluation.clustering import cluster
 from vicinal.evaluation.encoder import Embedded
 from vicinal.evaluation.neighbors import Metric, neighbor_chunks
 from vicinal.evaluation.retrieval import Lone, QueryScores, query_scores, ranks_needed, relevant_counts
@@ -69,21 +70,29 @@ def evaluate(
     scores = _retrieve(rows, own, others, theirs, recalls, top_percent, metric, lone, chunk_bytes).means()
     if clustering:
         rows = to_unit_length(rows, dim=1) if metric == "cosine" else rows
-        scores |= clustering_scores(own, kmeans(rows, len(torch.unique(own)), seed=seed, restarts=restarts))
+        scores |= cluster(rows, own, seed=seed, restarts=restarts)[0]
     return scores
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured of some embedded records.
+
+    Attributes:
+        scores: those of ``evaluate``.
+        queries: the scores of each query, Recall@1 among them.
+        spread: standard deviation of ``nmi``, ``ami`` and ``f1`` over the seeds of k-means.
+    """
+
+    scores: dict[str, float]
+    queries: QueryScores
+    spread: dict[str, float]
 
 
 def measure(
     embedded: Embedded, *, recalls: Sequence[int], clustering: bool, seed: int = 0, restarts: int = 5
-) -> dict[str, float]:
-    """Score embedded records as ``evaluate`` does: leave-one-out, or queries in a gallery where they have roles."""
-    return measure_queries(embedded, recalls=recalls, clustering=clustering, seed=seed, restarts=restarts)[0]
-
-
-def measure_queries(
-    embedded: Embedded, *, recalls: Sequence[int], clustering: bool, seed: int = 0, restarts: int = 5
-) -> tuple[dict[str, float], QueryScores]:
-    """Score embedded records as ``measure`` does; return also the scores of each query, Recall@1 among them.
+) -> Measured:
+    """Score embedded records as ``evaluate`` does: leave-one-out, or queries in a gallery where they have such roles.
 
     Queries that are sought in a gallery are clustered only where there are two of a class on average. With one of each,
     as of two views of a place, every query is a cluster of its own: NMI and F1 of 1, whatever the network.
@@ -98,9 +107,8 @@ def measure_queries(
         found = _retrieve(rows, own, vectors[gallery], labels[gallery], asked, top_percent=True)
         clustering = clustering and 2 * len(torch.unique(own)) <= len(queries)
     scores = {name: mean for name, mean in found.means().items() if name != "recall@1" or 1 in recalls}
-    if clustering:
-        scores |= clustering_scores(own, kmeans(rows, len(torch.unique(own)), seed=seed, restarts=restarts))
-    return scores, found
+    clustered, spread = cluster(rows, own, seed=seed, restarts=restarts) if clustering else ({}, {})
+    return Measured(scores | clustered, found, spread)
 
 
 def _retrieve(

@@ -35,16 +35,16 @@ class Record:
 
 @dataclass(frozen=True)
 class Thumbnails:
-    """The sheet of tiles, ``columns`` per row."""
+    """The sheet of tiles, ``columns`` per row, as PNG or JPEG."""
 
-    png: bytes
+    encoded: bytes
     tile: int
     columns: int
     size: tuple[int, int]
 
     def image(self) -> Image.Image:
         """The sheet as RGB, transparent pixels on white."""
-        with Image.open(BytesIO(self.png)) as image:
+        with Image.open(BytesIO(self.encoded)) as image:
             if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
                 above = image.convert("RGBA")
                 return Image.alpha_composite(Image.new("RGBA", above.size, "white"), above).convert("RGB")
@@ -118,8 +118,17 @@ class MethodFigures:
 
 @dataclass(frozen=True)
 class Artefacts:
+    """What a report shows besides numbers.
+
+    Attributes:
+        thumbnails: pictures of all records that are shown.
+        gallery: some queries and their neighbors, whose records have their place on
+        gallery_thumbnails: the same as ``thumbnails``, or larger ones.
+    """
+
     thumbnails: Thumbnails | None
     gallery: list[Query]
+    gallery_thumbnails: Thumbnails | None
     map: EmbeddingMap | None
     worst: list[WorstClass]
     confused: list[Confusion]
@@ -128,9 +137,12 @@ class Artefacts:
 
 def read_artefacts(run: RunDirectory) -> Artefacts:
     """All that the report shows besides numbers, checked once; a file that contradicts the format is an error."""
-    thumbnails, records = _records(run)
+    thumbnails, records = _records(run, "records", run.thumbnails_path)
+    larger, retrieved = _records(run, "retrieval_records", run.retrieval_thumbnails_path)
+    if larger is None:
+        larger, retrieved = thumbnails, records
     with format_of("retrieval.npz"):
-        gallery = _gallery(run, records)
+        gallery = _gallery(run, retrieved)
     with format_of("map.npz"):
         embedding_map = _map(run, records)
     with format_of("classes.json"):
@@ -138,15 +150,15 @@ def read_artefacts(run: RunDirectory) -> Artefacts:
     with format_of("diagnostics.json"):
         document = run.document("diagnostics")
         diagnostics = [] if document is None else [dict(row) for row in document["rows"]]
-    return Artefacts(thumbnails, gallery, embedding_map, worst, confused, diagnostics)
+    return Artefacts(thumbnails, gallery, larger, embedding_map, worst, confused, diagnostics)
 
 
-def _records(run: RunDirectory) -> tuple[Thumbnails | None, dict[int, Record]]:
-    document = run.document("records")
+def _records(run: RunDirectory, name: str, sheet: Path) -> tuple[Thumbnails | None, dict[int, Record]]:
+    document = run.document(name)
     if document is None:
         return None, {}
-    with format_of("records.json"):
-        return read_thumbnails(document, run.thumbnails_path, "records.json")
+    with format_of(f"{name}.json"):
+        return read_thumbnails(document, sheet, f"{name}.json")
 
 
 def read_thumbnails(document: Mapping[str, Any], path: Path, file: str) -> tuple[Thumbnails | None, dict[int, Record]]:
@@ -154,12 +166,13 @@ def read_thumbnails(document: Mapping[str, Any], path: Path, file: str) -> tuple
     records = {r["id"]: Record(r["name"], r["class"], r.get("tile")) for r in document["records"]}
     if not path.is_file():
         return None, {id: Record(r.name, r.label, None) for id, r in records.items()}
-    png = path.read_bytes()
+    encoded = path.read_bytes()
     try:
-        with Image.open(BytesIO(png)) as image:
-            thumbnails = Thumbnails(png, document["tile"], document["columns"], image.size)
-    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
-        raise RunError(f"{path} cannot be read as an image: {error}. Evaluate the run anew.") from error
+        with Image.open(BytesIO(encoded)) as image:
+            image.load()  # all of it: a sheet that was cut off has a sound beginning
+            thumbnails = Thumbnails(encoded, document["tile"], document["columns"], image.size)
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise RunError(f"{path} cannot be read as an image: {error}. Remove it to report without pictures.") from error
     last = max((r.tile for r in records.values() if r.tile is not None), default=0)
     right, bottom = thumbnails.box(last)[2:]
     if bottom > thumbnails.size[1] or right > thumbnails.size[0]:
@@ -215,6 +228,7 @@ def _classes(run: RunDirectory, records: Mapping[int, Record]) -> tuple[list[Wor
     worst = [
         WorstClass(entry["class"], entry["records"], entry["recall@1"], members.get(entry["class"], [])[:_PER_CLASS])
         for entry in document.get("worst", [])
+        if entry["recall@1"] < 1
     ]
     confused = []
     for entry in document.get("confused", []):

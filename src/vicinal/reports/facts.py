@@ -66,10 +66,39 @@ def moment(text: str) -> str:
         return text
 
 
-def settings(info: Mapping[str, Any]) -> list[Fact]:
-    """Every resolved setting, a line for each slot."""
+def heading(info: Mapping[str, Any]) -> tuple[str, str]:
+    """What the page is about: the data's name, and the experiment in a few words.
+
+    >>> slots = {"loss": {"name": "n_pair"}, "method": {"name": "hdml"}, "model": {"name": "resnet50"}}
+    >>> heading({"data": {"name": "birds"}, "config": {"preset": "cub", "slots": slots}})
+    ('birds', 'hdml with n_pair on resnet50, preset cub')
+    """
+    config = config_of(info)
+    slots = config["slots"] if isinstance(config["slots"], dict) else {}
+    named = {name: _name(slots.get(name)) for name in ("method", "loss", "model")}
+    words = [text for text in (named["method"] if named["method"] != "plain" else "", named["loss"]) if text]
+    text = " with ".join(words) + (f" on {named['model']}" if words and named["model"] else "")
+    preset = f"preset {config['preset']}" if config.get("preset") else ""
+    about = ", ".join(filter(None, (text, preset))) or str(config.get("title") or "")
+    return str(_part(info, "data").get("name") or info.get("name") or "A run"), about
+
+
+def _name(slot: Any) -> str:
+    return str(slot.get("name") or slot.get("class") or "") if isinstance(slot, Mapping) else ""
+
+
+def settings(info: Mapping[str, Any]) -> list[tuple[str, list[Fact]]]:
+    """Every resolved setting, by slot; those without a slot first."""
     slots = config_of(info)["slots"]
-    return [(name, readable(value)) for name, value in slots.items()] if isinstance(slots, dict) else []
+    if not isinstance(slots, dict):
+        return []
+    groups: dict[str, list[Fact]] = {"": []}
+    for name, value in slots.items():
+        if isinstance(value, dict):
+            groups[name] = [(key, readable(part)) for key, part in value.items()]
+        else:
+            groups[""].append((name, readable(value)))
+    return [(name, facts) for name, facts in groups.items() if facts]
 
 
 def data(info: Mapping[str, Any]) -> list[Fact]:

@@ -26,6 +26,7 @@ from vicinal.reports.series import Chart, Progress, charts, spectrum_chart
 _DASHES = ("-", "--", ":", "-.")  # the ninth line repeats a color, never a color and a dash
 _PICTURES_ACROSS = 26  # thumbnails that fit side by side on the map
 _QUERIES, _NEIGHBORS = 12, 8  # that a printed page holds
+_NAME = 24  # characters of a class's name on the map
 _INCH = 0.5  # side of a thumbnail's cell
 _PIXELS = 100  # of a cell; more than the figure's own resolution
 _EDGE = 0.08  # of a cell, between its border and the frame
@@ -56,8 +57,8 @@ def draw(results: Mapping[str, Any], progress: Progress, artefacts: Artefacts) -
         figures["spectrum"] = draw_spectrum(spectrum)
     if artefacts.map:
         figures["map"] = draw_map(artefacts.map, thumbnails)
-    if thumbnails and artefacts.gallery:
-        figures["retrieval"] = draw_retrieval(artefacts.gallery, thumbnails)
+    if artefacts.gallery_thumbnails and artefacts.gallery:
+        figures["retrieval"] = draw_retrieval(artefacts.gallery, artefacts.gallery_thumbnails)
     for figure in figures.values():
         use_fonts(figure)
     return figures
@@ -94,6 +95,7 @@ def draw_map(embedding_map: EmbeddingMap, thumbnails: Thumbnails | None) -> Figu
     half = 0.5 / _PICTURES_ACROSS
     axes.set(xlim=(-2 * half, 1 + 2 * half), ylim=(-2 * half, 1 + 2 * half))
     axes.scatter(points[:, 0], points[:, 1], s=9, c=shades, linewidths=0, alpha=0.8)
+    _name_classes(axes, points, [record.label for record in embedding_map.records])
     if thumbnails is None:
         return figure
     sheet = thumbnails.image()
@@ -111,6 +113,26 @@ def draw_map(embedding_map: EmbeddingMap, thumbnails: Thumbnails | None) -> Figu
         )
     axes.set(xlim=(-2 * half, 1 + 2 * half), ylim=(-2 * half, 1 + 2 * half))  # imshow moves the limits
     return figure
+
+
+def _name_classes(axes: Axes, points: np.ndarray, labels: Sequence[str]) -> None:
+    """Write the names of classes at their middles, as many as have room."""
+    names = sorted(set(labels))
+    middles = np.array([np.median(points[[label == name for label in labels]], axis=0) for name in names])
+    for place in apart(middles * [1, 4], 0.14):  # a name is wider than high
+        words = names[place] if len(names[place]) <= _NAME else names[place][: _NAME - 1] + "…"
+        box = {"facecolor": PAPER, "edgecolor": "none", "alpha": 0.75, "pad": 1.0}
+        axes.text(
+            middles[place, 0],
+            middles[place, 1],
+            words,
+            fontsize=8,
+            color=INK,
+            ha="center",
+            va="center",
+            zorder=5,
+            bbox=box,
+        )
 
 
 def apart(points: np.ndarray, distance: float) -> list[int]:

@@ -36,6 +36,36 @@
     return natural >= SMALLEST ? natural : pictures.checked ? SMALLEST : 0;
   };
 
+  // The middle of each class, by medians: a stray point does not move it.
+  const median = (values) => values.sort((a, b) => a - b)[values.length >> 1];
+  const middles = data.classes.map((_, number) => {
+    const members = data.class.flatMap((other, i) => (other === number ? [i] : []));
+    return [median(members.map((i) => data.x[i])), median(members.map((i) => data.y[i]))];
+  });
+
+  /** Names of classes at their middles, as many as do not overlap; the chosen one first. */
+  const write = (width, height, ink) => {
+    pen.font = "600 12px system-ui, sans-serif";
+    pen.textAlign = "center";
+    pen.textBaseline = "middle";
+    pen.lineJoin = "round";
+    const taken = [], order = data.classes.map((_, number) => number).sort((a, b) => (b === chosen) - (a === chosen));
+    for (const number of order) {
+      if (chosen !== null && number !== chosen) break;
+      const x = (middles[number][0] - view.x) * scale() + width / 2, y = (middles[number][1] - view.y) * scale() + height / 2;
+      const whole = data.classes[number], name = whole.length > 24 ? `${whole.slice(0, 23)}…` : whole;
+      const half = pen.measureText(name).width / 2 + 4;
+      if (x < 0 || y < 0 || x > width || y > height) continue;
+      if (taken.some(([u, v, other]) => Math.abs(u - x) < half + other && Math.abs(v - y) < 16)) continue;
+      taken.push([x, y, half]);
+      pen.lineWidth = 4;
+      pen.strokeStyle = getComputedStyle(document.body).backgroundColor;
+      pen.strokeText(name, x, y);
+      pen.fillStyle = ink;
+      pen.fillText(name, x, y);
+    }
+  };
+
   const draw = () => {
     asked = false;
     const width = canvas.clientWidth, height = canvas.clientHeight, dense = window.devicePixelRatio || 1;
@@ -72,6 +102,7 @@
       }
     }
     pen.globalAlpha = 1;
+    write(width, height, ink);
     output.textContent = `${view.zoom.toFixed(1)}×`;
     canvas.style.touchAction = view.zoom > 1 ? "none" : "pan-y";  // at rest, a finger scrolls the page past the map
   };

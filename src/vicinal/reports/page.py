@@ -29,7 +29,7 @@ from vicinal.reports.series import (
     read_progress,
     spectrum_chart,
 )
-from vicinal.reports.tables import changes, per_cent, table
+from vicinal.reports.tables import changes, headline, per_cent, table
 from vicinal.run_directory import RunDirectory, config_of
 
 _DOTS_PER_INCH = 160  # of the PNG figures: sharp on a dense screen, still small in a repository
@@ -57,16 +57,19 @@ def render(run: RunDirectory) -> str:
     return render_page(
         "vicinal.reports",
         "page.html.j2",
-        scripts=["charts.js", "map.js"],
+        scripts=["charts.js", "map.js", "pictures.js"],
         filters={
             "per_cent": per_cent,
             "place": partial(_place, thumbnails),
+            "placed_large": partial(_place, artefacts.gallery_thumbnails),
             "shown": partial(_place, method_figures.thumbnails),
             "scatter": place_scatter,
             "dendrogram": place_dendrogram,
         },
         thumbnails=thumbnails,
         sheet=_sheet(thumbnails),
+        gallery_sheet=None if artefacts.gallery_thumbnails is thumbnails else _sheet(artefacts.gallery_thumbnails),
+        heading=facts.heading(info),
         info=info,
         config=config_of(info),
         status=status,
@@ -79,6 +82,7 @@ def render(run: RunDirectory) -> str:
         results=results,
         table=table(results) if results.get("rows") else None,
         changes=changes(results) if results.get("rows") else [],
+        headline=headline(results) if results.get("rows") else None,
         selected=selected,
         curves=[chart for chart in drawn if chart not in active],
         active=active,
@@ -124,10 +128,9 @@ def _sheet(thumbnails: Thumbnails | None) -> str | None:
     """The sheet as a data URI; the page holds it once."""
     if thumbnails is None:
         return None
-    choices = {"png": thumbnails.png}
-    if len(thumbnails.png) > _PNG_BYTES:
+    encoded, kind = thumbnails.encoded, "png" if thumbnails.encoded.startswith(b"\x89PNG") else "jpeg"
+    if len(encoded) > _PNG_BYTES and kind == "png":
         jpeg = BytesIO()
         thumbnails.image().save(jpeg, "jpeg", quality=80)
-        choices["jpeg"] = jpeg.getvalue()
-    kind = min(choices, key=lambda kind: len(choices[kind]))
-    return f"data:image/{kind};base64,{base64.b64encode(choices[kind]).decode()}"
+        encoded, kind = min((encoded, kind), (jpeg.getvalue(), "jpeg"), key=lambda choice: len(choice[0]))
+    return f"data:image/{kind};base64,{base64.b64encode(encoded).decode()}"

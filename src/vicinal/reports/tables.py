@@ -32,24 +32,87 @@ class Table:
 def table(results: Mapping[str, Any]) -> Table:
     """The content of ``results.json`` in per cent with one decimal, in the metric order of the row ``trained``.
 
-    The gain is trained minus untrained, in points, of the printed numbers: the table adds up for its reader.
+    The gain is trained minus untrained, in points, of the printed numbers: the table adds up for its reader. Where the
+    run wrote it, the 95 % interval over queries and classes follows. A score of k-means has its spread over seeds.
 
     >>> rows = [{"name": "untrained", "metrics": {"recall@1": 0.47}},
-    ...         {"name": "trained", "metrics": {"recall@1": 0.912, "nmi": 0.88}}]
+    ...         {"name": "trained", "metrics": {"recall@1": 0.912, "nmi": 0.88}, "spread": {"nmi": 0.004}}]
     >>> table({"rows": rows}).columns
     ('metric', 'untrained', 'trained', 'gain')
     >>> table({"rows": rows}).rows
-    (('Recall@1', '47.0', '91.2', '+44.2'), ('NMI', '–', '88.0', '–'))
+    (('Recall@1', '47.0', '91.2', '+44.2'), ('NMI', '–', '88.0 ± 0.4', '–'))
     """
     scores = _scores(results)
+    spread = {row["name"]: row.get("spread") or {} for row in results["rows"]}
     compared = {"untrained", "trained"} <= scores.keys()
     rows = []
     for metric in _metrics(scores):
-        row = [metric_title(metric), *(per_cent(model.get(metric)) for model in scores.values())]
+        row = [metric_title(metric)]
+        for name, model in scores.items():
+            around = f" ± {per_cent(spread[name][metric])}" if metric in spread[name] else ""
+            row.append(per_cent(model.get(metric)) + around)
         if compared:
-            row.append(gain(scores["untrained"].get(metric), scores["trained"].get(metric)))
+            words = gain(scores["untrained"].get(metric), scores["trained"].get(metric))
+            row.append(f"{words} {interval(_gain(results, metric))}".rstrip())
         rows.append(tuple(row))
     return Table(("metric", *scores, *(["gain"] if compared else [])), tuple(rows))
+
+
+def headline(results: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What training changed, by the first metric whose gain's interval excludes 0, or else by the first of all.
+
+    Returns:
+        ``metric``, ``before``, ``after`` and ``gain`` as text, ``interval`` as text (empty where the run has none),
+        ``significant`` (None where it is not known), and ``head``, what the closed-form head alone gained; None where
+        nothing was compared.
+
+    >>> scores = {"untrained": 0.5, "trained": 0.508}
+    >>> before, after = ({"name": name, "metrics": {"map@r": score}} for name, score in scores.items())
+    >>> known = {"untrained": {"map@r": {"mean": 0.008, "low": -0.01, "high": 0.02}}}
+    >>> found = headline({"rows": [before, after], "gains": known})
+    >>> found["gain"], found["interval"], found["significant"]
+    ('+0.8', '(−1.0 to +2.0)', False)
+    """
+    scores = _scores(results)
+    if not {"untrained", "trained"} <= scores.keys():
+        return None
+    metrics = [metric for metric in _metrics(scores) if metric in scores["trained"] and metric in scores["untrained"]]
+    if not metrics:
+        return None
+    moved = [metric for metric in metrics if _significant(_gain(results, metric))]
+    metric = (moved or metrics)[0]
+    known = _gain(results, metric)
+    before, after, head = (scores.get(name, {}).get(metric) for name in ("untrained", "trained", "head start"))
+    return {
+        "metric": metric_title(metric),
+        "before": per_cent(before),
+        "after": per_cent(after),
+        "gain": gain(before, after),
+        "interval": interval(known),
+        "significant": None if known is None else bool(moved),
+        "head": None if head is None else gain(before, head),
+    }
+
+
+def interval(estimate: Mapping[str, float | None] | None) -> str:
+    """
+    >>> interval({"mean": 0.1, "low": -0.01, "high": 0.21}), interval(None)
+    ('(−1.0 to +21.0)', '')
+    """
+    if estimate is None or estimate["low"] is None or estimate["high"] is None:
+        return ""
+    return f"({signed(estimate['low'])} to {signed(estimate['high'])})"
+
+
+def _gain(results: Mapping[str, Any], metric: str) -> Mapping[str, float | None] | None:
+    found: Mapping[str, float | None] | None = ((results.get("gains") or {}).get("untrained") or {}).get(metric)
+    return found
+
+
+def _significant(estimate: Mapping[str, float | None] | None) -> bool:
+    if estimate is None or estimate["low"] is None or estimate["high"] is None:
+        return False
+    return estimate["low"] > 0 or estimate["high"] < 0
 
 
 def changes(results: Mapping[str, Any]) -> list[tuple[float, float] | None]:

@@ -171,9 +171,7 @@ class Experiment:
 
     def _precision(self, records: Records) -> float:
         embedded = self.embed(self.encoder, records)
-        scores = parallel.from_first(
-            lambda: measure(embedded, recalls=(1,), clustering=False, seed=self.config.training.seed)
-        )
+        scores = parallel.from_first(lambda: measure(embedded, recalls=(1,), clustering=False).scores)
         return float(scores["map@r"])
 
     def save_head(self, run: RunDirectory) -> None:
@@ -210,7 +208,7 @@ def prepare(
     training = config.training
     device = parallel.pick_device(training.device)
     check_trackers(training.trackers)
-    if training.head_only and config.model.start not in ("principal", "discriminant"):
+    if training.head_only and config.model.start not in COMPUTED_STARTS:
         raise ConfigError(
             f"training.head_only keeps a head in closed form, got model.start={config.model.start}. "
             f"Set model.start=discriminant."

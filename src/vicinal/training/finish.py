@@ -15,8 +15,9 @@ from vicinal.errors import ConfigError, unknown
 from vicinal.evaluation.artefacts import write_artefacts, write_thumbnails
 from vicinal.evaluation.encoder import Embedded, Encoder
 from vicinal.evaluation.generalization import diagnosis
-from vicinal.evaluation.measure import measure, measure_queries
-from vicinal.evaluation.retrieval import QueryScores, relevant_counts
+from vicinal.evaluation.measure import Measured, measure
+from vicinal.evaluation.retrieval import relevant_counts
+from vicinal.evaluation.statistics import gains
 from vicinal.figures import records_of, to_json
 from vicinal.files import read_tensors
 from vicinal.methods.method import Method
@@ -27,6 +28,7 @@ from vicinal.training.experiment import Experiment
 
 RAW_PIXELS = 64 * 64 * 3  # inputs up to this size are also measured as they are
 TILE, COLUMNS = 64, 16  # thumbnails of figures: pixels per side, tiles per row
+RAW, UNTRAINED = "raw pixels", "untrained"  # rows without training
 TRAIN_SAMPLE = 10_000  # training records behind the train-against-test diagnosis
 
 
@@ -46,35 +48,30 @@ def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[s
         console.line("no test or validation classes: nothing to measure.", warning=True)
         return
     console.line(f"measuring {len(part)} {split} records")
-    encoder, network = experiment.selected(run), experiment.untrained() if evaluation.artifacts else None
-    features = None if network is None else experiment.embed(network, part, features=True)
+    encoder = experiment.selected(run)
+    before = _before(experiment, part, run) if evaluation.artifacts else {}
     trained = experiment.embed(encoder, part)
     known = experiment.embed(encoder, _sample(experiment.train, seed))
-    raw = _raw(experiment, part) if evaluation.artifacts else None
     if not parallel.first():  # all have embedded their parts; one measures
         return
 
-    def scores(embedded: Embedded, *, clustering: bool = True) -> tuple[dict[str, float], QueryScores]:
+    def scores(embedded: Embedded, *, clustering: bool = True) -> Measured:
         recalls, restarts = evaluation.recalls, evaluation.restarts
-        return measure_queries(embedded, recalls=recalls, clustering=clustering, seed=seed, restarts=restarts)
+        return measure(embedded, recalls=recalls, clustering=clustering, seed=seed, restarts=restarts)
 
-    rows = {} if raw is None else {"raw pixels": scores(raw, clustering=False)[0]}
-    untrained = None if features is None else _unit(features)
-    rows |= {} if untrained is None else {"untrained": scores(untrained)[0]}
-    if network is not None and features is not None and run.head_path.is_file():
-        rows["head start"], _ = scores(_with_head(network.embedder, features, run))
-    rows["trained"], queries = scores(trained)
-    diagnoses = [diagnosis("train", known, scores(known)[0]), diagnosis(split, trained, rows["trained"])]
-    if untrained is not None:
-        diagnoses.append(diagnosis(f"untrained {split}", untrained, rows["untrained"]))
+    rows = {name: scores(found, clustering=name != RAW) for name, found in {**before, "trained": trained}.items()}
+    diagnoses = [diagnosis("train", known, scores(known).scores), diagnosis(split, trained, rows["trained"].scores)]
+    if UNTRAINED in before:
+        diagnoses.append(diagnosis(f"untrained {split}", before[UNTRAINED], rows[UNTRAINED].scores))
     run.write_document("diagnostics", {"rows": diagnoses})
-    write_artefacts(run, trained, untrained, queries, seed=seed)
+    write_artefacts(run, trained, before.get(UNTRAINED), rows["trained"].queries, seed=seed)
     selected = {"step": position["best_step"], "epoch": position["best_epoch"]}
     chosen = position["best"] is not None
     how = {"by": "validation recall@1" if chosen else "last step", "value": position["best"]}
     after = experiment.method.notes if experiment.steps else ()
     notes = [*dict.fromkeys((*experiment.notes, *after)), *_lone(trained)]
     facts = {"protocol": "validation" if chosen else "final", "selected": selected | how}
+    facts["gains"] = {name: gains(rows["trained"].queries, rows[name].queries) for name in before}
     run.write_results(_results(split, trained, rows, {*position["skipped"], *trained.skipped}, notes) | facts)
 
 
@@ -107,14 +104,13 @@ def measure_run(
         raise ConfigError(f"{records.name} has no {split} records. Choose another --split, or `all`.")
     with console.following(len(part), 0, "embedding") as follower:
         embedded = encoder.embed(part, skip_corrupt=skip_corrupt, progress=follower.advance)
-    metrics = measure(
-        embedded, recalls=recalls, clustering=clustering, seed=settings["seed"], restarts=settings["restarts"]
-    )
-    return _results(split, embedded, {"trained": metrics}, set(embedded.skipped), [])
+    seed, restarts = settings["seed"], settings["restarts"]
+    found = measure(embedded, recalls=recalls, clustering=clustering, seed=seed, restarts=restarts)
+    return _results(split, embedded, {"trained": found}, set(embedded.skipped), [])
 
 
 def _results(
-    split: str, embedded: Embedded, rows: Mapping[str, Mapping[str, float]], skipped: set[str], notes: list[str]
+    split: str, embedded: Embedded, rows: Mapping[str, Measured], skipped: set[str], notes: list[str]
 ) -> dict[str, Any]:
     """Return the document that ``results.json`` holds."""
     return {
@@ -123,7 +119,7 @@ def _results(
         "records": len(embedded.vectors),
         "classes": len(np.unique(embedded.records.labels)),
         "skipped": len(skipped),
-        "rows": [{"name": name, "metrics": metrics} for name, metrics in rows.items()],
+        "rows": [{"name": name, "metrics": row.scores, "spread": row.spread} for name, row in rows.items()],
         "notes": [*notes, *(f"could not be read: {name}" for name in sorted(skipped))],
     }
 
@@ -136,13 +132,21 @@ def _lone(embedded: Embedded) -> list[str]:
     return [f"{lone} records have no other of their class and are not asked for."] if lone else []
 
 
-def _raw(experiment: Experiment, part: Records) -> Embedded | None:
-    """Return the inputs themselves as vectors, where they are small pictures: what no network at all would give."""
-    transform = experiment.preprocessing
-    if not isinstance(transform, ImageTransform) or (width := transform.channels * transform.size**2) > RAW_PIXELS:
-        return None
-    flat = Embedder(Flat(width), None, normalize=False)
-    return _unit(experiment.embed(Encoder(flat, transform, experiment.device), part))
+def _before(experiment: Experiment, part: Records, run: RunDirectory) -> dict[str, Embedded]:
+    """Embed records as they were before the first step, by the name of the row.
+
+    They are the inputs themselves where they are small pictures, the untrained network's features and, where the head
+    started in closed form, what that head alone makes of them.
+    """
+    transform, untrained, found = experiment.preprocessing, experiment.untrained(), dict[str, Embedded]()
+    if isinstance(transform, ImageTransform) and (width := transform.channels * transform.size**2) <= RAW_PIXELS:
+        flat = Embedder(Flat(width), None, normalize=False)
+        found[RAW] = _unit(experiment.embed(Encoder(flat, transform, experiment.device), part))
+    features = experiment.embed(untrained, part, features=True)
+    found[UNTRAINED] = _unit(features)
+    if run.head_path.is_file():
+        found["head start"] = _with_head(untrained.embedder, features, run)
+    return found
 
 
 class Flat(Identity):
