@@ -51,7 +51,7 @@ def test_it_embeds_and_searches(former, monkeypatch, capsys):
 def test_it_is_reported_with_its_settings(former, monkeypatch, capsys):
     call(monkeypatch, capsys, "report", "run")
     page = (former / "report.html").read_text()
-    assert "A linear head on feature vectors" in page and "evaluate_every" in page
+    assert "<h1>former</h1>" in page and "preset features" in page and "evaluate_every" in page
 
 
 def test_going_on_with_it_names_the_version_that_can(former):

@@ -223,7 +223,7 @@ def test_when_the_bench_is_killed_tasks_save_and_all_processes_end(make, tmp_pat
     _, task = make
     slow, quick = (task(name).folder(tmp_path / "runs") for name in ("slow", "a"))
     bench = subprocess.Popen([sys.executable, "-c", BENCH, tmp_path / "runs", tmp_path / "tasks.py"])
-    wait_until(lambda: (slow / "began").exists() and (quick / "done.json").exists())
+    wait_until(lambda: ((slow / "began").exists() and (quick / "done.json").exists()) or bench.poll() is not None)
     pids = [int((slow / "began").read_text()), json.loads((quick / "done.json").read_text())[0]["pid"]]
     bench.kill()
     bench.wait()

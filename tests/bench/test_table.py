@@ -97,7 +97,8 @@ def test_variants_are_tables_of_their_own(table):
     checked = table.replace(findings={"reality_check": "found"}).under("reality_check")
     assert (checked.name, checked.metrics, checked.finding) == ("tiny-reality_check", REALITY_METRICS, "found")
     other = table.on("elsewhere/flowers")
-    assert other.name == "tiny-flowers" and "flowers" in other.title and other.origin == "tiny"
+    assert other.name == "tiny-flowers" and other.title == "flowers: the rows of table tiny"
+    assert other.origin == "tiny" and table.title not in other.title, "CUB on flowers is not CUB"
     assert merged(*other.layers(other.row("plain")))["data"] == {"name": "elsewhere/flowers"}
     with pytest.raises(ConfigError, match="did you mean 'final'"):
         table.under("finale")

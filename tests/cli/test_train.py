@@ -61,7 +61,7 @@ def test_vectors_are_trained_without_a_preset(vicinal, tmp_path):
     np.savez(tmp_path / "x.npz", features=features, labels=np.repeat(np.arange(20), 3))
     done = vicinal("train", "--data", "x.npz", "training.epochs=1", "--run", "run", "--no-report")
     assert done.returncode == 0 and "preset features" in done.stderr
-    assert "10 classes x 3 samples" in json.loads((tmp_path / "run" / "results.json").read_text())["notes"][0]
+    assert "8 classes x 3 samples" in json.loads((tmp_path / "run" / "results.json").read_text())["notes"][0]
     done = vicinal("train", "--data", "x.npz", "--head-only", "--run", "head", "--no-report")  # no wider than they are
     assert done.returncode == 0, done.stderr
 

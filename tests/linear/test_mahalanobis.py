@@ -177,3 +177,49 @@ def test_pandas_input_keeps_feature_names(estimator):
     assert list(mapped.columns) == list(fitted.get_feature_names_out())
     with pytest.raises(ValueError, match="feature names should match"):
         fitted.transform(frame[frame.columns[::-1]])
+
+
+@pytest.mark.parametrize("estimator", [LANML(), LANML(gamma1=1.0), PNCA()], ids=str)
+def test_tiny_samples_are_learned_from_as_their_multiples_are(estimator, wine):
+    """M of samples 2^-40 times as long is 2^80 times as large, and separates the classes as well."""
+    X, y = wine
+    expected = clone(estimator).fit(X, y)
+    tiny = clone(estimator).fit(2.0**-40 * X, y)
+    assert tiny.n_iter_ > 2
+    assert tiny.objective_ == pytest.approx(expected.objective_, rel=0.2, abs=1e-3)
+    mapped = tiny.transform(2.0**-40 * X)
+    assert KNeighborsClassifier(3).fit(mapped[::2], y[::2]).score(mapped[1::2], y[1::2]) > 0.88
+
+
+@pytest.mark.parametrize("estimator", ALL, ids=str)
+def test_distances_of_pairs_and_the_metric_as_a_function(estimator, wine):
+    X, y = wine
+    fitted = clone(estimator).fit(X, y)
+    pairs = np.stack([X[:5], X[5:10]], axis=1)
+    mapped = fitted.transform(X)
+    expected = np.linalg.norm(mapped[:5] - mapped[5:10], axis=1)
+    np.testing.assert_allclose(fitted.pair_distance(pairs), expected)
+    metric = fitted.get_metric()
+    assert metric(X[0], X[5]) == pytest.approx(expected[0])
+    assert metric(X[0], X[5], squared=True) == pytest.approx(expected[0] ** 2)
+    with pytest.raises(DataError, match=r"pairs are \[n, 2, 13\], got \[5, 13\]"):
+        fitted.pair_distance(X[:5])
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("kind", [LANML, PNCA])
+def test_a_start_may_be_given_and_progress_printed(kind, wine, capsys):
+    X, y = wine
+    assert kind(max_iter=30).fit(X, y) and not capsys.readouterr().out
+    by_name = [
+        kind(gamma1=1.0, init=init, n_components=2) if kind is LANML else kind(init=init, n_components=2)
+        for init in ("auto", "identity", "pca", np.eye(2, 13))
+    ]
+    values = [estimator.fit(X, y).objective_ for estimator in by_name]
+    assert values[1] == pytest.approx(values[3], rel=1e-6) and max(values) < 1
+    kind(max_iter=5, verbose=True, tol=1e-12).fit(X, y)
+    assert f"[{kind.__name__}] step" in capsys.readouterr().out
+    with pytest.raises(
+        ConfigError, match=r"init has 13 columns, one for each feature, and at most 13 rows, got \[2, 3\]"
+    ):
+        kind(init=np.eye(2, 3)).fit(X, y)

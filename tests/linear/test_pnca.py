@@ -1,9 +1,11 @@
 """PNCA: where there is nothing to climb it says so, and why."""
 
+import itertools
 import warnings
 
 import numpy as np
 import pytest
+from sklearn.neighbors import NeighborhoodComponentsAnalysis
 
 from vicinal.linear import PNCA
 
@@ -22,3 +24,19 @@ def test_samples_so_far_apart_that_only_the_nearest_counts_warn(wine):
         fitted = PNCA().fit(1e4 * wine[0], wine[1])
     assert fitted.objective_ > 0.01 and fitted.n_iter_ == 0
     np.testing.assert_allclose(fitted.get_mahalanobis_matrix(), np.eye(13) / np.sqrt(178), atol=1e-12)
+
+
+@pytest.mark.parametrize(("seed", "size"), [(0, 124), (3, 124), (2, 302)])
+def test_it_is_never_worse_than_nca_at_alpha_1(seed, size):
+    """Monk 1, whose label is an interaction of features (a1 = a2, or a5 = 1): leveled coordinates alone lose there."""
+    table = np.array(list(itertools.product(range(3), range(3), range(2), range(3), range(4), range(2))), dtype=float)
+    labels = ((table[:, 0] == table[:, 1]) | (table[:, 4] == 0)).astype(int)
+    part = np.random.default_rng(seed).permutation(len(labels))[:size]
+    X, y = table[part], labels[part]
+    start = np.eye(6) / size**0.25  # of both
+    mapped = NeighborhoodComponentsAnalysis(init=start, max_iter=500, tol=1e-6).fit(X, y).transform(X)
+    apart = ((mapped[:, None] - mapped) ** 2).sum(axis=2)
+    np.fill_diagonal(apart, np.inf)
+    chance = np.exp(-(apart - apart.min(axis=1, keepdims=True)))
+    right = (chance * (y[:, None] == y)).sum(axis=1) / chance.sum(axis=1)
+    assert PNCA().fit(X, y).objective_ <= 1 - right.mean() + 1e-3

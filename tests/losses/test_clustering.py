@@ -130,3 +130,20 @@ def test_mean_is_the_sum_over_samples_and_none_its_equal_shares(rng):
 def test_triplets_have_no_meaning():
     with pytest.raises(ConfigError, match="triplets have no meaning"):
         ClusteringLoss().on_triplets(torch.zeros(3, 2), Triplets(*torch.tensor([[0], [1], [2]])))
+
+
+def test_restarts_find_the_maximum_that_the_greedy_search_misses():
+    missed = {0: 0, 8: 0}
+    for seed in range(60):
+        rng = torch.Generator().manual_seed(seed)
+        labels = torch.randint(3, (8,), generator=rng)
+        embeddings, loss = torch.randn(8, 3, generator=rng, dtype=torch.float64), ClusteringLoss()
+        distances, names = distances_by_hand(embeddings, loss), labels.tolist()
+        subsets = itertools.combinations(range(8), len(set(names)))
+        best = max(score_by_hand(distances, names, medoids, 1.0) for medoids in subsets)
+        costs, same = loss.distance(embeddings), labels[:, None] == labels
+        for restarts in missed:
+            medoids, _ = best_clustering(costs, same, 1.0, 5, restarts)
+            missed[restarts] += score_by_hand(distances, names, medoids.tolist(), 1.0) < best - 1e-9
+    assert missed[0] > 0 and missed[8] == 0, missed
+    assert ClusteringLoss(restarts=4).restarts == 4

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vicinal.errors import RunError
+from vicinal.errors import RunError, VicinalError
 from vicinal.reports import page, write_report
 from vicinal.reports.artefacts import Thumbnails
 from vicinal.run_directory import RunDirectory
@@ -166,6 +166,23 @@ def test_a_hundred_thousand_steps_make_a_small_page(tmp_path, monkeypatch):
     text = page.render(run)
     assert len(text) < 150_000
     assert max(line["high"][0] for chart in embedded(text, "charts-data") for line in chart["lines"]) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("metrics.jsonl", b'{"kind": "event", "step": 1, "message": "caf\xe9"}\n'),
+        ("results.json", b"[" * 100_000),
+        ("artefacts/records.json", b'{"records": ' + b"[" * 100_000),
+        ("artefacts/figures.json", b"\xff"),
+        ("artefacts/map.npz", b"PK"),
+    ],
+)
+def test_a_damaged_file_is_named_with_the_remedy(file, content, make_run, tmp_path):
+    run = make_run(tmp_path / "run", steps=5)
+    (run.path / file).write_bytes(content)
+    with pytest.raises(VicinalError, match=f"{re.escape(str(run.path / file))}.*\\. [A-Z]"):
+        write_report(run.path)
 
 
 def test_a_large_sheet_of_photographs_is_embedded_smaller(tmp_path):

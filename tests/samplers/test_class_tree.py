@@ -203,3 +203,10 @@ def test_the_classes_of_stanford_online_products_fit_in_2_gib(how):
     """In a process of its own: in this one, the peak of an earlier test would hide that of the tree."""
     with get_context("spawn").Pool(1) as pool:
         assert 2**26 < pool.apply(peak, (how,)) < 2**31
+
+
+def test_a_class_of_equal_rows_has_no_spread():
+    """Rows of zeros have no direction, but they are equal as well."""
+    rows = torch.cat([torch.zeros(3, 4), torch.ones(3, 4), torch.eye(4)[:3]])
+    tree = ClassTree.build(rows, torch.arange(9) // 3)
+    np.testing.assert_allclose(tree.spreads, [0, 0, 2], atol=1e-6)

@@ -49,7 +49,7 @@ def read(path: Path) -> tuple[list[Line], list[str]]:
             continue
         try:
             line = json.loads(text)
-        except json.JSONDecodeError:
+        except (json.JSONDecodeError, RecursionError):
             line = None
         if not isinstance(line, dict):
             notes.append(f"{path}, line {number}: not a result, ignored (cut off by a crash?).")

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.arguments import Count, Finite, NonNegative, Positive
-from vicinal.linear.mahalanobis import MahalanobisTransformer, threads
+from vicinal.linear.mahalanobis import MahalanobisTransformer, in_units, threads
 from vicinal.linear.objective import Array, Neighborhoods, Objective
-from vicinal.linear.solvers import Problem, Solution, convex_minimum, leveled_lbfgs, paper_start
+from vicinal.linear.solvers import Init, Problem, Solution, convex_minimum, leveled_lbfgs, start_factor
 
 _AUTO = 10  # nearest same-class samples in S_i for γ1 < 0: the paper's, Section 7.1.2
 _SMALL = 1500  # samples from which a convex problem is first solved on a third of them
@@ -76,6 +76,9 @@ class LANML(MahalanobisTransformer):
         tol: decrease of the mean loss per query and step, below which the fit has converged; the loss is in margins.
         max_iter: steps at most; a fit that needs more warns.
         n_jobs: threads; None is 1, -1 is all cores. The result does not depend on it.
+        init: the first L where γ1 > 0 or ``n_components`` is set: ``"auto"``, the paper's, ``"identity"``, ``"pca"``,
+            or an array. The optimum of a convex problem does not depend on it.
+        verbose: whether each step prints the objective.
 
     Attributes:
         components_: L, rows by falling length; directions without weight are left out.
@@ -101,15 +104,19 @@ class LANML(MahalanobisTransformer):
         tol: Positive = 1e-4,
         max_iter: Count = 500,
         n_jobs: int | None = None,
+        init: Init | Array = "auto",
+        verbose: bool = False,
     ) -> None:
         self.gamma1, self.gamma2, self.regularization = gamma1, gamma2, regularization
         self.n_similar, self.n_components = n_similar, n_components
         self.margin, self.smoothing, self.reduction = margin, smoothing, reduction
-        self.tol, self.max_iter, self.n_jobs = tol, max_iter, n_jobs
+        self.tol, self.max_iter, self.n_jobs, self.init, self.verbose = tol, max_iter, n_jobs, init, verbose
 
     def _fit(self, samples: Array, labels: npt.NDArray[Any], directions: Array) -> None:
+        directions = in_units(samples, directions)
+        start = start_factor(samples @ directions, directions, self.n_components, self.init)
         with threads(self.n_jobs) as count:
-            found = self._solved(samples @ directions, labels, count)
+            found = self._solved(samples @ directions, labels, start, count)
         solution = replace(found, factor=found.factor * np.sqrt(self.margin), value=found.value * self.margin)
         self._keep(solution, directions, self.max_iter)
         if not self.components_.any():
@@ -119,13 +126,12 @@ class LANML(MahalanobisTransformer):
                 stacklevel=3,
             )
 
-    def _solved(self, samples: Array, labels: npt.NDArray[Any], count: int) -> Solution:
+    def _solved(self, samples: Array, labels: npt.NDArray[Any], start: Array, count: int) -> Solution:
         """Find the optimum M / m of the problem in margins: ``tol`` then means the same for all of them."""
         if self.gamma1 <= 0 and self.n_components is None:
             return self._convex(samples, labels, count)
-        start = paper_start(samples, self.n_components) / np.sqrt(self.margin)
         problem = self._problem(samples, labels, count)
-        return leveled_lbfgs(problem, start, tol=self.tol, max_iter=self.max_iter)
+        return leveled_lbfgs(problem, start / np.sqrt(self.margin), tol=self.tol, max_iter=self.max_iter)
 
     def _problem(self, samples: Array, labels: npt.NDArray[Any], count: int) -> Problem:
         nearest = (_AUTO if self.gamma1 <= 0 else None) if self.n_similar == "auto" else self.n_similar
@@ -134,7 +140,7 @@ class LANML(MahalanobisTransformer):
         gammas = self.margin * self.gamma1, self.margin * self.gamma2
         objective = Objective(sets, *gammas, Hinge(1.0, self.smoothing), threads=count)
         share = self.regularization / (sets.queries if self.reduction == "sum" else 1)
-        return Problem(objective, share * sets.similar_scatter())
+        return Problem(objective, share * sets.similar_scatter(), type(self).__name__ if self.verbose else "")
 
     def _convex(self, samples: Array, labels: npt.NDArray[Any], count: int) -> Solution:
         """Find the optimum for γ1 ≤ 0, wherever one starts: large problems start from the solution of a smaller one."""

@@ -2,7 +2,7 @@
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -18,6 +18,7 @@ from vicinal.errors import ConfigError, DataError
 from vicinal.linear.objective import Array
 from vicinal.linear.solvers import Solution, project
 
+_TINY = 1e-3  # spread of the samples below which a start at I/√N sees no gradient
 _FAR = 1e50  # the sixth power of it is still a number: GMML's products of scatters
 
 
@@ -55,6 +56,26 @@ class MahalanobisTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         """Return M, symmetric and positive semidefinite."""
         check_is_fitted(self)
         return self.components_.T @ self.components_
+
+    def pair_distance(self, pairs: npt.ArrayLike) -> Array:
+        """Return the learned distance of each pair of samples, ``[n, 2, features]``."""
+        check_is_fitted(self)
+        given = np.asarray(pairs, dtype=np.float64)
+        if given.ndim != 3 or given.shape[1:] != (2, self.n_features_in_):
+            raise DataError(f"pairs are [n, 2, {self.n_features_in_}], got {list(given.shape)}.")
+        lengths: Array = np.linalg.norm((given[:, 0] - given[:, 1]) @ self.components_.T, axis=1)
+        return lengths
+
+    def get_metric(self) -> Callable[..., float]:
+        """Return the learned distance as a function of two samples, ``metric(u, v, squared=False)``."""
+        check_is_fitted(self)
+        components = self.components_.copy()  # the function stays what it is when the estimator is fitted again
+
+        def metric(u: npt.ArrayLike, v: npt.ArrayLike, squared: bool = False) -> float:
+            length = float(np.linalg.norm(components @ (np.asarray(u, dtype=float) - np.asarray(v, dtype=float))))
+            return length**2 if squared else length
+
+        return metric
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -102,6 +123,16 @@ def span(samples: Array) -> Array:
         )
     varying: Array = directions[kept].T
     return varying
+
+
+def in_units(samples: Array, directions: Array) -> Array:
+    """Return ``directions`` such that tiny samples vary by about 1 in these coordinates, for solvers that start at I.
+
+    The optimum in scaled coordinates is the optimum, scaled; only the start and rounding differ. Samples that vary by
+    more stay as they are: their start is the paper's.
+    """
+    spread = np.sqrt(np.square((samples - samples.mean(axis=0)) @ directions).sum(axis=1).mean())
+    return directions if spread >= _TINY else directions / 2.0 ** np.round(np.log2(spread))
 
 
 @contextmanager

@@ -8,9 +8,9 @@ import numpy.typing as npt
 from scipy.special import expit
 
 from vicinal.arguments import Count, Positive
-from vicinal.linear.mahalanobis import MahalanobisTransformer, threads
+from vicinal.linear.mahalanobis import MahalanobisTransformer, in_units, threads
 from vicinal.linear.objective import Array, Neighborhoods, Objective
-from vicinal.linear.solvers import Problem, leveled_lbfgs, paper_start
+from vicinal.linear.solvers import Init, Problem, lbfgs, leveled_lbfgs, start_factor
 
 _FLAT = 1e-6  # mean of p (1 - p) at the start, below which there is nothing to climb
 
@@ -23,7 +23,8 @@ class PNCA(MahalanobisTransformer):
 
     with squared distances, S_i all other samples of the class and D_i all samples of other classes. α = 1 is NCA
     (Goldberger et al. 2004); as α grows only the nearest similar sample counts. The problem is not convex; the factor
-    L of M = Lᵀ L is optimized by L-BFGS from M = I/√N, the paper's start.
+    L of M = Lᵀ L is optimized by L-BFGS from M = I/√N, the paper's start, in two systems of coordinates, and the better
+    minimum is kept: at α = 1 it is no worse than NCA's from the same start.
 
     Differs: the sum over queries is divided by N. The middle line of the paper's Eqs. (20)-(21) is upside down; this is
     its last line.
@@ -35,6 +36,8 @@ class PNCA(MahalanobisTransformer):
         tol: decrease of the mean of 1 - p_i per step, below which the fit has converged.
         max_iter: steps at most; a fit that needs more warns.
         n_jobs: threads; None is 1, -1 is all cores. The result does not depend on it.
+        init: the first L: ``"auto"``, the paper's, ``"identity"`` or ``"pca"`` as of scikit-learn's NCA, or an array.
+        verbose: whether each step prints the objective.
 
     Attributes:
         components_: L, rows by falling length; directions without weight are left out.
@@ -55,18 +58,26 @@ class PNCA(MahalanobisTransformer):
         tol: Positive = 1e-4,
         max_iter: Count = 500,
         n_jobs: int | None = None,
+        init: Init | Array = "auto",
+        verbose: bool = False,
     ) -> None:
         self.alpha, self.n_components, self.normalize = alpha, n_components, normalize
-        self.tol, self.max_iter, self.n_jobs = tol, max_iter, n_jobs
+        self.tol, self.max_iter, self.n_jobs, self.init, self.verbose = tol, max_iter, n_jobs, init, verbose
 
     def _fit(self, samples: Array, labels: npt.NDArray[Any], directions: Array) -> None:
+        directions = in_units(samples, directions)
         sets = Neighborhoods.among(samples @ directions, labels, None)
-        start, no_pull = paper_start(sets.samples, self.n_components), np.zeros((directions.shape[1],) * 2)
+        start = start_factor(sets.samples, directions, self.n_components, self.init)
         with threads(self.n_jobs) as count:
             objective = Objective(sets, self.alpha, 1.0, sigmoid, sums=not self.normalize, threads=count)
             self._warn_if_flat(objective.at(start, gradient=False).excess)
-            found = leveled_lbfgs(Problem(objective, no_pull), start, tol=self.tol, max_iter=self.max_iter)
-        self._keep(found, directions, self.max_iter)
+            no_pull = np.zeros((directions.shape[1],) * 2)
+            problem = Problem(objective, no_pull, type(self).__name__ if self.verbose else "")
+            # Leveled coordinates take fewer steps, but where features interact they may end in a worse minimum than
+            # NCA's own coordinates do: the better of the two is kept.
+            ways = (leveled_lbfgs, lbfgs)
+            found = [solve(problem, start, tol=self.tol, max_iter=self.max_iter) for solve in ways]
+        self._keep(min(found, key=lambda solution: solution.value), directions, self.max_iter)
 
     def _warn_if_flat(self, excess: Array) -> None:
         wrong, slope = sigmoid(excess)

@@ -74,10 +74,13 @@ class ClassTree:
             raise DataError("a class tree needs at least one embedding, got none.")
         classes, numbers, sizes = torch.unique(labels.cpu(), return_inverse=True, return_counts=True)
         sums = torch.zeros(len(classes), embeddings.shape[1], dtype=torch.float64)
+        directed = torch.zeros(len(classes), dtype=torch.float64)  # rows of zeros have no direction, and length 0
         step = max(1, BLOCK // embeddings.shape[1])
         for start in range(0, len(labels), step):
             rows = slice(start, start + step)
-            sums.index_add_(0, numbers[rows], unit_rows(embeddings[rows].double()).cpu())
+            unit = unit_rows(embeddings[rows].double()).cpu()
+            sums.index_add_(0, numbers[rows], unit)
+            directed.index_add_(0, numbers[rows], unit.any(dim=1).double())
         broken = classes[~sums.isfinite().all(dim=1)]
         if len(broken):  # merging would look for the nearest of them for ever
             raise DataError(
@@ -85,7 +88,7 @@ class ClassTree:
                 f"finite, class {int(broken[0])} first. The network has diverged, or its inputs hold such numbers."
             )
         means, several = sums / sizes[:, None], sizes > 1
-        inner = 2 * sizes * (1 - squared_lengths(means)) / (sizes - 1).clamp(min=1)
+        inner = 2 * sizes * (directed / sizes - squared_lengths(means)) / (sizes - 1).clamp(min=1)
         spreads = inner.clamp(min=0).masked_fill(~several, 0)
         first = float(spreads.sum() / several.sum().clamp(min=1))
         thresholds = first + torch.arange(levels + 1, dtype=torch.float64) * (FARTHEST - first) / levels

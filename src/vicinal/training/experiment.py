@@ -208,7 +208,7 @@ def prepare(
     training = config.training
     device = parallel.pick_device(training.device)
     check_trackers(training.trackers)
-    if training.head_only and config.model.start not in ("principal", "discriminant"):
+    if training.head_only and config.model.start not in COMPUTED_STARTS:
         raise ConfigError(
             f"training.head_only keeps a head in closed form, got model.start={config.model.start}. "
             f"Set model.start=discriminant."

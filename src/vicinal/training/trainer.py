@@ -108,11 +108,11 @@ class Trainer:
         self._began, self._seconds_before = time.monotonic(), self.position.seconds
         try:
             with Interruption() as interruption:
-                if self.position.step == 0 and self.experiment.config.model.start == "best":
+                if self.position.step == 0 and self.position.best is None and slots["model"]["start"] == "best":
                     self._select("start")  # with which the training competes
                 while not self._done():
                     self._epoch(interruption)
-            if self.position.best is not None and self.position.best_step == 0:
+            if self.experiment.steps and self.position.best is not None and self.position.best_step == 0:
                 self.console.line("training did not improve on the start on the held-out classes: the start is kept")
             if self.position.best is None:  # no validation classes: the last model is the selected one
                 self.position.best_step, self.position.best_epoch = self.position.step, self.position.epoch
