@@ -231,6 +231,17 @@ def test_the_length_that_is_given_last_counts(tmp_path):
         read(tmp_path / "both.toml")
 
 
+def test_pictures_are_normalized_as_the_weights_expect(pictures):
+    path, module = pictures(), torch.nn.Conv2d(3, 4, 3)
+    caffe = compose({"data": path, "model": {"name": "bn_inception", "weights": "none"}}).transform
+    assert caffe.mean == (104.0, 117.0, 128.0) and caffe.order == "BGR" and caffe.scale == 255
+    assert any("transform.mean" in reason for reason in compose({"data": path, "model": module}).reasons)
+    module.pretrained_cfg = {"mean": (0.1, 0.2, 0.3), "std": (0.4, 0.5, 0.6), "input_size": (3, 64, 64)}
+    config = compose({"data": path, "model": module})
+    assert config.transform.mean == (0.1, 0.2, 0.3) and config.transform.size == 64
+    assert not any("transform.mean" in reason for reason in config.reasons)
+
+
 def test_a_callable_of_ones_own_augments_and_ours_evaluates(pictures):
     seen = []
 

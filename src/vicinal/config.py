@@ -41,6 +41,7 @@ from vicinal.methods.method import Method
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.miners import MINERS, Mined
 from vicinal.models import ModelConfig
+from vicinal.models.backbone import HALF
 from vicinal.models.config import PREFIXES, backbone_class
 from vicinal.samplers import SAMPLERS
 
@@ -320,6 +321,11 @@ def compose(*layers: Layer, preset_name: str | None = None, trust: Trust | None 
     data = data or _data(raw["data"])
     kind = kind_of(data)
     model = _model(raw.get("model", {}), kind, trust)
+    stated = {"mean", "own"} & raw.get("transform", {}).keys() or model.preprocessing is not HALF
+    if kind == "images" and model.module is not None and not stated:
+        reasons.append(
+            "pixels are scaled to -1..1: set transform.mean and transform.std where the weights expect others"
+        )
     method = _method(raw.get("method", {}), trust)
     ours = raw.get("loss", {}).get("name")
     if "loss" not in given and ours is not None and combination(method, ours) is not None:

@@ -220,6 +220,14 @@ def test_a_link_that_leads_out_is_not_read(bring, photographs, tmp_path, draw):
         bring(photographs)
 
 
+def test_names_that_are_no_text_are_indexed_and_known_again(bring, photographs):
+    odd = photographs.rename(photographs.with_name(os.fsdecode(b"caf\xe9")))
+    (odd / "a" / "00.png").rename(odd / "a" / os.fsdecode(b"caf\xe9.png"))
+    _, snapshot = bring(odd)
+    assert snapshot.trusted and all(snapshot.image(item.id).size == (24, 20) for item in snapshot.items())
+    assert bring(odd)[0].generation == 1
+
+
 # -- interruption ----------------------------------------------------------------------------------
 
 

@@ -72,7 +72,8 @@ class ModelConfig(Settings):
             transformers.
         lora_alpha: scale α of these updates, by default the rank.
         streams: networks for data of two views: 2 gives queries and gallery images one each, 1 shares one.
-        module: a network of your own, in Python; see ``CustomBackbone``.
+        module: a network of your own, in Python; see ``CustomBackbone``. The input that its weights expect is read from
+            its ``preprocessing`` or, as timm has it, ``pretrained_cfg``.
     """
 
     slot: ClassVar[str] = "model"
@@ -156,11 +157,17 @@ class ModelConfig(Settings):
 
     @property
     def preprocessing(self) -> Preprocessing:
-        """The input that the public weights expect, known without building the network."""
+        """The input that the weights expect, known without building the network; -1..1 where nothing states it."""
         kind = self.backbone
         if issubclass(kind, Backbone):
             return kind.preprocessing_for(**self._settled())
-        return HALF if kind is CustomBackbone else FROM_SCRATCH
+        if kind is not CustomBackbone:
+            return FROM_SCRATCH
+        stated: Any = getattr(self.module, "pretrained_cfg", None)  # as timm's networks do
+        if not isinstance(stated, Mapping) or not {"mean", "std"} <= stated.keys():
+            return getattr(self.module, "preprocessing", HALF)
+        size, filter = stated.get("input_size", (224,))[-1], stated.get("interpolation") or "bilinear"
+        return Preprocessing(tuple(stated["mean"]), tuple(stated["std"]), size=size, interpolation=filter)
 
     def has_weights(self) -> bool:
         """Return whether ``weights`` are on this machine; timm and torchvision only know when they load them."""

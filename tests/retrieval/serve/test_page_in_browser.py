@@ -319,5 +319,5 @@ def test_the_report_and_the_documentation_open(visit, address):
     page = visit(f"{address}/docs")
     until(page, "document.querySelectorAll('.operation').length >= 10")
     page = visit(f"{address}/report")
-    assert page.locator("h1").text_content() == "Shapes never seen before"
+    assert page.locator(".subtitle").text_content() == "preset shapes"
     until(page, "document.querySelectorAll('figure.chart svg polyline').length >= 3")
