@@ -1,5 +1,8 @@
 """``vicinal.train`` from Python, with our objects and with the user's own."""
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +10,8 @@ from PIL import Image
 from torch import nn
 
 import vicinal
-from vicinal.errors import ConfigError, RunError
+from vicinal.data import FeatureArray, Records
+from vicinal.errors import ConfigError, DataError, RunError
 from vicinal.losses import MultiSimilarityLoss
 from vicinal.methods import HDML
 
@@ -88,6 +92,34 @@ def test_a_network_of_ones_own_is_rebuilt_only_when_it_is_named(pictures, tmp_pa
         vicinal.load(run.path)
     vectors = vicinal.load(run.path, trust=Net).embed([pictures / "c0" / "0.png"])
     np.testing.assert_allclose(vectors, run.embed([pictures / "c0" / "0.png"]))
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """A data set of the user's own."""
+
+    kind: ClassVar[str] = "features"
+
+    def load(self) -> Records:
+        labels = np.repeat(np.arange(8), 6)
+        features = np.random.default_rng(0).normal(size=(48, 10)).astype(np.float32)
+        splits = np.where(labels < 4, "train", "test")
+        return Records("vectors", FeatureArray(features, list(map(str, range(48)))), labels, tuple("abcdefgh"), splits)
+
+
+def test_vectors_of_ones_own_go_through_a_network_of_ones_own(tmp_path):
+    network = nn.Sequential(nn.Linear(10, 16), nn.ReLU())
+    run = vicinal.train(
+        Vectors(),
+        model=network,
+        training={"epochs": 1, "validation": 0.0},
+        evaluation=QUICK,
+        run=tmp_path / "run",
+        quiet=True,
+    )
+    assert len(run.embed(np.zeros((3, 10), np.float32))) == 3
+    with pytest.raises(DataError, match=r"\[10\]"):
+        run.embed(np.zeros((3, 16), np.float32))
 
 
 def test_one_object_serves_two_runs(pictures, tmp_path):

@@ -29,7 +29,7 @@ from vicinal.arguments import (
     kept_arguments,
     parameters,
 )
-from vicinal.data import DATASETS_BY_NAME, Arrays, CrossView, open_path
+from vicinal.data import DATASETS_BY_NAME, CrossView, open_path
 from vicinal.data.records import Dataset, Kind
 from vicinal.data.resident import Residency
 from vicinal.data.splits import hold_out, kin_of
@@ -435,7 +435,7 @@ def _preset_for(data: Dataset, model: Mapping[str, Any], reasons: list[str]) -> 
 def kind_of(data: Dataset) -> Kind:
     """Return what records of a data set hold, known without loading them."""
     inner = getattr(data, "data", None)  # corrupted or cut anew, it holds what it stands around
-    return kind_of(inner) if inner is not None else "features" if isinstance(data, Arrays) else "images"
+    return kind_of(inner) if inner is not None else getattr(data, "kind", "images")
 
 
 def _data(raw: Mapping[str, Any]) -> Dataset:

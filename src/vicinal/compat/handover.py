@@ -14,7 +14,7 @@ def handover(embedder: Embedder, transform: Transform, *, metric: str) -> dict[s
         steps = image_steps(transform)
         shape = ["batch", transform.channels, transform.size, transform.size]
     else:
-        steps, shape = feature_steps(transform, embedder), ["batch", embedder.width]
+        steps, shape = feature_steps(transform, embedder), ["batch", embedder.input_width]
     length = "of length 1" if embedder.normalize else "of any length"
     return {
         "kind": transform.kind,
@@ -59,7 +59,7 @@ def image_steps(transform: ImageTransform) -> list[Step]:
 def feature_steps(transform: FeatureTransform, embedder: Embedder) -> list[Step]:
     """List the steps from a feature vector, of the kind the run was trained on, to one input."""
     words = "Take a feature vector made by the same network as those the run was trained on, as float32."
-    steps = [_step("vector", words, width=embedder.width)]
+    steps = [_step("vector", words, width=embedder.input_width)]
     if transform.normalize:
         words = "Divide the vector by its Euclidean length; leave a vector of zeros as it is."
         steps.append(_step("unit_length", words))

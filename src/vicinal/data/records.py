@@ -174,7 +174,8 @@ class Records:
 class Dataset(Protocol):
     """Where records come from: a small frozen dataclass of settings (a path, a seed) that can be written as JSON.
 
-    ``load`` may take ``strict=False``, for ``check``, to keep rows that it would reject.
+    ``load`` may take ``strict=False``, for ``check``, to keep rows that it would reject. A set of feature vectors says
+    so in a class attribute, ``kind = "features"``.
     """
 
     def load(self) -> Records: ...

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from zipfile import is_zipfile
 
 import numpy as np
@@ -317,6 +317,7 @@ class Arrays(SplitByClass):
         labels: name of the array or column of labels, whole numbers or text.
     """
 
+    kind: ClassVar[str] = "features"
     order: Order = "sorted"
     features: str = "features"
     labels: str = "labels"

@@ -107,6 +107,12 @@ class Embedder(nn.Module):
         return self.dim or self.width
 
     @property
+    def input_width(self) -> int:
+        """The size of a feature vector that it takes."""
+        shape: tuple[int, ...] = getattr(self.backbone, "shape", ())
+        return int(shape[0]) if len(shape) == 1 else self.width
+
+    @property
     def streams(self) -> tuple["Embedder", ...]:
         """The networks that inputs go through: this one; ``TwoStreamEmbedder`` has two."""
         return (self,)

@@ -109,7 +109,7 @@ def _examples(encoder: Encoder) -> Tensor:
     """Make inputs to compare on: black, white, noise and coarse noise, or normal vectors, preprocessed as real ones."""
     rng, transform = np.random.default_rng(0), encoder.preprocessing
     if not isinstance(transform, ImageTransform):
-        return transform.batch(rng.normal(size=(max(BATCHES), encoder.embedder.width)).astype(np.float32))
+        return transform.batch(rng.normal(size=(max(BATCHES), encoder.embedder.input_width)).astype(np.float32))
     side = transform.resize or transform.canvas or transform.size
     fine = rng.integers(0, 256, (max(BATCHES), side, side, 3), dtype=np.uint8)
     images = [Image.fromarray(pixels) for pixels in fine]

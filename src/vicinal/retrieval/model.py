@@ -115,7 +115,7 @@ class EmbeddingModel:
             while part := list(islice(prepared, size)):
                 yield transform.assemble(part)
         else:
-            vectors = _vectors(images, self._encoder.embedder.width)
+            vectors = _vectors(images, self._encoder.embedder.input_width)
             while rows := list(islice(vectors, size)):
                 yield transform.batch(np.stack(rows))
 
