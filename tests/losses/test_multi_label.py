@@ -10,6 +10,7 @@ from vicinal.errors import DataError
 from vicinal.losses import (
     LOSSES,
     ContrastiveLoss,
+    CrossBatchMemory,
     HierarchicalTripletLoss,
     InfoNCELoss,
     Loss,
@@ -91,4 +92,7 @@ def test_what_has_no_meaning_is_rejected(embeddings):
         forward(ContrastiveLoss(), embeddings, 2 * SEVERAL)
     with pytest.raises(DataError, match="reference rows are"):
         forward(ContrastiveLoss(), embeddings, SEVERAL, embeddings, SEVERAL[:, 0])
+    memory = CrossBatchMemory(ContrastiveLoss(), size=8, dim=3)
+    with pytest.raises(DataError, match=r"one label for each row, got labels \[6, 4\]"):
+        inspect.unwrap(CrossBatchMemory._write)(memory, embeddings, SEVERAL)
     assert HierarchicalTripletLoss().multi_label and not MarginLoss(class_boundaries=4).multi_label

@@ -71,6 +71,8 @@ class CrossBatchMemory(nn.Module):
                 f"a memory of {self.size} rows of {self.dim} dimensions cannot take in a batch {list(rows.shape)}. "
                 f"Give it the embedder's `dim` and a `size` of several batches."
             )
+        if labels.ndim != 1:
+            raise DataError(f"a memory keeps one label for each row, got labels {list(labels.shape)}.")
         places = (torch.arange(len(rows), device=rows.device) + self.written % self.size) % self.size
         # A row that is not finite would make every later loss NaN; one of zeros has no direction to pull or push in.
         rows = rows.to(self.embeddings.dtype).masked_fill(~rows.isfinite().all(dim=1, keepdim=True), 0)
