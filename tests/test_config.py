@@ -94,6 +94,11 @@ def test_a_later_layer_wins_and_another_class_drops_the_arguments_of_the_first()
     assert other.name == "contrastive" and other.arguments["margin"] != 0.3
 
 
+def test_what_a_sampler_takes_from_data_and_training_is_not_set_there():
+    with pytest.raises(ConfigError, match=r"sampler\.batch_size follows from .* training\.batch_size"):
+        compose({"data": "glyphs"}, from_words(["sampler.batch_size=8"]))
+
+
 @pytest.mark.parametrize(
     ("slots", "sampler"),
     [

@@ -489,6 +489,11 @@ def _part(slot: str, raw: Mapping[str, Any], default: str, trust: Trust) -> Part
     if mined and mined["miner"] not in MINERS:
         raise ConfigError("for loss.miner: " + unknown("miner", mined["miner"], MINERS))
     takes = getattr(kind, "fitted", kind) if slot == "sampler" else kind  # whose sizes follow from the batch size
+    fixed = ("labels", "seed", "roles", *(["batch_size"] if takes is not kind else [])) if slot == "sampler" else ()
+    for key in filter(arguments.__contains__, fixed):
+        raise ConfigError(
+            f"{slot}.{key} follows from the data and from training.batch_size and training.seed; omit it."
+        )
     own = {key: value for key, value in defaults(takes).items() if key not in DERIVED[slot]}
     return Part(name, {**own, **coerce_arguments(takes, arguments, slot, DERIVED[slot]), **mined}, kind)
 

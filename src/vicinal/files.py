@@ -120,7 +120,7 @@ def remove_parts(folder: Path) -> None:
 # -- reading --------------------------------------------------------------------------------------
 
 
-def _regular(path: Path) -> Path:
+def regular(path: Path) -> Path:
     """Return the path of a regular file; a pipe or a device, which could be read without end, is an error."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise DataError(f"{path} is not a regular file. Remove it, or restore it from a copy.")
@@ -144,7 +144,7 @@ def _unreadable(path: Path, kind: str, error: BaseException) -> DataError:
 
 def read_json(path: Path) -> Any:
     try:
-        return json.loads(_regular(path).read_text(encoding="utf-8"))
+        return json.loads(regular(path).read_text(encoding="utf-8"))
     except RecursionError as error:
         raise _unreadable(path, "JSON", RecursionError("nested too deeply")) from error
     except ValueError as error:
@@ -163,7 +163,7 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the objects of a file of JSON lines, if it is there; a last line cut off by a crash is left out."""
     if not path.exists():
         return
-    with _regular(path).open("rb") as file:
+    with regular(path).open("rb") as file:
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
                 return
@@ -180,7 +180,7 @@ def read_array(path: Path, *, mapped: bool = False) -> np.ndarray:
     """Read the array of an ``.npy``, never unpickling; ``mapped`` leaves it on the disk, read-only."""
     try:
         with _HEADERS:
-            found: np.ndarray = np.load(_regular(path), mmap_mode="r" if mapped else None, allow_pickle=False)
+            found: np.ndarray = np.load(regular(path), mmap_mode="r" if mapped else None, allow_pickle=False)
     except (FileNotFoundError, DataError):
         raise
     except _DAMAGED as error:
@@ -192,7 +192,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """Read all arrays of an ``.npz``, never unpickling."""
     try:
         # Opened here: numpy would leave the handle of a cut-off archive open.
-        with _regular(path).open("rb") as file, _HEADERS, np.load(file, allow_pickle=False) as archive:
+        with regular(path).open("rb") as file, _HEADERS, np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except (FileNotFoundError, DataError):
         raise
@@ -208,7 +208,7 @@ def read_tensors(path: Path) -> "dict[str, Tensor]":
     from safetensors.torch import load_file
 
     try:
-        return load_file(_regular(path))
+        return load_file(regular(path))
     except FileNotFoundError:
         raise
     except (SafetensorError, OSError) as error:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import pickle
 import tarfile
 
@@ -12,7 +13,7 @@ from PIL import Image
 from vicinal.arguments import build, describe
 from vicinal.data import DATASETS, open_path
 from vicinal.data.folder import Folder
-from vicinal.data.packed import MANIFEST, Packed, pack, unpack
+from vicinal.data.packed import MANIFEST, Packed, file_hash, pack, unpack
 from vicinal.data.records import FeatureArray, ImageArray, Records
 from vicinal.data.table import Table
 from vicinal.data.transforms import ImageTransform
@@ -57,6 +58,13 @@ def test_a_changed_byte_is_noticed_by_its_hash_and_a_cut_by_its_size(packed):
     part.write_bytes(content[:-512])
     with pytest.raises(DataError, match=r"differ in size or hash .*: part-000\.tar"):
         Packed(str(packed)).load(strict=False)
+
+
+def test_a_pipe_is_not_hashed(tmp_path):
+    """``vicinal search`` waited without end where a run's ``model.json`` was one."""
+    os.mkfifo(tmp_path / "model.json")
+    with pytest.raises(DataError, match="not a regular file"):
+        file_hash(tmp_path / "model.json")
 
 
 def test_an_unreadable_image_is_refused_by_name(packed):

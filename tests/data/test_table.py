@@ -58,6 +58,14 @@ def test_parquet_is_a_table_too(table, tmp_path):
     assert records.classes == ("2", "10") and records.columns["camera"].tolist() == [1, 2]
 
 
+def test_a_parquet_text_that_is_not_utf8_is_named_with_its_file(tmp_path):
+    path = tmp_path / "list.parquet"
+    texts = pyarrow.array([b"caf\xe9.png", b"b.png"]).view(pyarrow.string())
+    pyarrow.parquet.write_table(pyarrow.table({"path": texts, "label": ["a", "b"]}), path)
+    with pytest.raises(DataError, match=r"list\.parquet is not readable as Parquet"):
+        Table(str(path)).load()
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -29,7 +29,7 @@ from vicinal.data.location import existing
 from vicinal.data.records import ImageFiles, Records, Source
 from vicinal.data.transforms import ImageTransform, as_image
 from vicinal.errors import ConfigError, DataError
-from vicinal.files import read_arrays, read_json, write_arrays, write_atomically, write_json, write_text
+from vicinal.files import read_arrays, read_json, regular, write_arrays, write_atomically, write_json, write_text
 
 FORMAT = 1
 PART_BYTES = 48 * 2**20
@@ -254,7 +254,7 @@ def _identity(path: Path) -> dict[str, Any]:
 
 
 def file_hash(path: Path) -> str:
-    with path.open("rb") as file:
+    with regular(path).open("rb") as file:
         return file_digest(file, "sha256").hexdigest()
 
 

@@ -5,8 +5,8 @@ They are read as columns, with a place for every row that an error can name.
 
 import csv
 import math
-from collections.abc import Collection, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -93,7 +93,8 @@ def read_columns(path: Path, *, without: str = "") -> Columns:
         return _read_csv(path, _SEPARATORS[ending])
     if ending == ".parquet":
         table = _read_parquet(path, [name for name in column_names(path) if name != without])
-        return Columns(path, table.to_pydict(), range(table.num_rows))
+        with _parquet_errors(path):  # texts are decoded here
+            return Columns(path, table.to_pydict(), range(table.num_rows))
     raise ConfigError(f"a table ends in .csv, .tsv or .parquet, got {path}. Convert or rename it.")
 
 
@@ -149,16 +150,21 @@ def _parquet_file(path: Path) -> Any:
         from pyarrow.parquet import ParquetFile
     except ImportError as error:
         raise ConfigError("reading Parquet needs pyarrow: `pip install 'vicinal[parquet]'`.") from error
-    try:
+    with _parquet_errors(path):
         return ParquetFile(path)
-    except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors
-        raise DataError(f"{path} is not readable as Parquet: {error}. Write it again.") from error
 
 
 def _read_parquet(path: Path, columns: Sequence[str]) -> Any:
+    file = _parquet_file(path)
+    with _parquet_errors(path):
+        return file.read(columns)
+
+
+@contextmanager
+def _parquet_errors(path: Path) -> Iterator[None]:
     try:
-        return _parquet_file(path).read(columns)
-    except (OSError, ValueError) as error:
+        yield
+    except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors
         raise DataError(f"{path} is not readable as Parquet: {error}. Write it again.") from error
 
 
