@@ -241,7 +241,9 @@ def kills(row: Row, targets: Targets) -> None:
         return run.metrics_path.read_bytes(), run.weights_path.read_bytes(), results, run.status["state"]
 
     def files(*patterns: str) -> Callable[[], object]:
-        return lambda: [path.read_bytes() for pattern in patterns for path in sorted(folder.rglob(pattern))]
+        return lambda: [
+            path.read_bytes() for pattern in patterns for path in sorted(folder.rglob(pattern)) if path.is_file()
+        ]
 
     def copied() -> None:
         shutil.copytree(targets.run, folder, ignore=shutil.ignore_patterns("collection", "report.html"))
