@@ -56,14 +56,12 @@ class Threshold:
         """Where the distance comes from, in a sentence."""
         if self.false_match is None:
             return "The distance was named."
-        limit = (
-            ""
-            if self.unsupported is None
-            else (
-                f"{self.pairs:,} pairs support no rate below 1/{self.pairs} = {1 / self.pairs:.2g}, which was used instead "
-                f"of {self.unsupported:g}; more validation classes (`training.validation=0.3`) support stricter ones. "
+        limit = ""
+        if self.unsupported is not None:
+            limit = (
+                f"{self.pairs:,} pairs support no rate below 1/{self.pairs} = {1 / self.pairs:.2g}, which was used "
+                f"instead of {self.unsupported:g}; more validation classes (`training.validation=0.3`) give more pairs. "
             )
-        )
         return limit + (
             f"At {self.distance:.4f}, {self.false_match:.2g} of {self.pairs:,} pairs of different classes among the "
             f"{self.classes} validation classes would be taken for the same, and {self.true_match:.0%} of the pairs of "
