@@ -60,7 +60,7 @@ class Threshold:
         if self.unsupported is not None:
             limit = (
                 f"{self.pairs:,} pairs support no rate below 1/{self.pairs} = {1 / self.pairs:.2g}, which was used "
-                f"instead of {self.unsupported:g}; more validation classes (`training.validation=0.3`) give more pairs. "
+                f"instead of {self.unsupported:g}; `training.validation=0.3` holds out more classes and so more pairs. "
             )
         return limit + (
             f"At {self.distance:.4f}, {self.false_match:.2g} of {self.pairs:,} pairs of different classes among the "
