@@ -63,6 +63,14 @@ def test_a_false_match_rate_ends_the_matches(made, vicinal):
     assert (made / "run" / "artefacts" / "calibration.npz").is_file()
 
 
+def test_a_rate_that_a_small_run_cannot_support_is_the_strictest_that_it_can(made, vicinal):
+    vicinal("index", "run", "pictures")
+    done = vicinal("search", "run", "--id", "0", "--max-false-match", "0.001", "--format", "json")
+    assert done.returncode == 0 and "9 pairs support no rate below 1/9 = 0.11" in done.stderr
+    strictest = vicinal("search", "run", "--id", "0", "--max-false-match", "0.112", "--format", "json")
+    assert json.loads(done.stdout)["threshold"] == json.loads(strictest.stdout)["threshold"]
+
+
 def test_no_match_is_said_in_words(made, vicinal):
     vicinal("index", "run", "pictures")
     done = vicinal("search", "run", "--id", "0", "--max-distance", "0.000001")
@@ -116,7 +124,7 @@ def test_refusals_before_there_is_a_collection(words, message, made, vicinal):
         (["--id", "0", "--where", "label"], "KEY=VALUE"),
         (["--id", "0", "--where", "labels=a"], "did you mean 'label'"),
         (["--id", "0", "--max-false-match", "0.1", "--max-distance", "1"], "Give one of them"),
-        (["--id", "0", "--max-false-match", "0.000001"], "at least 1/9"),
+        (["--id", "0", "--max-false-match", "0"], "between 0 and 1; got 0"),
         (["--id", "0", "--format", "sheet", "--out", "sheet.jpg"], "end in .png"),
     ],
 )

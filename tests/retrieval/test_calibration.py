@@ -89,10 +89,18 @@ def test_a_run_without_validation_classes_says_what_to_do(feature_run):
         calibration(feature_run)
 
 
-@pytest.mark.parametrize("rate", [0.0, 1e-9, 1.0, -1.0])
-def test_a_rate_that_cannot_be_counted_is_refused(points, rate):
-    with pytest.raises(ConfigError, match="1/1500"):
+@pytest.mark.parametrize("rate", [0.0, 1.0, -1.0, float("nan")])
+def test_a_rate_outside_0_and_1_is_rejected(points, rate):
+    with pytest.raises(ConfigError, match="between 0 and 1; got"):
         count_pairs(*points).threshold(rate)
+
+
+def test_a_rate_below_one_pair_becomes_the_strictest_that_the_pairs_support(points):
+    counts = count_pairs(*points)
+    found, strictest = counts.threshold(1e-9), counts.threshold(1 / 1500)
+    assert found.distance == strictest.distance and found.false_match == strictest.false_match
+    assert "1,500 pairs support no rate below 1/1500 = 0.00067, which was used instead of 1e-09" in found.words
+    assert "support" not in strictest.words
 
 
 @pytest.fixture
@@ -131,8 +139,8 @@ def test_a_rate_gives_its_distance_and_says_what_it_costs(run):
 def test_without_a_rate_it_is_the_usual_or_the_least_that_can_be_told(run):
     assert distance_threshold(run).distance == pytest.approx(0.05)  # 1e-5 of 1,000 pairs cannot be told: 1/1000
     assert distance_threshold(run, usual=0.5).false_match == 0.5
-    with pytest.raises(ConfigError, match="1/1000"):
-        distance_threshold(run, rate=1e-5)
+    assert "1/1000 = 0.001, which was used instead of 1e-05" in distance_threshold(run, usual=1e-5).words
+    assert distance_threshold(run, rate=1e-5) == distance_threshold(run, usual=1e-5)
 
 
 def test_two_answers_and_nonsense_are_refused(run):

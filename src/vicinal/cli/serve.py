@@ -44,6 +44,8 @@ def serve(
     library = open_library(run, collection=collection, device=device, max_false_match=max_false_match, trust=trust)
     snapshot = library.collection.snapshot()
     typer.echo(f"{len(snapshot):,} items of generation {snapshot.generation}, {snapshot.dim} dimensions")
+    if library.threshold is not None:
+        typer.echo(f"no match beyond {library.threshold.distance:.4f}. {library.threshold.words}")
     if host not in LOOPBACK:
         typer.secho(f"listening at {host}: whoever reaches this machine can see the collection", fg="yellow", err=True)
     run_server(

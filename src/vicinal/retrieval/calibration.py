@@ -41,6 +41,7 @@ class Threshold:
         true_match: share of the pairs of the same class within it.
         pairs: pairs of different classes that were counted.
         classes: validation classes behind them.
+        unsupported: the rate asked for, where it is less than one of these pairs; one pair was used instead.
     """
 
     distance: float
@@ -48,13 +49,20 @@ class Threshold:
     true_match: float = 0.0
     pairs: int = 0
     classes: int = 0
+    unsupported: float | None = None
 
     @property
     def words(self) -> str:
         """Where the distance comes from, in a sentence."""
         if self.false_match is None:
             return "The distance was named."
-        return (
+        limit = ""
+        if self.unsupported is not None:
+            limit = (
+                f"{self.pairs:,} pairs support no rate below 1/{self.pairs} = {1 / self.pairs:.2g}, which was used "
+                f"instead of {self.unsupported:g}; `training.validation=0.3` holds out more classes and so more pairs. "
+            )
+        return limit + (
             f"At {self.distance:.4f}, {self.false_match:.2g} of {self.pairs:,} pairs of different classes among the "
             f"{self.classes} validation classes would be taken for the same, and {self.true_match:.0%} of the pairs of "
             f"one class are."
@@ -78,15 +86,16 @@ class Calibration:
     classes: int
 
     def threshold(self, rate: float) -> Threshold:
-        """Find the largest distance at which no more than ``rate`` of the different pairs are taken for the same."""
+        """Find the largest distance at which no more than ``rate`` of the different pairs are taken for the same.
+
+        Fewer than one pair cannot be counted: a smaller rate becomes that of one pair, and ``Threshold.words`` says so.
+        """
+        if not 0 < rate < 1:
+            raise ConfigError(f"a false-match rate lies between 0 and 1; got {rate:g}. Try --max-false-match 0.01.")
         total = int(self.different.sum())
-        if not 1 / total <= rate < 1:
-            raise ConfigError(
-                f"with {total} pairs of different validation classes a false-match rate is at least 1/{total} = "
-                f"{1 / total:.2g} and below 1; got {rate:g}."
-            )
+        unsupported = rate if rate < 1 / total else None
         accepted = np.cumsum(self.different)
-        bins = int(np.searchsorted(accepted, rate * total, side="right"))  # those before it keep to the rate
+        bins = int(np.searchsorted(accepted, max(rate * total, 1), side="right"))  # those before it keep to the rate
         false = int(accepted[bins - 1]) if bins else 0
         return Threshold(
             # Just below the edge, for the bin that begins there no longer belongs to it.
@@ -95,6 +104,7 @@ class Calibration:
             true_match=float(self.same[:bins].sum() / max(1, self.same.sum())),
             pairs=total,
             classes=self.classes,
+            unsupported=unsupported,
         )
 
 
@@ -111,7 +121,7 @@ def distance_threshold(
     Args:
         run: whose validation classes calibrate.
         distance: takes the place of a calibration.
-        rate: of false matches; None is ``usual``, or the least rate that so many validation pairs can tell.
+        rate: of false matches; None is ``usual``. At least that of one validation pair is used.
         usual: the rate where none is named.
         device: where to embed the validation classes, which happens once for each model.
     """
@@ -121,8 +131,7 @@ def distance_threshold(
         if not 0 <= distance < float("inf"):
             raise ConfigError(f"a distance is 0 or more; got --distance {distance}.")
         return Threshold(distance)
-    counted = calibration(run, device=device)
-    return counted.threshold(max(usual, 1 / int(counted.different.sum())) if rate is None else rate)
+    return calibration(run, device=device).threshold(usual if rate is None else rate)
 
 
 def calibration(run: RunDirectory, *, device: torch.device | None = None) -> Calibration:

@@ -9,6 +9,7 @@ import pytest
 
 from vicinal.retrieval.calibration import Threshold
 from vicinal.retrieval.generations import publish
+from vicinal.retrieval.map import CollectionMap
 from vicinal.retrieval.serve.server import bind, create_application
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -180,8 +181,8 @@ def test_hostile_names_are_text(visit, address):
 
 
 def test_the_map_zooms_to_pictures_and_a_click_on_it_searches(visit, address):
-    page = visit(f"{address}/?item=3&class=disc")
-    settled(page, 11)
+    page = visit(f"{address}/?item=3")
+    settled(page, 24)
     until(page, MAP_READY)
     box = page.locator("#map-canvas").bounding_box()
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
@@ -196,6 +197,10 @@ def test_the_map_zooms_to_pictures_and_a_click_on_it_searches(visit, address):
     until(page, f"{picture} === '{still}'", wanted=False)
     page.locator("#map-reset").click()
     until(page, ZOOM, 1)
+    page.locator("#class").select_option("disc")
+    until(page, "document.querySelectorAll('#matches .match').length", 11)
+    page.locator("#map-reset").click()
+    until(page, ZOOM, 1)
     page.locator("#map-found").click()
     until(page, f"{ZOOM} > 1")
     page.locator("#map-reset").click()
@@ -204,6 +209,123 @@ def test_the_map_zooms_to_pictures_and_a_click_on_it_searches(visit, address):
     place = points["ids"].index(35)
     page.mouse.click(x + (points["x"][place] - 0.5) * scale, y + (points["y"][place] - 0.5) * scale)
     until(page, "location.search", "?item=35&class=disc")
+
+
+def point(page, id):
+    """Where an item stands on the screen while the whole map is in sight."""
+    box = page.locator("#map-canvas").bounding_box()
+    points = page.evaluate("fetch('/api/map').then((answer) => answer.json())")
+    place, scale = points["ids"].index(id), 0.92 * min(box["width"], box["height"])
+    x, y = (points[axis][place] - 0.5 for axis in ("x", "y"))
+    return box["x"] + box["width"] / 2 + x * scale, box["y"] + box["height"] / 2 + y * scale
+
+
+def test_choosing_a_class_moves_the_map_there(visit, serve, library):
+    def heaps(snapshot):
+        """Lay out each class of 12 in a heap of its own."""
+        place = np.arange(len(snapshot))
+        positions = np.stack([place // 12 + 0.01 * (place % 12), np.sqrt(place // 12)], axis=1)
+        return CollectionMap(place, positions.astype(np.float32), "t-sne", snapshot.generation)
+
+    address = serve(replace(library, layout=heaps))
+    page = visit(address)
+    settled(page)
+    until(page, MAP_READY)
+    for label in ("disc", "square"):
+        page.locator("#class").select_option(label)
+        until(page, f"{ZOOM} > 2")
+        until(page, "document.getElementById('found').getAttribute('aria-busy')", "false")
+        page.locator("#map-canvas").press("Escape")  # says what lies in the middle
+        assert page.locator("#map-told").text_content() == f"In the middle: {label}"
+    page.locator("#class").select_option("")
+    until(page, ZOOM, 1)
+    page.goto(f"{address}/?class=disc")  # the address of a class shows it, too
+    until(page, f"{ZOOM} > 2")
+
+
+def test_empty_space_offers_the_way_back(visit, address):
+    page = visit(address)
+    settled(page)
+    until(page, MAP_READY)
+    back = page.locator("#map-back")
+    assert back.is_hidden()
+    box = page.locator("#map-canvas").bounding_box()
+    page.mouse.move(box["x"] + 20, box["y"] + 20)
+    page.mouse.move(box["x"] + 10, box["y"] + 10)
+    for _ in range(8):
+        page.mouse.wheel(0, -400)
+    back.wait_for(state="visible")
+    back.click()
+    until(page, ZOOM, 1)
+    back.wait_for(state="hidden")
+
+
+def test_tooltips_go_when_the_view_changes(visit, address):
+    page = visit(address)
+    settled(page)
+    until(page, MAP_READY)
+    tip, canvas = page.locator("#map-tip"), page.locator("#map-canvas")
+    x, y = point(page, 30)
+
+    def hover():
+        page.mouse.move(x - 3, y)
+        page.mouse.move(x, y)
+        tip.wait_for(state="visible")
+
+    changes = [
+        lambda: canvas.press("+"),
+        lambda: page.locator("#class").select_option("square"),
+        lambda: page.evaluate("history.back()"),
+        lambda: page.set_viewport_size({"width": 1200, "height": 800}),
+    ]
+    for change in changes:
+        canvas.press("0")
+        hover()
+        change()
+        tip.wait_for(state="hidden")
+
+
+def test_distance_bars_spread_over_the_results(visit, address):
+    page = visit(f"{address}/?item=3&beyond=5")  # a distance far beyond them all does not squeeze the bars
+    settled(page, 24)
+    style = "[...document.querySelectorAll('.distance i')].map((bar) => Number(bar.style.getPropertyValue('--part')))"
+    parts = page.evaluate(style)
+    assert parts == sorted(parts) and 0 < parts[0] < 0.1 and parts[-1] == 1
+
+
+def test_the_line_of_no_match_counts_the_right_answers_beyond_it(visit, address):
+    page = visit(f"{address}/?item=3")
+    settled(page, 24)
+    found = page.evaluate("fetch('/api/search/item/3?k=200').then((answer) => answer.json())")["matches"]
+    beyond = sum(match["label"] == "disc" and not match["matches"] for match in found)
+    line = page.locator(".matches .line")
+    assert f"{beyond} of 11 right answers lie beyond it" in line.text_content()
+    page.locator("#threshold").fill("0")
+    page.locator("#threshold").press("Enter")
+    until(page, "document.getElementById('found-title').textContent", "No match")
+    assert "all 11 right answers lie beyond it" in line.text_content()
+    page.locator("#class").select_option("square")  # where no answer can be right, none is counted
+    until(page, "document.querySelectorAll('#matches .match').length", 12)
+    assert "right answers" not in line.text_content()
+
+
+def test_on_a_phone_the_map_is_one_tap_away(visit, address):
+    page = visit(f"{address}/?item=3", width=390, height=844, touch=True)
+    settled(page, 24)
+    until(page, MAP_READY)
+    button, middle = page.locator("#to-map"), "document.elementFromPoint(195, 400)?.id === 'map-canvas'"
+    assert button.text_content() == "Map" and not page.evaluate(middle)
+    box = button.bounding_box()
+    assert box["height"] >= 44 and box["y"] + box["height"] <= 844
+    button.tap()
+    until(page, middle)
+    until(page, "document.getElementById('to-map').textContent", "Results")
+    button.tap()
+    until(page, "document.getElementById('found').getBoundingClientRect().top < 400")
+    until(page, "document.getElementById('to-map').textContent", "Map")
+    page.locator(".views [data-view=hardness]").tap()
+    button.wait_for(state="hidden")
+    assert visit(address).locator("#to-map").is_hidden()  # beside the results there is no need
 
 
 def test_fingers_pinch_the_map(visit, address):
@@ -276,7 +398,11 @@ def test_hardness_draws_charts_and_leads_to_the_classes(visit, address):
 
 @pytest.mark.parametrize(
     ("name", "content", "told"),
-    [("note.png", b"this is no picture", "none of these"), ("cut.png", None, "cannot be decoded"), ("huge", 17, "MiB")],
+    [
+        ("note.png", b"this is no picture", "note.png is not a picture that can be read here. Choose a JPEG, PNG,"),
+        ("cut.png", None, "cut.png is damaged or incomplete. Choose another"),
+        ("huge", 17, "huge is too large. Choose a smaller version: at most 16 MB"),
+    ],
 )
 def test_what_cannot_be_searched_by_is_told_and_can_be_dismissed(visit, address, png, name, content, told):
     page = visit(address)
@@ -284,7 +410,8 @@ def test_what_cannot_be_searched_by_is_told_and_can_be_dismissed(visit, address,
     buffer = png[:200] if content is None else b"x" * (content * 2**20) if isinstance(content, int) else content
     page.locator("#file").set_input_files({"name": name, "mimeType": "image/png", "buffer": buffer})
     page.locator("#notice").wait_for(state="visible")
-    assert told in page.locator("#notice").text_content()
+    assert told in page.locator("#notice").inner_text()
+    assert not re.search("Expected|Error|bytes that", page.locator("#notice").inner_text())  # kept for the details
     page.locator("#notice-close").click()
     assert page.locator("#notice").is_hidden()
     visit.said[:] = [text for text in visit.said if "Failed to load resource" not in text]  # the browser's own remark
@@ -295,14 +422,20 @@ def test_what_cannot_be_searched_by_is_told_and_can_be_dismissed(visit, address,
 def test_an_item_that_is_gone_and_a_server_that_is_gone_are_told(visit, address):
     page = visit(f"{address}/?item=777")
     page.locator("#notice").wait_for(state="visible")
-    assert "none of that id" in page.locator("#notice").text_content()
+    assert "This item is no longer in the collection. Start from another" in page.locator("#notice").inner_text()
+    page.locator("#notice summary").click()
+    assert "none of that id" in page.locator("#notice").inner_text()
     page.locator("#home").click()
     settled(page)
     assert page.locator("#notice").is_hidden()
     page.route("**/api/search/**", lambda route: route.abort())
     page.locator("#matches .match").first.click()
     page.locator("#notice").wait_for(state="visible")
-    assert "cannot be reached" in page.locator("#notice").text_content()
+    assert "cannot be reached" in page.locator("#notice").inner_text()
+    page.unroute("**/api/search/**")
+    page.goto(f"{address}/?item=3&beyond=1e12")
+    page.locator("#notice").wait_for(state="visible")
+    assert "This search is not possible. Check the class and the distance" in page.locator("#notice").inner_text()
     visit.said[:] = [text for text in visit.said if "Failed to load resource" not in text]
 
 

@@ -46,7 +46,8 @@ def test_a_run_that_was_calibrated_shows_its_threshold(served):
     served.write_arrays("calibration", **kept, classes=np.array(3), model=model)
     try:
         usual, asked = (open_library(served.path, device="cpu", max_false_match=rate).threshold for rate in (None, 0.1))
-        assert usual.pairs == 432 and usual == counts.threshold(1 / 432)  # 0.001 would be less than one pair
+        assert usual.pairs == 432 and usual == counts.threshold(0.001)
+        assert usual.distance == counts.threshold(1 / 432).distance  # 0.001 would be less than one pair
         assert asked == counts.threshold(0.1) and asked.distance > usual.distance
     finally:
         (served.artefacts_path / "calibration.npz").unlink()

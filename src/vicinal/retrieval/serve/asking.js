@@ -1,4 +1,4 @@
-// Asks the server; an error comes back as what was asked, what was received and what to do.
+// Asks the server; an error comes back as what was asked, what was received and what to do, for programs and people.
 
 export class RequestError extends Error {
   constructor(status, problem) {
@@ -6,6 +6,30 @@ export class RequestError extends Error {
     Object.assign(this, { status, asked: problem.asked, got: problem.got, advice: problem.advice });
   }
 }
+
+/** What went wrong and what to do, for whoever looks at the page; `upload` is the name of the picture that was searched by. */
+export const in_words = (error, upload, limits) => {
+  if (!(error instanceof RequestError)) return ["The page has failed.", "Reload it; if that does not help, report the details below."];
+  const said = {
+    0: [error.got, error.advice],
+    500: ["Something went wrong on the server.", "Try again; its terminal says more."],
+    503: ["The server is busy.", "Try again in a few seconds."],
+  }[error.status];
+  if (said) return said;
+  if (upload) {
+    const formats = limits.formats.join(", ").replace(/, (\w+)$/, " or $1");
+    const pixels = Math.round(limits.upload_pixels / 1e6), size = Math.round(limits.upload_bytes / 2 ** 20);
+    const about_it = {
+      408: ["did not arrive in time.", "Try again, or choose a smaller version."],
+      413: ["is too large.", `Choose a smaller version: at most ${size} MB and ${pixels} million pixels.`],
+      415: ["is not a picture that can be read here.", `Choose a ${formats} file; other photographs can be saved as JPEG first.`],
+      422: error.asked.includes("picture") && ["is damaged or incomplete.", "Choose another picture, or open it elsewhere and save it again."],
+    }[error.status];
+    if (about_it) return [`${upload} ${about_it[0]}`, about_it[1]];
+  }
+  if (error.status === 404) return ["This item is no longer in the collection.", "Start from another one."];
+  return ["This search is not possible.", "Check the class and the distance, or start anew."];
+};
 
 /** The answer's JSON, or a RequestError. Overload is waited out twice, as the server asks. */
 export const ask = async (path, options = {}, again = 2) => {

@@ -46,7 +46,7 @@ export class CollectionMap {
     this.found = [];  // places of the matches, nearest first
     this.query = this.pointed = this.hovered = this.label = null;
     this.listen();
-    new ResizeObserver(() => this.ask()).observe(this.canvas);
+    new ResizeObserver(() => { this.leave(); this.ask(); }).observe(this.canvas);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.ask());
   }
 
@@ -93,9 +93,11 @@ export class CollectionMap {
     if (!this.data) return;
     this.query = this.place.get(query) ?? null;
     this.found = ids.map((id) => this.place.get(id)).filter((i) => i !== undefined);
-    const number = label ? this.data.classes.indexOf(label) : -1;
-    this.label = label ? number : null;
+    this.pointed = null;  // the card that was pointed at is gone
     element("map-found").hidden = !this.found.length;
+    const before = this.label;
+    this.label = label ? this.data.classes.indexOf(label) : null;
+    if (this.label !== before) this.show_class();
     this.ask();
   }
 
@@ -140,6 +142,7 @@ export class CollectionMap {
       this.side = Math.max(SMALLEST, Math.min(LARGEST, 0.5 * Math.sqrt((width * height) / Math.max(1, seen.length))));
     }
     const radius = Math.min(6, 2.2 + 0.5 * Math.log2(view.zoom) + (this.data.ids.length < 600 ? 1 : 0));
+    element("map-astray").hidden = !this.data.ids.length || this.visible(this.side ? this.side / 2 : radius).length > 0;
     const faded = (i) => (this.label !== null && this.data.classed[i] !== this.label) || (found.size > 0 && !found.has(i) && i !== this.query);
     // Those that stand out last, so that they lie on top.
     const rank = (i) => (i === this.hovered || i === this.pointed ? 3 : i === this.query ? 2 : found.has(i) ? 1 : faded(i) ? -1 : 0);
@@ -221,21 +224,33 @@ export class CollectionMap {
   }
 
   move(x, y) {
-    const slack = 0.5 * (1 - 1 / this.view.zoom);  // at zoom 1 the map is centered, deeper in its edge can reach the middle
+    const slack = Math.min(0.5, this.view.zoom - 1);  // at zoom 1 the map is centered, deeper in its edge can reach the middle
     const clamp = (v) => Math.min(0.5 + slack, Math.max(0.5 - slack, v));
     this.view.x = clamp(this.view.x + x);
     this.view.y = clamp(this.view.y + y);
+    this.leave();
     this.ask();
   }
 
   reset() { Object.assign(this.view, { x: 0.5, y: 0.5, zoom: 1 }); this.leave(); this.ask(); }
 
-  /** Fill the canvas with the query and most of what was found; one that lies far off would leave all others tiny. */
-  show_found() {
-    if (!this.found.length) return;
-    const center = this.query ?? this.found[0], apart = (i) => Math.hypot(this.data.x[i] - this.data.x[center], this.data.y[i] - this.data.y[center]);
-    const near = [...this.found].sort((a, b) => apart(a) - apart(b)), places = [center, ...near.slice(0, Math.ceil(0.7 * near.length))];
-    const span = (values) => [Math.min(...values), Math.max(...values)];
+  show_found() { if (this.found.length) this.fit(this.found, this.query ?? this.found[0]); }
+
+  /** Move to the class that the search is narrowed to, or back to the whole map. */
+  show_class() {
+    const places = [...this.data.ids.keys()].filter((i) => this.data.classed[i] === this.label);
+    if (this.label === null || !places.length) { this.reset(); return; }
+    const middle = (values) => [...values].sort((a, b) => a - b)[values.length >> 1];
+    const x = middle(places.map((i) => this.data.x[i])), y = middle(places.map((i) => this.data.y[i]));
+    const apart = (i) => Math.hypot(this.data.x[i] - x, this.data.y[i] - y);
+    this.fit(places, places.reduce((best, i) => (apart(i) < apart(best) ? i : best)));
+  }
+
+  /** Fill the canvas with a center and most of the places; one that lies far off would leave all others tiny. */
+  fit(all, center) {
+    const apart = (i) => Math.hypot(this.data.x[i] - this.data.x[center], this.data.y[i] - this.data.y[center]);
+    const near = [...all].sort((a, b) => apart(a) - apart(b)), places = [center, ...near.slice(0, Math.ceil(0.7 * near.length))];
+    const span = (values) => values.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [1, 0]);
     const [left, right] = span(places.map((i) => this.data.x[i])), [top, bottom] = span(places.map((i) => this.data.y[i]));
     this.view.zoom = Math.min(MOST / 4, Math.max(1, 0.75 / Math.max(right - left, bottom - top, 0.004)));
     Object.assign(this.view, { x: 0.5, y: 0.5 });
@@ -341,6 +356,7 @@ export class CollectionMap {
     element("map-in").addEventListener("click", () => this.zoom(1.6));
     element("map-out").addEventListener("click", () => this.zoom(1 / 1.6));
     element("map-reset").addEventListener("click", () => this.reset());
+    element("map-back").addEventListener("click", () => { this.reset(); canvas.focus(); });  // the button itself goes
     element("map-found").addEventListener("click", () => this.show_found());
   }
 }

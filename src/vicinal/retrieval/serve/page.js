@@ -1,5 +1,5 @@
 // The page: one state, kept in the address so that back, forward and reload work, and drawn anew when it changes.
-import { RequestError, address, ask, counted, make } from "/static/asking.js";
+import { RequestError, address, ask, counted, in_words, make } from "/static/asking.js";
 import { item_list, match_list, query_card, waiting_list } from "/static/results.js";
 import { CollectionMap } from "/static/map.js";
 import { show_hardness } from "/static/hardness.js";
@@ -7,7 +7,7 @@ import { show_hardness } from "/static/hardness.js";
 const STEP = 24;  // neighbors at a time
 const element = (id) => document.getElementById(id);
 const uploads = new Map();  // pictures of this visit by number; history keeps the number
-let about = null, current = null, asked = 0, request = null;
+let about = null, held = new Map(), current = null, asked = 0, request = null;  // held: items by class
 
 // -- state and address --------------------------------------------------------------------------------------------
 
@@ -37,11 +37,14 @@ const clear = () => { go({ item: null, upload: null, k: STEP }); element("file")
 // -- saying what went wrong ---------------------------------------------------------------------------------------
 
 const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
-const complain = (error) => {
+const complain = (error, upload = null) => {
   if (error.name === "AbortError") return;
-  const told = error instanceof RequestError ? error : { got: "The page failed over this.", advice: String(error) };
-  element("notice-got").textContent = capital(told.got);
-  element("notice-advice").textContent = told.asked && told.status !== 404 ? `Expected: ${told.asked} ${told.advice}` : told.advice;
+  const [got, advice] = in_words(error, upload, about?.limits), details = element("notice-details");
+  element("notice-got").textContent = got;
+  element("notice-advice").textContent = advice;
+  details.open = false;
+  details.hidden = error.status === 0;
+  details.querySelector("p").textContent = error instanceof RequestError ? `${error.asked ? `Expected: ${error.asked} ` : ""}${capital(error.got)} ${error.advice}` : String(error);
   element("notice").hidden = false;
 };
 const hush = () => { element("notice").hidden = true; };
@@ -69,6 +72,7 @@ const read_about = async () => {
   element("threshold").placeholder = known ? known.distance.toFixed(3) : "no limit";
   element("threshold-said").textContent = known ? `calibrated: ${(100 * known.false_match_rate).toPrecision(2).replace(/\.?0+$/, "")} % false matches` : "not calibrated";
   const { classes } = await ask("/api/classes");
+  held = new Map(classes.map(({ label, items }) => [label, items]));
   const chooser = element("class"), chosen = read_state().label;
   chooser.replaceChildren(make("option", { value: "" }, `all ${counted(classes.length, "class", "classes")}`),
     ...classes.map(({ label, items }) => make("option", { value: label }, `${label} (${items.toLocaleString("en")})`)));
@@ -107,7 +111,8 @@ const draw_found = async (state, signal) => {
   if (!found.matches.length) tell("Nothing to find", state.label ? "There is no other item of this class. Choose another class." : "The collection holds nothing else.");
   else if (found.no_match) tell("No match", `Nothing lies within ${found.threshold.distance.toFixed(3)}; the nearest are shown all the same. ${capital(times.filter(Boolean).join(", "))}.`);
   else tell(found.threshold ? counted(near, "match", "matches") + (near === found.matches.length ? " or more" : "") : "Neighbors", `Nearest first; ${times.filter(Boolean).join(", ")}.`);
-  fill(match_list(found, context()));
+  const label = found.query?.label ?? null, can_be_right = label !== null && (!state.label || state.label === label);
+  fill(match_list(found, can_be_right ? (held.get(label) ?? 1) - 1 : 0, context()));
   element("more").hidden = found.matches.length < state.k || state.k >= about.limits.k;
   map.highlight(found.query?.id ?? null, found.matches.map((match) => match.id), state.label);
 };
@@ -127,6 +132,7 @@ const draw = async () => {
   const state = read_state(), mine = ++asked;
   request?.abort();
   request = new AbortController();
+  map.leave();
   for (const view of ["explore", "hardness"]) element(view).hidden = state.view !== view;
   for (const link of document.querySelectorAll("[data-view]")) {
     if (link.dataset.view === state.view) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
@@ -143,7 +149,7 @@ const draw = async () => {
     current = state;
   } catch (error) {
     if (mine !== asked || error.name === "AbortError") return;
-    complain(error);
+    complain(error, state.upload === null ? null : uploads.get(state.upload).name);
     if (state.view === "explore") {
       fill([]);
       element("query").hidden = true;
@@ -162,11 +168,11 @@ const draw = async () => {
 const take = (file) => {
   if (!file || !about || about.kind !== "images") return;
   if (file.size > about.limits.upload_bytes) {
-    complain(new RequestError(413, { asked: "", got: `${file.name || "The picture"} has ${(file.size / 2 ** 20).toFixed(1)} MiB.`, advice: `At most ${Math.round(about.limits.upload_bytes / 2 ** 20)} MiB can be searched by; choose a smaller version.` }));
+    complain(new RequestError(413, { asked: "", got: `${(file.size / 2 ** 20).toFixed(1)} MB.`, advice: "" }), file.name || "The picture");
     return;
   }
   const number = uploads.size;
-  uploads.set(number, { file, name: file.name || "pasted picture", url: URL.createObjectURL(file) });
+  uploads.set(number, { file, name: file.name || "Pasted picture", url: URL.createObjectURL(file) });
   go({ view: "explore", upload: number, item: null, k: STEP });
 };
 element("file").addEventListener("change", (event) => { take(event.target.files[0]); event.target.value = ""; });
@@ -201,6 +207,13 @@ for (const link of document.querySelectorAll("[data-view], #home")) {
     go(link.id === "home" ? { view: "explore", item: null, upload: null, label: "", beyond: null, k: STEP } : { view: link.dataset.view });
   });
 }
+// On a narrow screen the map lies below the results.
+let at_map = false;
+new IntersectionObserver(([{ isIntersecting }]) => {
+  at_map = isIntersecting;
+  element("to-map").textContent = at_map ? "Results" : "Map";
+}, { rootMargin: "-45% 0px" }).observe(element("map"));  // in the middle of the screen
+element("to-map").addEventListener("click", () => element(at_map ? "found" : "map").scrollIntoView());
 // Arrow keys walk over the cards, row by row as they stand.
 element("matches").addEventListener("keydown", (event) => {
   const cards = [...element("matches").querySelectorAll("button")], here = cards.indexOf(document.activeElement);

@@ -19,29 +19,38 @@ export const picture = (item, side, generation, shown, classes = "") => {
 const file = (path) => path.split("/").pop();
 
 /** One neighbor. Beside a query of a known class it is right or wrong, by sign and line as well as by color. */
-const match_card = (match, { query, generation, pictures, farthest, search, point }) => {
+const match_card = (match, { query, generation, pictures, part, search, point }) => {
   const judged = query?.label != null && match.label !== null ? (query.label === match.label ? "right" : "wrong") : null;
   const said = [match.label ?? file(match.path), `distance ${match.distance.toFixed(3)}`, judged && `${judged} class`].filter(Boolean).join(", ");
   const button = make("button", { type: "button", class: "match", title: match.path, "aria-label": `Search from ${said}`, onclick: () => search(match.id) },
     make("span", { class: judged ? `judged ${judged}` : "judged plain" }, picture(match, 128, generation, pictures)),
     make("bdi", {}, match.label ?? file(match.path)),
-    make("span", { class: "distance" }, match.distance.toFixed(3), make("i", { style: { "--part": String(farthest ? match.distance / farthest : 0) } })));
+    make("span", { class: "distance" }, match.distance.toFixed(3), make("i", { style: { "--part": String(part(match.distance)) } })));
   for (const event of ["pointerenter", "focus"]) button.addEventListener(event, () => point(match.id));
   for (const event of ["pointerleave", "blur"]) button.addEventListener(event, () => point(null));
   return make("li", { class: match.matches === false ? "beyond" : null }, button);
 };
 
-/** All neighbors, with a line drawn where the threshold lies. */
-export const match_list = (found, context) => {
-  const farthest = Math.max(...found.matches.map((match) => match.distance), found.threshold?.distance ?? 0);
+/** " · 7 of 11 right answers lie beyond it", or nothing where the query's class is unknown or cannot be found. */
+const right_beyond = (found, near, right) => {
+  if (!right || near.length === found.matches.length) return "";
+  const beyond = right - near.filter((match) => match.label === found.query.label).length, noun = right === 1 ? "right answer lies" : "right answers lie";
+  return ` · ${beyond === right && right > 1 ? `all ${right.toLocaleString("en")}` : `${beyond ? beyond.toLocaleString("en") : "none"} of ${right.toLocaleString("en")}`} ${noun} beyond it`;
+};
+
+/** All neighbors, with a line drawn where the threshold lies; `right` is how many items of the query's class could be found. */
+export const match_list = (found, right, context) => {
+  // From a stub at the nearest to the whole at the farthest: distances that are all large would else look alike.
+  const distances = found.matches.map((match) => match.distance), nearest = Math.min(...distances), span = Math.max(...distances) - nearest;
+  const part = (distance) => (span ? 0.06 + (0.94 * (distance - nearest)) / span : 0.06);
   const rows = [], near = found.matches.filter((match) => match.matches !== false), beyond = found.matches.slice(near.length);
-  const card = (match) => match_card(match, { ...context, query: found.query, generation: found.generation, farthest });
+  const card = (match) => match_card(match, { ...context, query: found.query, generation: found.generation, part });
   rows.push(...near.map(card));
   if (found.threshold && found.matches.length) {
     const rate = found.threshold.false_match_rate;
     const said = `${near.length ? "" : "no match: "}${beyond.length ? "beyond" : "all within"} ${found.threshold.distance.toFixed(3)}`;
     const why = rate === null ? "as you asked" : `${(100 * rate).toPrecision(2).replace(/\.?0+$/, "")} % of wrong pairs lie nearer`;
-    rows.push(make("li", { class: `line${near.length ? "" : " none"}` }, make("span", {}, make("b", {}, said), ` · ${why}`)));
+    rows.push(make("li", { class: `line${near.length ? "" : " none"}` }, make("span", {}, make("b", {}, said), ` · ${why}${right_beyond(found, near, right)}`)));
   }
   rows.push(...beyond.map(card));
   return rows;
