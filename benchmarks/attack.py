@@ -1,6 +1,6 @@
 """An attack on the library with what users, strangers and power cuts do to it; run it before every release.
 
-    python benchmarks/attack.py                              # everything; about half an hour on 2 cores
+    python benchmarks/attack.py                              # everything
     python benchmarks/attack.py --budget 0.01                # a hundredth of each row
     python benchmarks/attack.py --only images --seed 3       # one row, other draws
     python benchmarks/attack.py --write                      # and writes the table into docs/benchmarks.md
