@@ -547,7 +547,10 @@ def _able_to_hold_out(config: Config) -> Config:
     Where training competes with the start of the head, a few held-out classes serve, too: a head over features that is
     trained without a check falls below them.
     """
-    records, competes = config.data.load(), config.model.start == "best"
+    try:
+        records, competes = config.data.load(), config.model.start == "best"
+    except DataError:
+        return config  # where training begins it is an error with its reason
     if config.training.validation == 0 or (records.splits == "validation").any():  # the data bring their own
         return config
     reason, few = (

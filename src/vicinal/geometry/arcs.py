@@ -20,8 +20,8 @@ def shift_angle(cosine: Float[Tensor, "*shape"], angle: float) -> Float[Tensor, 
 
         cos(θ + m) = cos θ cos m - sin θ sin m
 
-    >>> shift_angle(torch.tensor([1.0, 0.0]), math.pi / 2)
-    tensor([-4.3711e-08, -1.0000e+00])
+    >>> shift_angle(torch.tensor([0.0]), math.pi / 2)
+    tensor([-1.])
     """
     squares = 1 - cosine.square()
     flat = squares <= 0
