@@ -113,6 +113,7 @@ RUNS = [
     *(ours(name, seed) for seed in (3, 4) for name in ("N-pair + HDML", "N-pair")),
     loop("multi-similarity + LoOp", 0),
     ours("multi-similarity + LoOp", 2),
+    *(episodes(name, 1) for name in ("triplets of episodes", "ALA, relative")),
     *(run for seed in (3, 4) for run in authors("triplet", TRIPLET, seed)),
     *authors("triplet", TRIPLET, 2),  # five seeds
     *(without(*NO_HARDNESS, seed) for seed in (3, 4)),
