@@ -63,15 +63,15 @@ OURS = {
 }
 
 
-def ours(name: str, seed: int, steps: int = 3000, data: str = "cub") -> Run:
+def ours(name: str, seed: int, steps: int = 2000, data: str = "cub") -> Run:
     """A run of our setting, the preset of the data set."""
-    return Run(name, data, data, f"{OURS[name]} {COMPILED}", seed, steps, evaluated=(0, 250, 500, 1000, 2000))
+    return Run(name, data, data, f"{OURS[name]} {COMPILED}", seed, steps, evaluated=(0, 500, 1000))
 
 
 def fast(name: str, seed: int) -> Run:
     """A run of our setting at 2.5 times its learning rate, at which it over-fits."""
     words = f"{OURS[name]} optimizer.learning_rate=5e-5 {COMPILED}"
-    return Run(f"{name}, rate 5e-5", "cub", "cub", words, seed, 3000, evaluated=(0, 250, 500, 1000, 2000))
+    return Run(f"{name}, rate 5e-5", "cub", "cub", words, seed, 2000, evaluated=(0, 500, 1000))
 
 
 def episodes(name: str, seed: int = 0) -> Run:
