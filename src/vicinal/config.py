@@ -123,7 +123,7 @@ class Evaluation(Settings):
 
     Attributes:
         recalls: the K of Recall@K in the result table.
-        restarts: k-means restarts behind NMI, AMI and F1.
+        restarts: runs of k-means whose mean NMI, AMI and F1 are.
         artifacts: whether the report gets retrievals, map and confusions, and rows of the raw inputs and the untrained
             network; tables of many runs do without.
         batch_size: rows at a time when embedding.
