@@ -4,7 +4,7 @@ import re
 from concurrent.futures import Future
 from importlib.metadata import version
 from threading import Lock
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 from fastapi import APIRouter, Response
@@ -21,6 +21,7 @@ from vicinal.retrieval.serve.library import Library, Workers
 from vicinal.retrieval.serve.routes import Answer, Text, ThresholdAnswer, threshold_of
 from vicinal.run_directory import RunDirectory
 
+T = TypeVar("T")
 # The report carries its own policy; as an answer of ours it is also shut off from everything else on this address.
 REPORT_POLICY = (
     "sandbox allow-scripts; default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
@@ -243,19 +244,20 @@ class PublicRun(RunDirectory):
         return without_folders(super().document(name))
 
 
-def without_folders(value: Any) -> Any:
+def without_folders(value: T) -> T:
     """Return a JSON value with the last part of each absolute path in place of the whole.
 
     >>> without_folders({"command": "vicinal train --data '/home/ann/my photos' data.roles=/a/b.csv", "rate": "R/P"})
     {'command': "vicinal train --data 'my photos' data.roles=b.csv", 'rate': 'R/P'}
     """
+    found: Any = value
     if isinstance(value, dict):
-        return {without_folders(key): without_folders(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [without_folders(item) for item in value]
-    if not isinstance(value, str):
-        return value
-    return value.rstrip("/").rpartition("/")[2] if value.startswith("/") else _FOLDERS.sub("", value)
+        found = {without_folders(key): without_folders(item) for key, item in value.items()}
+    elif isinstance(value, list):
+        found = [without_folders(item) for item in value]
+    elif isinstance(value, str):
+        found = value.rstrip("/").rpartition("/")[2] if value.startswith("/") else _FOLDERS.sub("", value)
+    return cast(T, found)
 
 
 def _report(run: RunDirectory) -> str:
