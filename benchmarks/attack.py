@@ -206,6 +206,7 @@ TABLE = Table("Small", row("triplet", loss="triplet"), name="small", seeds=1, da
 
 def bent(data: bytes, draw: Draw) -> bytes:
     """Damage bytes as disks, networks and strangers do."""
+    data = data or b"\0"
     changed, place = bytearray(data), int(draw.integers(len(data) + 1))
     match int(draw.integers(6)):
         case 0:
@@ -487,7 +488,7 @@ def archives(row: Row, targets: Targets) -> None:
         if number % 50 == 0:
             members["bomb.png"] = bytes(2**24)
         path, folder = row.folder / f"pictures.{suffix}", row.folder / "collection"
-        with contextlib.suppress(UnicodeError):
+        with contextlib.suppress(UnicodeError, IndexError):  # names that zipfile cannot write
             _archive(path, members, row.draw)
         if number % 3:
             path.write_bytes(bent(path.read_bytes(), row.draw))
