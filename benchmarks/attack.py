@@ -30,6 +30,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -227,8 +228,8 @@ def bent(data: bytes, draw: Draw) -> bytes:
 # -- the rows -------------------------------------------------------------------------------------
 
 
-def kills(row: Row, targets: Targets) -> None:
-    """Kill commands at every one of their file operations, and give them again."""
+def kills(row: Row, targets: Targets, scene: str) -> None:
+    """Kill a command at every one of its file operations, and give it again."""
     from vicinal.losses import MultiSimilarityLoss
     from vicinal.models.custom import TRUSTED
     from vicinal.run_directory import RunDirectory
@@ -275,24 +276,23 @@ def kills(row: Row, targets: Targets) -> None:
         "report": (bare, lambda: done("report", folder), files("*.html")),
         "pack": (empty, lambda: done("data", "pack", targets.photos, folder / "packed"), files("*")),
     }
-    for name, (prepare, work, content) in scenes.items():
-        shutil.rmtree(folder, ignore_errors=True)
+    prepare, work, content = scenes[scene]
+    prepare()
+    with silence(io.StringIO()):
+        total = hook.run(folder, work)
+    expected = content()
+    points = np.unique(np.linspace(1, total, max(1, round(total * min(1, row.budget)))).round().astype(int))
+    for at in map(int, points):
+        shutil.rmtree(folder)
         prepare()
-        with silence(io.StringIO()):
-            total = hook.run(folder, work)
-        expected = content()
-        points = np.unique(np.linspace(1, total, max(1, round(total * min(1, row.budget)))).round().astype(int))
-        for at in map(int, points):
-            shutil.rmtree(folder)
-            prepare()
 
-            def killed(at: int = at, work: Callable[[], object] = work) -> None:
-                hook.run(folder, work, at)
-                work()
+        def killed(at: int = at) -> None:
+            hook.run(folder, work, at)
+            work()
 
-            label = f"{name} killed at operation {at} of {total}"
-            if row.attempt(label, killed) and (content() != expected or list(folder.rglob("*.part"))):
-                row.fail(label, "unequal, or parts left")
+        label = f"killed at operation {at} of {total}"
+        if row.attempt(label, killed) and (content() != expected or list(folder.rglob("*.part"))):
+            row.fail(label, "unequal, or parts left")
 
 
 def bench_here(table: Path, folder: Path) -> None:
@@ -555,7 +555,9 @@ def requests(row: Row, targets: Targets) -> None:
             row.attempt(f"{method} {path[:60]}?{query[:80]}", lambda asked=asked, given=given: ask(*asked, **given))
 
 
-ROWS = {function.__name__: function for function in (kills, images, tables, settings, runs, archives, requests)}
+KILLED = ("train", "bench", "index", "dedupe", "embed", "report", "pack")
+ROWS: dict[str, Callable[[Row, Targets], None]] = {f"kill-{scene}": partial(kills, scene=scene) for scene in KILLED}
+ROWS |= {function.__name__: function for function in (images, tables, settings, runs, archives, requests)}
 
 
 @contextlib.contextmanager
