@@ -196,7 +196,7 @@ class Targets:
 
 
 SMALL_IMAGES = ("model=small", "model.widths=[4,8]", "model.dim=4", "transform.size=16", "transform.resize=16")
-SMALL_IMAGES += ("training.steps=2", "training.batch_size=8", "training.checkpoint_seconds=0")
+SMALL_IMAGES += ("training.workers=0", "training.steps=2", "training.batch_size=8", "training.checkpoint_seconds=0")
 SMALL_VECTORS = ("model.dim=4", "model.start=random", "training.validation=0.2", "training.checkpoint_seconds=0")
 SMALL_VECTORS += ("training.steps=3", "training.ema=0.9", "evaluation.artifacts=false", "evaluation.restarts=1")
 TABLE = """
