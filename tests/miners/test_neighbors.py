@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from vicinal.errors import ConfigError
-from vicinal.miners import approximate_neighbors, exact_neighbors, smart
+from vicinal.miners import smart
+from vicinal.miners.smart import approximate_neighbors, exact_neighbors
 
 
 def test_exact_neighbors_are_those_of_the_full_matrix_however_they_are_cut(rng, monkeypatch):

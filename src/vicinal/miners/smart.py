@@ -73,6 +73,13 @@ class SmartMiner:
     Differs: the paper builds its own approximate graph (FANNG) and lets a controller set the place from the loss; here
     the search is handed in, and the controller is proportional, hardness += rate · (target - active).
 
+    >>> labels = torch.tensor([0, 0, 1, 1])
+    >>> miner = SmartMiner(labels, neighbors=2, hardness=1.0, spread=0.0)
+    >>> miner.refresh(torch.tensor([[0.0], [1.0], [3.0], [9.0]]))
+    >>> triplets = miner.mine(torch.tensor([1]), torch.Generator().manual_seed(0))
+    >>> [rows.tolist() for rows in triplets]  # anchor, positive and the nearest negative, as rows of the training set
+    [[1], [0], [2]]
+
     Args:
         labels: class of each training row.
         neighbors: rows of other classes kept for each row.

@@ -109,7 +109,9 @@ def export_run(
 def _card(run: RunDirectory, document: Mapping[str, Any], *, license: str, difference: float | None) -> str:
     """Render the model card, with no path of the machine that trained."""
     results, config = run.results, run.config
-    measured = next((row["metrics"] for row in (results or {}).get("rows", []) if row["name"] == "trained"), {})
+    measured: dict[str, Any] = next(
+        (row["metrics"] for row in (results or {}).get("rows", []) if row["name"] == "trained"), {}
+    )
     model = config["slots"].get("model") or {}
     text = render_text(
         "vicinal.retrieval",

@@ -40,12 +40,12 @@ def load(
         role: ``"query"`` or ``"gallery"``, for a model that embeds the two by different networks.
         trust: the class of your own that the run's network is of; without it such a run is not loaded.
     """
-    folder = RunDirectory(run)
+    folder = RunDirectory(Path(run))
     if not folder.info_path.is_file() and (folder.path / CONFIG).is_file():
         _check_export(folder.path)
         folder.model_path = folder.path / CONFIG
     else:
-        folder = RunDirectory.open(run)
+        folder = RunDirectory.open(Path(run))
     encoder = Encoder.load(folder, pick_device(device), trust=trust)
     return EmbeddingModel(replace(encoder, embedder=encoder.embedder.stream(role)))
 
