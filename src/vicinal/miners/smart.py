@@ -44,8 +44,8 @@ def approximate_neighbors(rows: Float[Tensor, "n d"], k: int) -> Int[Tensor, "n 
         import faiss
     except ImportError as error:
         raise ConfigError(
-            "approximate neighbors are sought with faiss, which is not installed. "
-            "`pip install faiss-cpu`, or search with `exact_neighbors`."
+            "approximate neighbors need faiss, which is not installed. "
+            "Run `pip install 'vicinal[faiss]'`, or search with `exact_neighbors`."
         ) from error
     host = rows.detach().float().cpu().contiguous().numpy()
     cells = int(len(host) ** 0.5)
