@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -123,7 +124,11 @@ def clean_environment(folder):
 @pytest.mark.slow
 def test_the_wheel_runs_by_itself_in_a_clean_environment(tmp_path):
     pip = [sys.executable, "-m", "pip"]
-    build = [*pip, "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", tmp_path, ROOT]
+    source = tmp_path / "source"  # a copy, since a build in place would pack what an older one left in build/
+    shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    build = [*pip, "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", tmp_path, source]
     subprocess.run(build, check=True, cwd=tmp_path)
     (wheel,) = tmp_path.glob("vicinal-*.whl")
     with zipfile.ZipFile(wheel) as archive:

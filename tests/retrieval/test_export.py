@@ -259,6 +259,7 @@ def test_an_export_that_is_not_whole_is_rejected(name, features_run, tmp_path):
     (folder / name).unlink()
     with pytest.raises(RunError, match="not the file that `vicinal export` wrote" if name != "config.json" else "run"):
         vicinal.load(folder)
+    shutil.rmtree(folder)
     export_run(features_run, folder, onnx=False)
     damaged = bytearray((folder / name).read_bytes())
     damaged[-20] ^= 1
@@ -291,8 +292,8 @@ def beside(tmp_path, monkeypatch):
 def test_the_python_in_the_document_runs(beside, capsys):
     pytest.importorskip("onnxruntime")
     export_run(beside)
-    in_python, in_scikit_learn, elsewhere = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.S)
-    exec(compile(in_python, DOCUMENT, "exec"), {})  # noqa: S102 - our own text
+    in_python, in_scikit_learn, exported, elsewhere = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.S)
+    exec(compile(in_python + exported, DOCUMENT, "exec"), {})  # noqa: S102 - our own text
     exec(compile(in_scikit_learn, DOCUMENT, "exec"), {})  # noqa: S102
     assert "['wren']" in capsys.readouterr().out
     names = {}
