@@ -6,12 +6,13 @@ import torch
 
 from vicinal.data.records import FeatureArray, Records
 from vicinal.errors import ConfigError, DataError
-from vicinal.evaluation import evaluate, retrieval_scores
+from vicinal.evaluation import evaluate
 from vicinal.evaluation import measure as module
 from vicinal.evaluation.clustering import cluster
 from vicinal.evaluation.encoder import Embedded
 from vicinal.evaluation.measure import measure
 from vicinal.evaluation.neighbors import neighbor_chunks
+from vicinal.evaluation.retrieval import retrieval_scores
 
 
 @pytest.fixture
