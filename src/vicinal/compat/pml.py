@@ -10,18 +10,17 @@ Nothing here imports the package: what it agrees on are call signatures and tupl
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Integer
+from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
 from vicinal.distances import at_least_float32
 from vicinal.errors import ConfigError, DataError
-from vicinal.losses import CrossBatchMemory, Loss, reduce
+from vicinal.losses import CrossBatchMemory, Loss
 from vicinal.miners import MinedPairs
-from vicinal.tuples import Reference, Triplets, other_class, positives, same_class
+from vicinal.tuples import Pairs, Reference, Triplets, other_class, same_class
 
 Indices = tuple[Tensor, ...]  # (anchor, positive, negative), or (anchor, positive, anchor, negative)
 
@@ -85,28 +84,8 @@ class LossForPML(nn.Module):
     ) -> Tensor:
         if len(indices) != 4:
             raise DataError(f"mined tuples have three columns (triplets) or four (pairs), got {len(indices)}.")
-        shape = len(embeddings), len(embeddings if reference is None else reference)
-        positive, negative = (_mask(shape, *indices[side : side + 2]) for side in (0, 2))
-        allowed = same_class(labels, reference_labels), other_class(labels, reference_labels)
-        if (positive & ~allowed[0]).any() or (negative & ~allowed[1]).any():
-            raise DataError("mined pairs contradict the labels: a positive pair is of one class, a negative of two.")
-        embeddings = at_least_float32(embeddings)
-        reference = None if reference is None else at_least_float32(reference)
         others = Reference.checked(embeddings, labels, reference, reference_labels)
-        seen = self.loss.comparisons(embeddings, labels, others)
-        columns, _ = positives(labels, reference_labels)
-        in_pairs = seen.keep_positive.shape == columns.shape and seen.keep_negative.shape == shape
-        if getattr(self.loss, "blocks", False) or not in_pairs or seen.partners is not None:
-            raise ConfigError(
-                f"{type(self.loss).__name__} does not see all rows in pairs here, so that mined pairs have no meaning "
-                f"for it. Call it without `indices_tuple`, without `ref_emb`, or with triplets."
-            )
-        mined = replace(
-            seen,
-            keep_positive=seen.keep_positive & positive.gather(1, columns),
-            keep_negative=seen.keep_negative & negative,
-        )
-        return reduce(self.loss.core(mined), self.loss.reduction)
+        return self.loss.on_pairs(embeddings, labels, Pairs(*indices[:2]), Pairs(*indices[2:]), others)
 
 
 class MinerForPML:
@@ -168,12 +147,6 @@ class FromPML(nn.Module):
         if own is not None:
             mined = _without_own(mined, labels, reference_labels, own)
         return self.loss(embeddings, labels, mined, reference, reference_labels)  # type: ignore[no-any-return]
-
-
-def _mask(shape: tuple[int, int], rows: Tensor, columns: Tensor) -> Bool[Tensor, "n m"]:
-    mask = torch.zeros(shape, dtype=torch.bool, device=rows.device)
-    mask[rows, columns] = True
-    return mask
 
 
 def _without_own(mined: Sequence[Tensor] | None, labels: Tensor, reference_labels: Tensor, own: Tensor) -> Indices:
