@@ -8,7 +8,8 @@ from vicinal import config
 from vicinal.losses import LOSSES
 from vicinal.methods import METHODS, combination
 
-MATRIX = ("plain", "hdml", "loop", "ala", "htl", "cross_batch_memory")  # the columns of `combination_matrix`
+# The columns of `combination_matrix`.
+MATRIX = ("plain", "hdml", "loop", "ala", "htl", "cross_batch_memory", "momentum_queue")
 
 
 def combination_matrix() -> str:

@@ -51,15 +51,21 @@ class CrossBatchMemory(nn.Module):
         self.register_buffer("labels", torch.zeros(size, dtype=torch.long))
 
     def forward(
-        self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"]
+        self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"], keys: Float[Tensor, "n d"] | None = None
     ) -> Float[Tensor, ""] | Float[Tensor, "rows"]:
-        """Return the loss of the batch against the memory."""
+        """Return the loss of the batch against the memory.
+
+        Args:
+            embeddings: the anchors.
+            labels: class of each.
+            keys: what is kept of the batch, as a slower network embeds it; None: the embeddings themselves.
+        """
         if not self.training or not torch.is_grad_enabled():
             return self.loss(embeddings, labels)  # type: ignore[no-any-return]
         self.calls += 1
         if self.calls <= self.warmup:
             return self.loss(embeddings, labels)  # type: ignore[no-any-return]
-        own = self._write(embeddings.detach(), labels)
+        own = self._write(embeddings.detach() if keys is None else keys.detach(), labels)
         kept = min(self.written, self.size)
         reference = self.embeddings[:kept].to(embeddings.dtype)
         return self.loss(embeddings, labels, reference, self.labels[:kept], own)  # type: ignore[no-any-return]
