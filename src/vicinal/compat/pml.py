@@ -6,10 +6,15 @@
 
     vicinal.train("pictures/", loss=FromPML(losses.AngularLoss(), miners.AngularMiner()))
 
+A whole program runs after changing its import lines; `docs/howto/losses.md` lists every name of the package:
+
+    from vicinal.compat.pml import AccuracyCalculator, distances, losses, miners, reducers, samplers, testers
+
 Nothing here imports the package: what it agrees on are call signatures and tuples of row numbers.
 """
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -22,7 +27,18 @@ from vicinal.losses import CrossBatchMemory, Loss
 from vicinal.miners import MinedPairs
 from vicinal.tuples import Pairs, Reference, Triplets, other_class, same_class
 
+# Where the names of the package's own modules are found.
+NAMESPACES = {"losses": "pml_losses", "distances": "pml_parts", "reducers": "pml_parts"}
+NAMESPACES |= dict.fromkeys(("miners", "samplers", "testers", "AccuracyCalculator"), "pml_loop")
 Indices = tuple[Tensor, ...]  # (anchor, positive, negative), or (anchor, positive, anchor, negative)
+
+
+def __getattr__(name: str) -> Any:
+    """Import a part when it is first used (PEP 562): those modules import this one."""
+    if name not in NAMESPACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = import_module(f"vicinal.compat.{NAMESPACES[name]}")
+    return module.AccuracyCalculator if name == "AccuracyCalculator" else module
 
 
 class LossForPML(nn.Module):
@@ -93,10 +109,16 @@ class MinerForPML:
 
     Args:
         miner: a function of ``vicinal.miners``; settings and a generator are bound with ``functools.partial``.
+
+    Attributes:
+        num_triplets: how many triplets the last call gave.
+        num_pos_pairs: how many positive pairs.
+        num_neg_pairs: how many negative pairs.
     """
 
     def __init__(self, miner: Callable[..., Triplets | MinedPairs]) -> None:
         self.miner = miner
+        self.num_triplets = self.num_pos_pairs = self.num_neg_pairs = 0
 
     def __call__(
         self,
@@ -108,7 +130,11 @@ class MinerForPML:
         if ref_emb is embeddings:
             ref_emb = ref_labels = None
         found = self.miner(embeddings, labels, reference=ref_emb, reference_labels=ref_labels)
-        return (*found.positive, *found.negative) if isinstance(found, MinedPairs) else tuple(found)
+        if isinstance(found, MinedPairs):
+            self.num_pos_pairs, self.num_neg_pairs = len(found.positive.anchor), len(found.negative.anchor)
+            return (*found.positive, *found.negative)
+        self.num_triplets = len(found.anchor)
+        return tuple(found)
 
 
 class FromPML(nn.Module):
@@ -145,12 +171,12 @@ class FromPML(nn.Module):
         reference, reference_labels = at_least_float32(reference), reference_labels.long()
         mined = None if self.miner is None else self.miner(embeddings, labels, reference, reference_labels)
         if own is not None:
-            mined = _without_own(mined, labels, reference_labels, own)
+            mined = without_own(mined, labels, reference_labels, own)
         return self.loss(embeddings, labels, mined, reference, reference_labels)  # type: ignore[no-any-return]
 
 
-def _without_own(mined: Sequence[Tensor] | None, labels: Tensor, reference_labels: Tensor, own: Tensor) -> Indices:
-    """Mined columns, or all pairs, less those in which an anchor is its own positive: the package has no ``own``."""
+def without_own(mined: Sequence[Tensor] | None, labels: Tensor, reference_labels: Tensor, own: Tensor) -> Indices:
+    """Return mined columns, or all pairs, less those in which an anchor is its own positive."""
     if mined is None:
         allowed = same_class(labels, reference_labels, own), other_class(labels, reference_labels)
         return tuple(column for mask in allowed for column in mask.nonzero().unbind(dim=1))

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Integer
 from torch import Tensor, nn
 
-from vicinal.distances import at_least_float32, cosine_similarity, pairwise_distances, unit_rows
+from vicinal.distances import Distance, Euclidean, at_least_float32, cosine_similarity, pairwise_distances, unit_rows
 from vicinal.errors import ConfigError, unknown
 from vicinal.losses.loss import tuple_loss
 from vicinal.losses.multi_similarity import informative
@@ -27,6 +27,7 @@ Rank = Literal["hard", "semi_hard", "easy", "all"]
 Range = tuple[float, float]
 
 
+EUCLIDEAN = Euclidean()
 MOST_TUPLES = 2**24  # three int64 columns of this length are 384 MiB; whoever needs more should not list tuples
 
 
@@ -68,18 +69,21 @@ class Candidates(NamedTuple):
         labels: Tensor,
         among: ReferenceRows,
         *,
-        normalize: bool,
+        normalize: bool = True,
         squared: bool = False,
+        distance: Distance | None = None,
         pairs: bool = False,
     ) -> "Candidates | None":
         """Measure the anchors against the batch or the reference rows; None where there is nothing to choose from.
 
-        Triplets need a positive; ``pairs`` says that negatives are chosen by themselves.
+        The numbers are distances: similarities of a ``distance`` that is one are negated. Triplets need a positive;
+        ``pairs`` says that negatives are chosen by themselves.
         """
         rows, classes, own = _reference(embeddings, labels, among)
-        if normalize:
-            embeddings, rows = unit_rows(embeddings), None if rows is None else unit_rows(rows)
-        distances = pairwise_distances(embeddings, rows, squared=squared)
+        distance = distance or Euclidean(normalize, squared)
+        distances = distance(embeddings, rows)
+        if distance.larger_is_closer:
+            distances = -distances
         columns, keep = positives(labels, classes, own)
         if not distances.numel() or not (pairs or columns.shape[1]):
             return None
@@ -252,8 +256,7 @@ def triplet_margin(
     margin: float = 0.2,
     *,
     kind: TripletKind = "all",
-    squared: bool = False,
-    normalize: bool = True,
+    distance: Distance = EUCLIDEAN,
     most: int = MOST_TUPLES,
     **among: Unpack[ReferenceRows],
 ) -> Triplets:
@@ -262,21 +265,20 @@ def triplet_margin(
     Args:
         embeddings: the anchors; without a reference also what they are compared with.
         labels: class of each anchor.
-        margin: how much farther than the positive a negative should be.
+        margin: how much farther, or less similar, than the positive a negative should be.
         kind: ``"all"`` that violate it; of these the ``"hard"`` ones, d_an ≤ d_ap, or the ``"semi_hard"`` ones,
             d_an > d_ap; or the ``"easy"`` triplets, which do not violate it.
-        squared: whether distances are squared.
-        normalize: whether embeddings are put on the unit sphere first.
+        distance: how embeddings are compared.
         most: more triplets than this are an error.
         among: see `ReferenceRows`.
 
     >>> line, labels = torch.tensor([[0.0], [1.0], [1.1]]), torch.tensor([0, 0, 1])
-    >>> [part.tolist() for part in triplet_margin(line, labels, kind="hard", normalize=False)]
+    >>> [part.tolist() for part in triplet_margin(line, labels, kind="hard", distance=Euclidean(normalize=False))]
     [[1], [0], [2]]
     """
     if kind not in get_args(TripletKind):
         raise ConfigError(unknown("kind", str(kind), get_args(TripletKind)))
-    c = Candidates.of(embeddings, labels, among, normalize=normalize, squared=squared)
+    c = Candidates.of(embeddings, labels, among, distance=distance)
     if c is None:
         return _nothing(labels)
     ordered, order = c.negative.masked_fill(~c.keep_negative, torch.inf).sort(dim=1)
@@ -348,8 +350,7 @@ def batch_easy_hard(
     negative: Rank = "hard",
     positive_range: Range | None = None,
     negative_range: Range | None = None,
-    normalize: bool = True,
-    squared: bool = False,
+    distance: Distance = EUCLIDEAN,
     **among: Unpack[ReferenceRows],
 ) -> MinedPairs:
     """Mine one positive and one negative pair of each anchor, each by its rank, or all of a kind.
@@ -363,14 +364,13 @@ def batch_easy_hard(
         labels: class of each anchor.
         positive: which positive; ``"all"`` keeps every positive pair.
         negative: which negative; not both may be semi-hard, nor one semi-hard and the other all.
-        positive_range: the distances, both ends included, that a chosen positive may have; None: any.
+        positive_range: the distances, or similarities, both ends included, that a chosen positive may have; None: any.
         negative_range: the same for negatives.
-        normalize: whether embeddings are put on the unit sphere first.
-        squared: whether distances are squared.
+        distance: how embeddings are compared.
         among: see `ReferenceRows`.
 
     >>> line, labels = torch.tensor([[0.0], [1.0], [3.0], [7.0]]), torch.tensor([0, 0, 0, 1])
-    >>> pairs = batch_easy_hard(line, labels, normalize=False)
+    >>> pairs = batch_easy_hard(line, labels, distance=Euclidean(normalize=False))
     >>> pairs.positive.other.tolist(), pairs.negative.other.tolist()
     ([1, 0, 1], [3, 3, 3])
     """
@@ -382,15 +382,16 @@ def batch_easy_hard(
             f"semi-hard pairs are found beside one pair of the other kind, got positive={positive!r} and "
             f"negative={negative!r}. Use easy or hard for one of them."
         )
-    c = Candidates.of(embeddings, labels, among, normalize=normalize, squared=squared, pairs=True)
+    c = Candidates.of(embeddings, labels, among, distance=distance, pairs=True)
     if c is None:
         return _no_pairs(labels)
     sides = {"positive": (c.positive, c.keep_positive), "negative": (c.negative, c.keep_negative)}
     ranks, ranges = {"positive": positive, "negative": negative}, (positive_range, negative_range)
+    sign = -1 if distance.larger_is_closer else 1
     for side, allowed in zip(sides, ranges, strict=True):
         if allowed is not None and ranks[side] != "all":
             values, keep = sides[side]
-            sides[side] = values, keep & (values >= allowed[0]) & (values <= allowed[1])
+            sides[side] = values, keep & (sign * values >= allowed[0]) & (sign * values <= allowed[1])
     chosen: dict[str, Tensor] = {}
     bound: Tensor | None = None  # the distance of the pair that was chosen first
     for side in sorted(sides, key=lambda side: ranks[side] == "semi_hard"):
@@ -418,8 +419,7 @@ def pair_margin(
     *,
     positive_margin: float = 0.2,
     negative_margin: float = 0.8,
-    normalize: bool = True,
-    squared: bool = False,
+    distance: Distance = EUCLIDEAN,
     **among: Unpack[ReferenceRows],
 ) -> MinedPairs:
     """Mine the positive pairs farther apart than one margin and the negative pairs nearer than another.
@@ -427,22 +427,22 @@ def pair_margin(
     Args:
         embeddings: the anchors; without a reference also what they are compared with.
         labels: class of each anchor.
-        positive_margin: positive pairs at this distance or nearer are left out.
-        negative_margin: negative pairs at this distance or farther are left out.
-        normalize: whether embeddings are put on the unit sphere first.
-        squared: whether distances are squared.
+        positive_margin: positive pairs at this distance, or similarity, or nearer are left out.
+        negative_margin: negative pairs at this distance, or similarity, or farther are left out.
+        distance: how embeddings are compared.
         among: see `ReferenceRows`.
 
     >>> line, labels = torch.tensor([[0.0], [1.0], [1.5]]), torch.tensor([0, 0, 1])
-    >>> pairs = pair_margin(line, labels, normalize=False)
+    >>> pairs = pair_margin(line, labels, distance=Euclidean(normalize=False))
     >>> pairs.positive.other.tolist(), pairs.negative.anchor.tolist()
     ([1, 0], [1, 2])
     """
-    c = Candidates.of(embeddings, labels, among, normalize=normalize, squared=squared, pairs=True)
+    c = Candidates.of(embeddings, labels, among, distance=distance, pairs=True)
     if c is None:
         return _no_pairs(labels)
-    anchor, place = (c.keep_positive & (c.positive > positive_margin)).nonzero().unbind(dim=1)
-    negative = _pairs(c.keep_negative & (c.negative < negative_margin))
+    sign = -1 if distance.larger_is_closer else 1
+    anchor, place = (c.keep_positive & (c.positive > sign * positive_margin)).nonzero().unbind(dim=1)
+    negative = _pairs(c.keep_negative & (c.negative < sign * negative_margin))
     return MinedPairs(Pairs(anchor, c.columns[anchor, place]), negative)
 
 
@@ -454,8 +454,7 @@ def uniform_histogram(
     bins: int = 100,
     positives_per_bin: int = 10,
     negatives_per_bin: int = 10,
-    normalize: bool = True,
-    squared: bool = False,
+    distance: Distance = EUCLIDEAN,
     **among: Unpack[ReferenceRows],
 ) -> MinedPairs:
     """Draw positive and negative pairs evenly over their distances: as many from each bin of a histogram.
@@ -472,13 +471,12 @@ def uniform_histogram(
         bins: number of bins of each kind.
         positives_per_bin: positive pairs drawn from each bin.
         negatives_per_bin: negative pairs drawn from each bin.
-        normalize: whether embeddings are put on the unit sphere first.
-        squared: whether distances are squared.
+        distance: how embeddings are compared.
         among: see `ReferenceRows`.
 
     >>> line, labels = torch.tensor([[0.0], [1.0], [3.0], [7.0]]), torch.tensor([0, 0, 0, 0])
     >>> drawn = uniform_histogram(
-    ...     line, labels, generator=torch.Generator().manual_seed(0), bins=2, positives_per_bin=3, normalize=False
+    ...     line, labels, generator=torch.Generator(), bins=2, positives_per_bin=3, distance=Euclidean(normalize=False)
     ... )
     >>> (line[drawn.positive.anchor] - line[drawn.positive.other]).abs().flatten().sort().values[3:].tolist()
     [4.0, 6.0, 7.0]
@@ -488,7 +486,7 @@ def uniform_histogram(
             f"a histogram has 1 bin or more and gives 1 pair or more of each, got bins={bins}, positives_per_bin="
             f"{positives_per_bin} and negatives_per_bin={negatives_per_bin}."
         )
-    c = Candidates.of(embeddings, labels, among, normalize=normalize, squared=squared, pairs=True)
+    c = Candidates.of(embeddings, labels, among, distance=distance, pairs=True)
     if c is None:
         return _no_pairs(labels)
     anchor, place = _evenly(c.positive, c.keep_positive, bins, positives_per_bin, generator)
