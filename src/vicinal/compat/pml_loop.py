@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Sampler
 
 from vicinal import miners
 from vicinal.compat.pml import MinerForPML
-from vicinal.compat.pml_parts import BaseDistance, LpDistance
+from vicinal.compat.pml_parts import BaseDistance, LpDistance, Number
 from vicinal.errors import ConfigError, unknown
 from vicinal.evaluation import evaluate
 from vicinal.samplers import BatchSampler, FixedTripletSampler, PKSampler
@@ -32,7 +32,7 @@ METRICS = {  # by the package's names
 
 
 def TripletMarginMiner(
-    margin: float = 0.2, type_of_triplets: str = "all", distance: BaseDistance | None = None
+    margin: Number = 0.2, type_of_triplets: str = "all", distance: BaseDistance | None = None
 ) -> MinerForPML:
     """Triplets by margin."""
     kinds: dict[str, Any] = {"all": "all", "hard": "hard", "semihard": "semi_hard", "easy": "easy"}
@@ -42,13 +42,13 @@ def TripletMarginMiner(
     return MinerForPML(partial(miners.triplet_margin, **chosen))
 
 
-def AngularMiner(angle: float = 20.0) -> MinerForPML:
+def AngularMiner(angle: Number = 20.0) -> MinerForPML:
     """Triplets by angle; as in the package, of embeddings as they are."""
     return MinerForPML(partial(miners.angular, angle=float(angle), normalize=False))
 
 
 def PairMarginMiner(
-    pos_margin: float = 0.2, neg_margin: float = 0.8, distance: BaseDistance | None = None
+    pos_margin: Number = 0.2, neg_margin: Number = 0.8, distance: BaseDistance | None = None
 ) -> MinerForPML:
     """Pairs by margins."""
     chosen: dict[str, Any] = {"positive_margin": float(pos_margin), "negative_margin": float(neg_margin)}
@@ -58,8 +58,8 @@ def PairMarginMiner(
 def BatchEasyHardMiner(
     pos_strategy: str = "easy",
     neg_strategy: str = "semihard",
-    allowed_pos_range: Sequence[float] | None = None,
-    allowed_neg_range: Sequence[float] | None = None,
+    allowed_pos_range: Sequence[Number] | None = None,
+    allowed_neg_range: Sequence[Number] | None = None,
     distance: BaseDistance | None = None,
 ) -> MinerForPML:
     """Pairs by rank."""
@@ -84,14 +84,14 @@ def BatchHardMiner(distance: BaseDistance | None = None) -> MinerForPML:
     return MinerForPML(mine)
 
 
-def MultiSimilarityMiner(epsilon: float = 0.1) -> MinerForPML:
+def MultiSimilarityMiner(epsilon: Number = 0.1) -> MinerForPML:
     """The pairs that the multi-similarity loss should see, by cosine similarity."""
-    return MinerForPML(partial(miners.multi_similarity, epsilon=epsilon))
+    return MinerForPML(partial(miners.multi_similarity, epsilon=float(epsilon)))
 
 
-def DistanceWeightedMiner(cutoff: float = 0.5, nonzero_loss_cutoff: float = 1.4) -> MinerForPML:
+def DistanceWeightedMiner(cutoff: Number = 0.5, nonzero_loss_cutoff: Number = 1.4) -> MinerForPML:
     """Triplets with negatives drawn by distance."""
-    chosen: dict[str, Any] = {"cutoff": cutoff, "farthest": nonzero_loss_cutoff}
+    chosen: dict[str, Any] = {"cutoff": float(cutoff), "farthest": float(nonzero_loss_cutoff)}
     return MinerForPML(partial(miners.distance_weighted, **chosen, generator=torch.default_generator))
 
 

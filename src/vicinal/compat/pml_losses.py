@@ -28,6 +28,7 @@ from vicinal.compat.pml_parts import (
     DivisorReducer,
     LpDistance,
     MeanReducer,
+    Number,
     SNRDistance,
     for_each,
 )
@@ -161,20 +162,20 @@ class _TripletHinge(Loss):
 
 
 def TripletMarginLoss(
-    margin: float = 0.05,
+    margin: Number = 0.05,
     smooth_loss: bool = False,
     distance: BaseDistance | None = None,
     reducer: BaseReducer | None = None,
 ) -> TupleLoss:
     """All triplets, or those of a miner."""
     return TupleLoss(
-        _TripletHinge(margin, smooth_loss), "triplet", distance or LpDistance(), reducer or AvgNonZeroReducer()
+        _TripletHinge(float(margin), smooth_loss), "triplet", distance or LpDistance(), reducer or AvgNonZeroReducer()
     )
 
 
 def ContrastiveLoss(
-    pos_margin: float = 0.0,
-    neg_margin: float = 1.0,
+    pos_margin: Number = 0.0,
+    neg_margin: Number = 1.0,
     distance: BaseDistance | None = None,
     reducer: BaseReducer | None = None,
 ) -> TupleLoss:
@@ -185,54 +186,57 @@ def ContrastiveLoss(
 
 
 def SignalToNoiseRatioContrastiveLoss(
-    pos_margin: float = 0.0, neg_margin: float = 1.0, reducer: BaseReducer | None = None
+    pos_margin: Number = 0.0, neg_margin: Number = 1.0, reducer: BaseReducer | None = None
 ) -> TupleLoss:
     """Signal-to-noise contrastive."""
     return ContrastiveLoss(pos_margin, neg_margin, SNRDistance(), reducer)
 
 
 def MultiSimilarityLoss(
-    alpha: float = 2.0,
-    beta: float = 50.0,
-    base: float = 0.5,
+    alpha: Number = 2.0,
+    beta: Number = 50.0,
+    base: Number = 0.5,
     distance: BaseDistance | None = None,
     reducer: BaseReducer | None = None,
 ) -> TupleLoss:
     """Multi-similarity without its mining, which is ``miners.MultiSimilarityMiner``."""
     distance = distance or CosineSimilarity()
-    loss = losses.MultiSimilarityLoss(alpha, beta, base if distance.is_inverted else -base, epsilon=None)
+    base = float(base if distance.is_inverted else -base)
+    loss = losses.MultiSimilarityLoss(float(alpha), float(beta), base, epsilon=None)
     return TupleLoss(loss, "element", distance, reducer or MeanReducer())
 
 
-def CircleLoss(m: float = 0.4, gamma: float = 80.0, reducer: BaseReducer | None = None) -> TupleLoss:
+def CircleLoss(m: Number = 0.4, gamma: Number = 80.0, reducer: BaseReducer | None = None) -> TupleLoss:
     """Circle."""
-    return TupleLoss(losses.CircleLoss(m, gamma), "element", CosineSimilarity(), reducer or AvgNonZeroReducer())
+    return TupleLoss(
+        losses.CircleLoss(float(m), float(gamma)), "element", CosineSimilarity(), reducer or AvgNonZeroReducer()
+    )
 
 
 def SupConLoss(
-    temperature: float = 0.1, distance: BaseDistance | None = None, reducer: BaseReducer | None = None
+    temperature: Number = 0.1, distance: BaseDistance | None = None, reducer: BaseReducer | None = None
 ) -> TupleLoss:
     """Supervised contrastive."""
-    loss = losses.SupervisedContrastiveLoss(temperature)
+    loss = losses.SupervisedContrastiveLoss(float(temperature))
     return TupleLoss(loss, "element", distance or CosineSimilarity(), reducer or AvgNonZeroReducer())
 
 
 def NTXentLoss(
-    temperature: float = 0.07, distance: BaseDistance | None = None, reducer: BaseReducer | None = None
+    temperature: Number = 0.07, distance: BaseDistance | None = None, reducer: BaseReducer | None = None
 ) -> TupleLoss:
     """InfoNCE."""
-    loss = losses.InfoNCELoss(temperature)
+    loss = losses.InfoNCELoss(float(temperature))
     return TupleLoss(loss, "pos_pair", distance or CosineSimilarity(), reducer or MeanReducer())
 
 
-def TupletMarginLoss(margin: float = 5.73, scale: float = 64.0, reducer: BaseReducer | None = None) -> TupleLoss:
+def TupletMarginLoss(margin: Number = 5.73, scale: Number = 64.0, reducer: BaseReducer | None = None) -> TupleLoss:
     """Tuplet margin; the margin, here called slack, is in degrees."""
-    loss = losses.TupletMarginLoss(math.radians(margin), scale)
+    loss = losses.TupletMarginLoss(math.radians(margin), float(scale))
     return TupleLoss(loss, "pos_pair", CosineSimilarity(), reducer or MeanReducer())
 
 
 def GeneralizedLiftedStructureLoss(
-    neg_margin: float = 1.0, reducer: BaseReducer | None = None, distance: BaseDistance | None = None
+    neg_margin: Number = 1.0, reducer: BaseReducer | None = None, distance: BaseDistance | None = None
 ) -> TupleLoss:
     """The smooth form of lifted structure."""
     distance = distance or LpDistance()
@@ -243,76 +247,72 @@ def GeneralizedLiftedStructureLoss(
 
 
 def MarginLoss(
-    margin: float = 0.2,
-    beta: float = 1.2,
+    margin: Number = 0.2,
+    beta: Number = 1.2,
     learn_beta: bool = False,
     distance: BaseDistance | None = None,
     reducer: BaseReducer | None = None,
 ) -> TupleLoss:
     """Margin loss with one boundary, over triplets as in the package."""
     distance = distance or LpDistance()
-    loss = losses.MarginLoss(margin=margin, beta=-beta if distance.is_inverted else beta)
+    loss = losses.MarginLoss(margin=float(margin), beta=float(-beta if distance.is_inverted else beta))
     loss.boundary.requires_grad_(learn_beta)
     return TupleLoss(loss, "triplet", distance, reducer or DivisorReducer())
 
 
-def ProxyAnchorLoss(num_classes: int, embedding_size: int, margin: float = 0.1, alpha: float = 32.0) -> LossForPML:
+def ProxyAnchorLoss(num_classes: int, embedding_size: int, margin: Number = 0.1, alpha: Number = 32.0) -> LossForPML:
     """Proxy-Anchor."""
-    return LossForPML(losses.ProxyAnchorLoss(num_classes, embedding_size, margin=margin, alpha=alpha))
+    return LossForPML(losses.ProxyAnchorLoss(num_classes, embedding_size, margin=float(margin), alpha=float(alpha)))
 
 
-def NormalizedSoftmaxLoss(num_classes: int, embedding_size: int, temperature: float = 0.05) -> LossForPML:
+def NormalizedSoftmaxLoss(num_classes: int, embedding_size: int, temperature: Number = 0.05) -> LossForPML:
     """Normalized softmax."""
-    return LossForPML(losses.NormalizedSoftmaxLoss(num_classes, embedding_size, temperature=temperature))
+    return LossForPML(losses.NormalizedSoftmaxLoss(num_classes, embedding_size, temperature=float(temperature)))
 
 
 def SoftTripleLoss(
     num_classes: int,
     embedding_size: int,
     centers_per_class: int = 10,
-    la: float = 20.0,
-    gamma: float = 0.1,
-    margin: float = 0.01,
+    la: Number = 20.0,
+    gamma: Number = 0.1,
+    margin: Number = 0.01,
 ) -> LossForPML:
     """SoftTriple without the term that merges centers."""
-    settings: dict[str, Any] = {
-        "centers": centers_per_class,
-        "scale": la,
-        "gamma": gamma,
-        "margin": margin,
-        "merge": 0.0,
-    }
-    return LossForPML(losses.SoftTripleLoss(num_classes, embedding_size, **settings))
+    settings: dict[str, Any] = {"scale": float(la), "gamma": float(gamma), "margin": float(margin), "merge": 0.0}
+    return LossForPML(losses.SoftTripleLoss(num_classes, embedding_size, centers=centers_per_class, **settings))
 
 
-def ArcFaceLoss(num_classes: int, embedding_size: int, margin: float = 28.6, scale: float = 64.0) -> LossForPML:
+def ArcFaceLoss(num_classes: int, embedding_size: int, margin: Number = 28.6, scale: Number = 64.0) -> LossForPML:
     """ArcFace; the margin is in degrees."""
-    return LossForPML(losses.ArcFaceLoss(num_classes, embedding_size, margin=math.radians(margin), scale=scale))
+    return LossForPML(losses.ArcFaceLoss(num_classes, embedding_size, margin=math.radians(margin), scale=float(scale)))
 
 
-def CosFaceLoss(num_classes: int, embedding_size: int, margin: float = 0.35, scale: float = 64.0) -> LossForPML:
+def CosFaceLoss(num_classes: int, embedding_size: int, margin: Number = 0.35, scale: Number = 64.0) -> LossForPML:
     """CosFace."""
-    return LossForPML(losses.CosFaceLoss(num_classes, embedding_size, margin=margin, scale=scale))
+    return LossForPML(losses.CosFaceLoss(num_classes, embedding_size, margin=float(margin), scale=float(scale)))
 
 
 def SubCenterArcFaceLoss(
-    num_classes: int, embedding_size: int, margin: float = 28.6, scale: float = 64.0, sub_centers: int = 3
+    num_classes: int, embedding_size: int, margin: Number = 28.6, scale: Number = 64.0, sub_centers: int = 3
 ) -> LossForPML:
     """Sub-center ArcFace; the margin is in degrees."""
-    settings: dict[str, Any] = {"margin": math.radians(margin), "scale": scale, "centers": sub_centers}
+    settings: dict[str, Any] = {"margin": math.radians(margin), "scale": float(scale), "centers": sub_centers}
     return LossForPML(losses.SubCenterArcFaceLoss(num_classes, embedding_size, **settings))
 
 
-def IntraPairVarianceLoss(pos_eps: float = 0.01, neg_eps: float = 0.01) -> LossForPML:
+def IntraPairVarianceLoss(pos_eps: Number = 0.01, neg_eps: Number = 0.01) -> LossForPML:
     """Intra-pair variance."""
-    return LossForPML(losses.IntraPairVarianceLoss(pos_eps, neg_eps))
+    return LossForPML(losses.IntraPairVarianceLoss(float(pos_eps), float(neg_eps)))
 
 
 def ThresholdConsistentMarginLoss(
-    lambda_plus: float = 1.0, lambda_minus: float = 1.0, margin_plus: float = 0.9, margin_minus: float = 0.5
+    lambda_plus: Number = 1.0, lambda_minus: Number = 1.0, margin_plus: Number = 0.9, margin_minus: Number = 0.5
 ) -> LossForPML:
     """Threshold-consistent margin."""
-    return LossForPML(losses.ThresholdConsistentMarginLoss(margin_plus, margin_minus, lambda_plus, lambda_minus))
+    return LossForPML(
+        losses.ThresholdConsistentMarginLoss(*map(float, (margin_plus, margin_minus, lambda_plus, lambda_minus)))
+    )
 
 
 def FastAPLoss(num_bins: int = 10) -> LossForPML:
@@ -320,14 +320,14 @@ def FastAPLoss(num_bins: int = 10) -> LossForPML:
     return LossForPML(losses.FastAPLoss(num_bins))
 
 
-def SmoothAPLoss(temperature: float = 0.01) -> LossForPML:
+def SmoothAPLoss(temperature: Number = 0.01) -> LossForPML:
     """SmoothAP with the anchor among its positives; classes may differ in size here."""
-    return LossForPML(losses.SmoothAPLoss(temperature, anchor=True))
+    return LossForPML(losses.SmoothAPLoss(float(temperature), anchor=True))
 
 
-def PNPLoss(b: float = 2.0, alpha: float = 1.0, anneal: float = 0.01, variant: Any = "O") -> LossForPML:
+def PNPLoss(b: Number = 2.0, alpha: Number = 1.0, anneal: Number = 0.01, variant: Any = "O") -> LossForPML:
     """PNP with the anchor among its positives."""
-    return LossForPML(losses.PNPLoss(variant, anneal, alpha=alpha, b=b, anchor=True))
+    return LossForPML(losses.PNPLoss(variant, float(anneal), alpha=float(alpha), b=float(b), anchor=True))
 
 
 class CrossBatchMemory(nn.Module):

@@ -15,6 +15,7 @@ from torch.nn.functional import normalize, pairwise_distance
 from vicinal.distances import Distance, SignalToNoise, at_least_float32, inner_products, pairwise_distances
 from vicinal.errors import ConfigError, DataError
 
+Number = int | float  # programs for the package write 2 where 2.0 is meant
 LossDict = Mapping[str, Mapping[str, Any]]
 
 
@@ -25,12 +26,12 @@ class BaseDistance(Distance):
     """
 
     normalize_embeddings: bool
-    p: float
-    power: float
+    p: Number
+    power: Number
     is_inverted: bool
 
     def __init__(
-        self, normalize_embeddings: bool = True, p: float = 2.0, power: float = 1.0, is_inverted: bool = False
+        self, normalize_embeddings: bool = True, p: Number = 2.0, power: Number = 1.0, is_inverted: bool = False
     ) -> None:
         object.__setattr__(self, "normalize", normalize_embeddings)
         object.__setattr__(self, "larger_is_closer", is_inverted)
@@ -56,7 +57,7 @@ class BaseDistance(Distance):
 
     def maybe_normalize(self, embeddings: Tensor, dim: int = 1) -> Tensor:
         """Put rows on the unit sphere where the distance wants that."""
-        return normalize(embeddings, p=self.p, dim=dim) if self.normalize_embeddings else embeddings
+        return normalize(embeddings, p=float(self.p), dim=dim) if self.normalize_embeddings else embeddings
 
     def margin(self, x: Tensor, y: Tensor) -> Tensor:
         """Return by how much x is farther than y."""
@@ -77,22 +78,22 @@ class BaseDistance(Distance):
 class LpDistance(BaseDistance):
     """The p-norm of the difference, to a power; with p = 2 accurate where rows meet."""
 
-    def __init__(self, normalize_embeddings: bool = True, p: float = 2.0, power: float = 1.0) -> None:
+    def __init__(self, normalize_embeddings: bool = True, p: Number = 2.0, power: Number = 1.0) -> None:
         super().__init__(normalize_embeddings, p, power)
 
     def compute_mat(self, query_emb: Any, ref_emb: Any) -> Any:
         if self.p == 2:
             return pairwise_distances(query_emb, ref_emb, squared=False)
-        return torch.cdist(query_emb, query_emb if ref_emb is None else ref_emb, p=self.p)
+        return torch.cdist(query_emb, query_emb if ref_emb is None else ref_emb, p=float(self.p))
 
     def pairwise_distance(self, query_emb: Tensor, ref_emb: Tensor) -> Tensor:
-        return pairwise_distance(query_emb, ref_emb, p=self.p)
+        return pairwise_distance(query_emb, ref_emb, p=float(self.p))
 
 
 class DotProductSimilarity(BaseDistance):
     """The inner product; of normalized rows the cosine."""
 
-    def __init__(self, normalize_embeddings: bool = True, p: float = 2.0, power: float = 1.0) -> None:
+    def __init__(self, normalize_embeddings: bool = True, p: Number = 2.0, power: Number = 1.0) -> None:
         super().__init__(normalize_embeddings, p, power, is_inverted=True)
 
     def compute_mat(self, query_emb: Any, ref_emb: Any) -> Any:
@@ -105,14 +106,14 @@ class DotProductSimilarity(BaseDistance):
 class CosineSimilarity(DotProductSimilarity):
     """The cosine."""
 
-    def __init__(self, p: float = 2.0, power: float = 1.0) -> None:
+    def __init__(self, p: Number = 2.0, power: Number = 1.0) -> None:
         super().__init__(True, p, power)
 
 
 class SNRDistance(BaseDistance):
     """The signal-to-noise distance, `vicinal.distances.SignalToNoise`."""
 
-    def __init__(self, normalize_embeddings: bool = True, p: float = 2.0, power: float = 1.0) -> None:
+    def __init__(self, normalize_embeddings: bool = True, p: Number = 2.0, power: Number = 1.0) -> None:
         super().__init__(normalize_embeddings, p, power)
 
     def compute_mat(self, query_emb: Any, ref_emb: Any) -> Any:
@@ -176,7 +177,7 @@ class SumReducer(BaseReducer):
 class ThresholdReducer(BaseReducer):
     """The mean of the losses between two bounds, which are not included."""
 
-    def __init__(self, low: float | None = None, high: float | None = None) -> None:
+    def __init__(self, low: Number | None = None, high: Number | None = None) -> None:
         super().__init__()
         if low is None and high is None:
             raise ConfigError("ThresholdReducer needs `low` or `high`, got neither.")
