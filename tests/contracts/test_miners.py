@@ -16,7 +16,8 @@ from torch.utils._pytree import tree_leaves
 
 import vicinal.miners
 from vicinal.errors import DataError
-from vicinal.miners import MinedPairs, pair_margin, uniform_histogram
+from vicinal.miners import pair_margin, uniform_histogram
+from vicinal.miners.batch import MinedPairs
 from vicinal.tuples import Triplets
 
 

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from vicinal.distances import at_least_float32
 from vicinal.errors import ConfigError, DataError
 from vicinal.losses import CrossBatchMemory, Loss
-from vicinal.miners import MinedPairs
+from vicinal.miners.batch import MinedPairs
 from vicinal.tuples import Pairs, Reference, Triplets, other_class, same_class
 
 # Where the names of the package's own modules are found.

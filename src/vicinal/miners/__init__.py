@@ -8,7 +8,6 @@ triplets, ``loss.on_pairs(embeddings, labels, *miner(embeddings, labels))`` from
 from vicinal.miners.batch import (
     MINERS,
     Mined,
-    MinedPairs,
     angular,
     batch_easy_hard,
     distance_weighted,
@@ -20,8 +19,7 @@ from vicinal.miners.batch import (
     triplet_margin,
     uniform_histogram,
 )
-from vicinal.miners.smart import Search, SmartMiner, approximate_neighbors, exact_neighbors
+from vicinal.miners.smart import SmartMiner
 
-__all__ = ["MINERS", "Mined", "MinedPairs", "Search", "SmartMiner", "angular", "approximate_neighbors"]
-__all__ += ["batch_easy_hard", "distance_weighted", "easy_positive", "exact_neighbors", "hardest", "multi_similarity"]
-__all__ += ["pair_margin", "semi_hard", "triplet_margin", "uniform_histogram"]
+__all__ = ["MINERS", "Mined", "SmartMiner", "angular", "batch_easy_hard", "distance_weighted", "easy_positive"]
+__all__ += ["hardest", "multi_similarity", "pair_margin", "semi_hard", "triplet_margin", "uniform_histogram"]
