@@ -45,9 +45,7 @@ SEARCH = SEARCHED | {
     "info_nce": ("loss.temperature=0.03..0.2:log",),
     "fast_ap": ("loss.bins=5,10,20",),
     "hard_exemplar": ("loss.margin=0.05..0.4:log", "loss.scale=2.0..20.0:log"),
-    "intra_pair_variance": (
-        "loss.positive_slack+loss.negative_slack=0.003..0.1:log",
-    ),
+    "intra_pair_variance": ("loss.positive_slack+loss.negative_slack=0.003..0.1:log",),
     "ranked_list": ("loss.margin=0.2..0.6", "loss.alpha=0.8..1.4"),
     "signal_to_noise_contrastive": ("loss.margin=0.5..2.0:log",),
     "soft_triple": ("loss.gamma=0.05..0.2:log", "loss.scale=10.0..40.0:log"),
@@ -78,13 +76,13 @@ def rows(ours: Benchmark) -> list[Row]:
     ]
 
 
-def losses(ours: Benchmark, *, epochs: int, seeds: int) -> Table:
+def losses(ours: Benchmark, *words: str, seeds: int = 3) -> Table:
     rate = float(ours.slots["optimizer"]["learning_rate"])
     return Table(
         f"Every loss at equal tuning: {ours.title}",
         *(found := rows(ours)),
         name=f"losses-{ours.name}",
-        words=(f"training.epochs={epochs}",),
+        words=words,
         protocol="final",
         metrics=columns(("recall@1", "map@r", "nmi"), found),
         seeds=seeds,
@@ -94,4 +92,4 @@ def losses(ours: Benchmark, *, epochs: int, seeds: int) -> Table:
     )
 
 
-TABLES = [losses(CUB_FEATURES, epochs=5, seeds=3), losses(CUB, epochs=5, seeds=3)]
+TABLES = [losses(CUB_FEATURES, "model.dim=128", "training.epochs=5"), losses(CUB)]
