@@ -23,6 +23,7 @@ from vicinal.arguments import (
     Seed,
     Settings,
     class_name,
+    coerce,
     coerce_arguments,
     construct,
     defaults,
@@ -485,9 +486,11 @@ def _part(slot: str, raw: Mapping[str, Any], default: str, trust: Trust) -> Part
     name = raw.get("name", default)
     kind = _found(slot, name, trust)
     arguments = {key: value for key, value in raw.items() if key != "name"}
-    mined = {"miner": arguments.pop("miner")} if slot == "loss" and "miner" in arguments else {}
-    if mined and mined["miner"] not in MINERS:
-        raise ConfigError("for loss.miner: " + unknown("miner", mined["miner"], MINERS))
+    around = {key: arguments.pop(key) for key in ("miner", "nested") if slot == "loss" and key in arguments}
+    if "miner" in around and around["miner"] not in MINERS:
+        raise ConfigError("for loss.miner: " + unknown("miner", around["miner"], MINERS))
+    if "nested" in around:
+        around["nested"] = coerce(around["nested"], tuple[Count, ...], "loss.nested")
     takes = getattr(kind, "fitted", kind) if slot == "sampler" else kind  # whose sizes follow from the batch size
     fixed = ("labels", "seed", "roles", *(["batch_size"] if takes is not kind else [])) if slot == "sampler" else ()
     for key in filter(arguments.__contains__, fixed):
@@ -495,7 +498,7 @@ def _part(slot: str, raw: Mapping[str, Any], default: str, trust: Trust) -> Part
             f"{slot}.{key} follows from the data and from training.batch_size and training.seed; omit it."
         )
     own = {key: value for key, value in defaults(takes).items() if key not in DERIVED[slot]}
-    return Part(name, {**own, **coerce_arguments(takes, arguments, slot, DERIVED[slot]), **mined}, kind)
+    return Part(name, {**own, **coerce_arguments(takes, arguments, slot, DERIVED[slot]), **around}, kind)
 
 
 def _found(slot: str, name: str, trust: Trust) -> type:

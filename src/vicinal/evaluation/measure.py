@@ -9,10 +9,11 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 from torch.nn.functional import normalize as to_unit_length
 
+from vicinal.distances import Metric
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.clustering import cluster
 from vicinal.evaluation.encoder import Embedded
-from vicinal.evaluation.neighbors import Metric, neighbor_chunks
+from vicinal.evaluation.neighbors import neighbor_chunks
 from vicinal.evaluation.retrieval import Lone, QueryScores, query_scores, ranks_needed, relevant_counts
 
 
@@ -102,9 +103,10 @@ def measure(
     rows, own = vectors[queries], labels[queries]
     asked = tuple(dict.fromkeys((*recalls, 1)))
     if gallery is None:
-        found = _retrieve(rows, own, None, None, asked)
+        found = _retrieve(rows, own, None, None, asked, metric=embedded.metric)
     else:
-        found = _retrieve(rows, own, vectors[gallery], labels[gallery], asked, top_percent=True)
+        theirs = vectors[gallery], labels[gallery]
+        found = _retrieve(rows, own, *theirs, asked, top_percent=True, metric=embedded.metric)
         clustering = clustering and 2 * len(torch.unique(own)) <= len(queries)
     scores = {name: mean for name, mean in found.means().items() if name != "recall@1" or 1 in recalls}
     clustered, spread = cluster(rows, own, seed=seed, restarts=restarts) if clustering else ({}, {})

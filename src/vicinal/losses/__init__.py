@@ -28,6 +28,7 @@ from vicinal.losses.pair_statistics import (
     ThresholdConsistentMarginLoss,
     VICRegLoss,
 )
+from vicinal.losses.nested import NestedLoss
 from vicinal.losses.proxies import (
     ImprovedProxyNCALoss,
     NormalizedSoftmaxLoss,
@@ -123,6 +124,7 @@ __all__ = [
     "MarginLoss",
     "MultiSimilarityLoss",
     "NPairLoss",
+    "NestedLoss",
     "NormalizedSoftmaxLoss",
     "P2SGradLoss",
     "PNPLoss",
