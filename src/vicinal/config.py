@@ -124,6 +124,7 @@ class Evaluation(Settings):
 
     Attributes:
         recalls: the K of Recall@K in the result table.
+        dims: sizes of embeddings to measure besides the whole, the first so many numbers; by default ``loss.nested``.
         restarts: k-means restarts behind NMI, AMI and F1.
         artifacts: whether the report gets retrievals, map and confusions, and rows of the raw inputs and the untrained
             network; tables of many runs do without.
@@ -132,6 +133,7 @@ class Evaluation(Settings):
 
     slot: ClassVar[str] = "evaluation"
     recalls: tuple[Count, ...] = (1, 2, 4, 8)
+    dims: tuple[Count, ...] = ()
     restarts: Count = 3
     artifacts: bool = True
     batch_size: Count = 256

@@ -22,13 +22,13 @@ from vicinal.losses.margin_softmax import (
 from vicinal.losses.memory import CrossBatchMemory
 from vicinal.losses.multi_similarity import MultiSimilarityLoss
 from vicinal.losses.n_pair import ImprovedNPairLoss, NPairLoss
+from vicinal.losses.nested import NestedLoss
 from vicinal.losses.pair_statistics import (
     IntraPairVarianceLoss,
     SignalToNoiseContrastiveLoss,
     ThresholdConsistentMarginLoss,
     VICRegLoss,
 )
-from vicinal.losses.nested import NestedLoss
 from vicinal.losses.proxies import (
     ImprovedProxyNCALoss,
     NormalizedSoftmaxLoss,

@@ -1,4 +1,4 @@
-"""Matryoshka representation learning (Kusupati et al., NeurIPS 2022): the first dimensions are embeddings themselves."""
+"""Matryoshka representation learning (Kusupati et al., NeurIPS 2022): the first numbers are embeddings, too."""
 
 from collections.abc import Sequence
 

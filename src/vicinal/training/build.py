@@ -38,7 +38,9 @@ def build_method(config: Config, train: Records, device: torch.device) -> tuple[
     sampler = _build_sampler(config, train)
     loss = _build_loss(config, train.labels, embedder.embedding_dim)
     if config.model.head == "hyperbolic" and not isinstance(config.method, Plain):
-        raise ConfigError(f"{config.method.title} works with vectors, not in the Poincaré ball. Set method=plain.")
+        raise ConfigError(
+            f"{type(config.method).__name__} works with vectors, not in the Poincaré ball. Set method=plain."
+        )
     steps = training.steps or training.epochs * len(sampler)
     method = config.method.build(
         Parts(

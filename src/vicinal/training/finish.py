@@ -60,7 +60,8 @@ def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[s
         return measure(embedded, recalls=recalls, clustering=clustering, seed=seed, restarts=restarts)
 
     rows = {name: scores(found, clustering=name != RAW) for name, found in {**before, "trained": trained}.items()}
-    sizes = [size for size in config.loss.arguments.get("nested", ()) if size < trained.vectors.shape[1]]
+    sizes = evaluation.dims or config.loss.arguments.get("nested", ())
+    sizes = [size for size in sizes if size != trained.vectors.shape[1]]
     rows |= {name: scores(found) for name, found in cut(trained, sizes, encoder).items()}
     diagnoses = [diagnosis("train", known, scores(known).scores), diagnosis(split, trained, rows["trained"].scores)]
     if UNTRAINED in before:
@@ -97,7 +98,8 @@ def measure_run(
 ) -> dict[str, Any]:
     """Measure the selected model of a run on its own data or on other data, in the form of ``results.json``.
 
-    ``dims`` also measures so many first dimensions of the embeddings. Of its own data a run that was trained with ``skip_corrupt`` is measured so, whatever ``skip_corrupt`` says here.
+    ``dims`` also measures so many first numbers of the embeddings. Of its own data a run that was trained with
+    ``skip_corrupt`` is measured so, whatever ``skip_corrupt`` says here.
     """
     encoder = Encoder.load(run, device)
     settings = run.settings
