@@ -30,7 +30,7 @@ from vicinal.arguments import (
     kept_arguments,
     parameters,
 )
-from vicinal.data import DATASETS_BY_NAME, CrossView, open_path
+from vicinal.data import DATASETS_BY_NAME, CrossView, FromHuggingFace, open_path
 from vicinal.data.records import Dataset, Kind
 from vicinal.data.resident import Residency
 from vicinal.data.splits import hold_out, kin_of
@@ -408,9 +408,14 @@ def as_mapping(slot: str, value: Any) -> dict[str, Any]:
         return {}
     if isinstance(value, (str, Path)):
         return {"name": str(value)}
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) and not _is_hugging_face(value):
         return dict(value)
     return _plain(slot, value) if type(value) in REGISTRIES.get(slot, {}).values() else {"own": value}
+
+
+def _is_hugging_face(value: object) -> bool:
+    """Whether this is a data set of Hugging Face, which also has dictionaries of them."""
+    return type(value).__module__.partition(".")[0] == "datasets"
 
 
 def _preset_for(data: Dataset, model: Mapping[str, Any], reasons: list[str]) -> str:
@@ -443,7 +448,8 @@ def kind_of(data: Dataset) -> Kind:
 
 def _data(raw: Mapping[str, Any]) -> Dataset:
     if "own" in raw:
-        return typing.cast(Dataset, raw["own"])
+        own = raw["own"]
+        return FromHuggingFace(path="", dataset=own) if _is_hugging_face(own) else typing.cast(Dataset, own)
     arguments = {key: value for key, value in raw.items() if key != "name"}
     name = raw.get("name", arguments.get("path"))
     if name is None:
