@@ -142,6 +142,7 @@ def pictures(tmp_path):
     return folder
 
 
+@pytest.mark.slow
 def test_a_walk_with_pictures_of_ones_own(pictures, tmp_path, vicinal):
     settings = [*SMALL, "training.epochs=2"]
     done = vicinal("train", "images_from_scratch", f"data={pictures}", *settings, "--run", "run")
