@@ -43,6 +43,7 @@ def ours(experiment):
     return torch.stack(found)
 
 
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # its own
 def test_lightning(experiment, ours):
     pytest.importorskip("lightning")
     example = run_path(str(ROOT / "examples" / "lightning_module.py"))

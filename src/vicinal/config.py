@@ -30,9 +30,10 @@ from vicinal.arguments import (
     kept_arguments,
     parameters,
 )
-from vicinal.data import DATASETS_BY_NAME, CrossView, FromHuggingFace, open_path
+from vicinal.data import DATASETS_BY_NAME, CrossView, open_path
 from vicinal.data.records import Dataset, Kind
 from vicinal.data.resident import Residency
+from vicinal.data.shards import FromHuggingFace
 from vicinal.data.splits import hold_out, kin_of
 from vicinal.data.transforms import FeatureTransform, ImageTransform, OwnTransform, TrainingTransform
 from vicinal.errors import ConfigError, DataError, unknown

@@ -246,7 +246,7 @@ def exponential_map(x: Float[Tensor, "*rows d"], curvature: float, clip: float) 
     Clipping keeps points from the rim, where gradients vanish (Guo et al. 2022).
 
     >>> exponential_map(torch.tensor([[3.0, 4.0], [0.0, 0.0]]), curvature=1.0, clip=2.3)
-    tensor([[0.5880, 0.7840],
+    tensor([[0.5881, 0.7841],
             [0.0000, 0.0000]])
     """
     root = math.sqrt(curvature)

@@ -16,7 +16,7 @@ from vicinal.data.omniglot import Omniglot, OmniglotPairs
 from vicinal.data.packed import Packed, pack, unpack
 from vicinal.data.published import CUB, Cars196, InShop, StanfordOnlineProducts
 from vicinal.data.records import Batch, Dataset, FeatureArray, ImageArray, ImageFiles, Records, Source
-from vicinal.data.shards import FromHuggingFace, HuggingFace, Shards
+from vicinal.data.shards import HuggingFace, Shards
 from vicinal.data.splits import hold_out
 from vicinal.data.table import VIEWS, Arrays, CrossView, Table, column_names
 from vicinal.data.transforms import TRANSFORMS, FeatureTransform, ImageTransform, OwnTransform
@@ -114,7 +114,6 @@ __all__ += [
     "Corrupted",
     "CrossView",
     "Folder",
-    "FromHuggingFace",
     "Glyphs",
     "HuggingFace",
     "Packed",

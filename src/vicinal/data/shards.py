@@ -49,6 +49,9 @@ class Shards(SplitByClass):
     Args:
         path: a ``.tar`` file, or a folder of them; ``$VICINAL_DATA`` and ``~`` are expanded.
         label: the name of the label in ``KEY.json``, where there is no ``KEY.cls``.
+
+    >>> Shards("shards/", label="species", test=0.3)
+    Shards(path='shards/', test=0.3, order='random', seed=0, label='species')
     """
 
     label: str = "label"
@@ -134,6 +137,9 @@ class HuggingFace(SplitByClass):
         path: its folder; ``$VICINAL_DATA`` and ``~`` are expanded.
         image: the column of images, or of vectors.
         label: the column of classes, numbers, names or a ``ClassLabel``.
+
+    >>> HuggingFace("birds/", image="photo")
+    HuggingFace(path='birds/', test=0.5, order='random', seed=0, image='photo', label='label')
     """
 
     image: str = "image"

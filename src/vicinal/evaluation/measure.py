@@ -127,6 +127,10 @@ class Scores(dict[str, float]):
     Attributes:
         queries: the scores of each query, where any score is one of queries.
         by_size: the scores of smaller embeddings.
+
+    >>> scores = evaluate(np.array([[0.0], [1.0], [3.0]]), np.array([0, 0, 0]), metrics=["recall@1", "map@r"])
+    >>> scores["map@r"], scores.per_query["query"].tolist(), scores.per_class["queries"].tolist()
+    (1.0, [0, 1, 2], [3])
     """
 
     def __init__(self, queries: QueryScores | None = None) -> None:
