@@ -7,7 +7,8 @@ from PIL import Image
 
 from vicinal.arguments import describe
 from vicinal.config import SLOTS, Config, compose, from_toml, from_words, presets, read
-from vicinal.data import FeatureTransform, Glyphs, ImageTransform, OwnTransform
+from vicinal.data import FeatureTransform, Glyphs, ImageTransform
+from vicinal.data.transforms import OwnTransform
 from vicinal.errors import ConfigError
 from vicinal.losses import MultiSimilarityLoss
 from vicinal.methods import HDML

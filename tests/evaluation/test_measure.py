@@ -6,11 +6,12 @@ import torch
 
 from vicinal.data.records import FeatureArray, Records
 from vicinal.errors import ConfigError, DataError
-from vicinal.evaluation import clustering_scores, evaluate, kmeans, retrieval_scores, verification_scores
+from vicinal.evaluation import clustering_scores, evaluate, kmeans, verification_scores
 from vicinal.evaluation import measure as module
 from vicinal.evaluation.encoder import Embedded
 from vicinal.evaluation.measure import measure
 from vicinal.evaluation.neighbors import neighbor_chunks
+from vicinal.evaluation.retrieval import retrieval_scores
 
 
 @pytest.fixture

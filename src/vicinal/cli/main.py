@@ -87,7 +87,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"color": False if os.environ.get("NO_COLOR") else None},  # which typer alone ignores
-    help="Metric learning in which hardness is a quantity one can see and steer.",
+    help="Metric learning for PyTorch and scikit-learn: train, measure, search, export.",
     epilog=epilog("vicinal"),
 )
 

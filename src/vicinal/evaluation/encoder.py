@@ -20,7 +20,8 @@ from vicinal.data.transforms import ImageTransform, Transform
 from vicinal.distances import Metric
 from vicinal.errors import ConfigError, DataError, RunError
 from vicinal.files import decoding, read_object, read_tensors, write_atomically, write_json
-from vicinal.models import MODELS, trusted
+from vicinal.models import MODELS
+from vicinal.models.custom import trusted
 from vicinal.models.embedder import Embedder, Role
 from vicinal.run_directory import FORMAT, RunDirectory
 
@@ -175,7 +176,7 @@ class Encoder:
         """The selected model of a run, rebuilt without executing anything from it.
 
         Args:
-            trust: the class of a network of the user's own; see ``vicinal.models.trusted``.
+            trust: the class of a network of the user's own; see ``vicinal.models.custom.trusted``.
         """
         if not run.weights_path.is_file():
             raise RunError(

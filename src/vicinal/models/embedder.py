@@ -212,6 +212,11 @@ class TwoStreamEmbedder(Embedder):
     Which stream an image takes is its role, a column of the records; ``stream`` returns it. Each stream is an
     ``Embedder`` of its own: to index a gallery takes ``stream("gallery")`` alone.
 
+    >>> from vicinal.models import Identity
+    >>> embedder = TwoStreamEmbedder(Embedder(Identity(8), 4), Embedder(Identity(8), 4))
+    >>> embedder.stream("gallery")(torch.ones(3, 8)).shape
+    torch.Size([3, 4])
+
     Args:
         query: embeds queries.
         gallery: embeds what is searched; its embeddings have the same size.

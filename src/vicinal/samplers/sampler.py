@@ -117,6 +117,10 @@ class BatchSampler(Sampler[list[int]], ABC):
     For a method: ``epoch(number)``. For torch: ``DataLoader(data, batch_sampler=sampler)``, where each pass is the next
     epoch; a loop that resumes says which one comes with ``set_epoch(number)``.
 
+    >>> sampler: BatchSampler = PKSampler(np.arange(12) // 3, classes=2, per_class=3, seed=0)
+    >>> list(sampler.epoch(5)) == list(sampler.epoch(5)), len(sampler)
+    (True, 2)
+
     Attributes:
         labels: class of each row.
         seed: with the epoch it determines every batch.
