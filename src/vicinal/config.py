@@ -495,7 +495,9 @@ def _part(slot: str, raw: Mapping[str, Any], default: str, trust: Trust) -> Part
     name = raw.get("name", default)
     kind = _found(slot, name, trust)
     arguments = {key: value for key, value in raw.items() if key != "name"}
-    around = {key: arguments.pop(key) for key in ("miner", "nested") if slot == "loss" and key in arguments}
+    around: dict[str, Any] = {
+        key: arguments.pop(key) for key in ("miner", "nested") if slot == "loss" and key in arguments
+    }
     if "miner" in around and around["miner"] not in MINERS:
         raise ConfigError("for loss.miner: " + unknown("miner", around["miner"], MINERS))
     if "nested" in around:
