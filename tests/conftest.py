@@ -1,5 +1,6 @@
 """What all tests share: seeded data, one torch thread, shape checks, and where the shared data lies."""
 
+import importlib
 import importlib.util
 import os
 import signal
@@ -13,7 +14,7 @@ from jaxtyping import install_import_hook
 
 # Shapes in annotations are checked while tests run; a mismatch is a test failure with both shapes named. A machine
 # on which nothing can be installed may lack the checker; the tests still run there.
-PARTS = ("geometry", "losses", "tuples", "mining", "compat", "retrieval.index", "evaluation")
+PARTS = ("geometry", "losses", "tuples", "miners", "compat", "retrieval.index", "evaluation")
 CHECKED = [f"vicinal.{part}" for part in PARTS]
 if importlib.util.find_spec("beartype"):
     install_import_hook(CHECKED, "beartype.beartype")
@@ -51,6 +52,14 @@ def pytest_runtest_makereport(item, call):
 @pytest.fixture(scope="session")
 def data_root() -> Path:
     return DATA
+
+
+@pytest.fixture(scope="session")
+def attack():
+    """The module ``benchmarks/attack.py``, which imports from its own folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(Path(__file__).parents[1] / "benchmarks")
+        return importlib.import_module("attack")
 
 
 @pytest.fixture

@@ -43,12 +43,15 @@ def evaluate(
     same: Same = None,
     sizes: Sequence[int] = (),
     clustering: bool = True,
-    restarts: int = 5,
+    restarts: int = 3,
     seed: int = 0,
     device: torch.device | str | None = None,
     chunk_bytes: int | None = None,
 ) -> "Scores":
     """Score an embedding, in fractions: ``recall@K``, ``map@r``, ``r_precision``, and ``nmi``, ``ami``, ``f1``.
+
+    The last three are means over runs of k-means; ``nmi_spread``, ``ami_spread`` and ``f1_spread`` are their standard
+    deviations, what another seed would change. Defaults are those of a run, which scores alike.
 
     ``metrics`` names other scores instead: ``recall@K`` or ``cmc@K``, ``precision@K``, ``map@r``, ``r_precision``,
     ``map`` (average precision of the whole ranking), ``mrr`` (reciprocal rank of the first right one), ``tar@far=F``
@@ -74,7 +77,7 @@ def evaluate(
             equality: labels at another level of a hierarchy, or several for each row. There are no clusters then.
         sizes: also score the first so many numbers of each embedding, as ``scores.by_size[size]``.
         clustering: whether to run k-means.
-        restarts: of k-means.
+        restarts: runs of k-means behind a mean; a single one has no spread.
         seed: of k-means.
         device: where to compute; by default a GPU where there is one, as runs do, so that both score alike.
         chunk_bytes: size of the largest temporary of the search; the default suits the device.
@@ -109,8 +112,9 @@ def evaluate(
             found |= {name: verified[name if name == "eer" else f"tar@far={float(name[8:]):g}"] for name in pairs}
         if groups and clustering and same is None:
             x = to_unit_length(x, dim=1) if metric == "cosine" else x
-            clustered = cluster(x, own, seed=seed, restarts=restarts)[0]
-            found |= {name: clustered[name] for name in groups}
+            means, spread = cluster(x, own, seed=seed, restarts=restarts)
+            found |= {name: means[name] for name in groups}
+            found |= {f"{name}_spread": value for name, value in spread.items() if metrics is None}
         return found
 
     for size in sizes:
@@ -160,7 +164,7 @@ class Measured:
     """What was measured of some embedded records.
 
     Attributes:
-        scores: those of ``evaluate``.
+        scores: those of ``evaluate``, without spreads.
         queries: the scores of each query, Recall@1 among them.
         spread: standard deviation of ``nmi``, ``ami`` and ``f1`` over the seeds of k-means.
     """
@@ -171,7 +175,7 @@ class Measured:
 
 
 def measure(
-    embedded: Embedded, *, recalls: Sequence[int], clustering: bool, seed: int = 0, restarts: int = 5
+    embedded: Embedded, *, recalls: Sequence[int], clustering: bool, seed: int = 0, restarts: int = 3
 ) -> Measured:
     """Score embedded records as ``evaluate`` does: leave-one-out, or queries in a gallery where they have such roles.
 
