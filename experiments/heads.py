@@ -17,8 +17,8 @@ hyperbolic = Table(
     metrics=("recall@1", "map@r"),
     search=("loss.temperature=0.05..0.5:log",),
     findings={
-        "tuned": "On these features the ball is below the sphere in all three seeds, with the best of three temperatures "
-        "each; the head starts as Euclidean discriminants in both."
+        "tuned": "On these features the ball is below the sphere in all three seeds, with the best of three "
+        "temperatures each; the head starts as Euclidean discriminants in both."
     },
     **_COMMON,
 )
@@ -29,9 +29,9 @@ nested = Table(
     row("multi-similarity, 16 dimensions", "model.dim=16", "evaluation.dims=8", against="multi-similarity"),
     name="nested-cub_features",
     words=(*_SHORT, f"evaluation.dims={','.join(map(str, SIZES))}"),
-    finding="Training the prefixes costs the whole embedding nothing that 3 seeds can show, and 8 dimensions reach 25.2 "
-    "instead of 23.9, which 3 seeds leave open: the head starts with its dimensions in the order of variance, so that "
-    "prefixes are good already.",
+    finding="Training the prefixes costs the whole embedding nothing that 3 seeds can show, and 8 dimensions reach "
+    "25.2 instead of 23.9, which 3 seeds leave open: the head starts with its dimensions in the order of variance, so "
+    "that prefixes are good already.",
     metrics=("recall@1", *(f"recall@1 {size}-d" for size in reversed(SIZES)), "map@r"),
     **_COMMON,
 )

@@ -7,7 +7,8 @@ if it is not there, with the defaults of its class.
 
 from benchmarks import CUB, CUB_FEATURES, SEARCHED, Benchmark, columns
 from benchmarks import LOSSES as STATED
-from vicinal.bench import Row, Table, row
+from vicinal.bench import Table, row
+from vicinal.bench.table import Row
 
 YEARS = {
     "contrastive": 2006,
@@ -76,7 +77,7 @@ def rows(ours: Benchmark) -> list[Row]:
     ]
 
 
-def losses(ours: Benchmark, *words: str, seeds: int = 3) -> Table:
+def losses(ours: Benchmark, *words: str, seeds: int = 3, findings: dict[str, str] | None = None) -> Table:
     rate = float(ours.slots["optimizer"]["learning_rate"])
     return Table(
         f"Every loss at equal tuning: {ours.title}",
@@ -87,9 +88,19 @@ def losses(ours: Benchmark, *words: str, seeds: int = 3) -> Table:
         metrics=columns(("recall@1", "map@r", "nmi"), found),
         seeds=seeds,
         records=ours.records,
+        findings=findings or {},
         search=(f"optimizer.learning_rate={rate / 10:g}..{rate * 10:g}:log",),
         **ours.slots,
     )
 
 
-TABLES = [losses(CUB_FEATURES, "model.dim=128", "training.epochs=5"), losses(CUB)]
+TUNED = (
+    "Two trials a row, of which held-out classes choose one: 43 losses of 18 years lie within 3 points of Recall@1, "
+    "from 54.8 to 57.7, and the newest are no better than the oldest (contrastive 57.0, threshold-consistent margin "
+    "57.0). Losses over pairs and ranks lead in MAP@R (up to 19.7); those with proxies, the instance loss excepted, "
+    "end below the untrained features in Recall@1 after five epochs. Two trials are few: this is no ranking of neighbors."
+)
+TABLES = [
+    losses(CUB_FEATURES, "model.dim=128", "training.epochs=5", findings={"tuned": TUNED}),
+    losses(CUB),  # a GPU: 43 rows x (2 trials x 2 folds + 3 seeds), 20 to 80 seconds each on an H200
+]
