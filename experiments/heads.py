@@ -26,7 +26,7 @@ nested = Table(
     f"Nested sizes: {OURS.title}",
     baseline("multi-similarity", loss=LOSSES["multi-similarity"], sampler=OURS.classes),
     row("multi-similarity, nested", f"loss.nested={','.join(map(str, SIZES))}", against="multi-similarity"),
-    row("multi-similarity, 16 dimensions", "model.dim=16", "evaluation.dims=8", against="multi-similarity"),
+    row("multi-similarity, 16 dimensions", "model.dim=16", against="multi-similarity"),
     name="nested-cub_features",
     words=(*_SHORT, f"evaluation.dims={','.join(map(str, SIZES))}"),
     finding="Training the prefixes costs the whole embedding nothing that 3 seeds can show, and 8 dimensions reach "

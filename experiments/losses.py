@@ -98,7 +98,7 @@ TUNED = (
     "Two trials a row, of which held-out classes choose one: 43 losses of 18 years lie within 3 points of Recall@1, "
     "from 54.8 to 57.7, and the newest are no better than the oldest (contrastive 57.0, threshold-consistent margin "
     "57.0). Losses over pairs and ranks lead in MAP@R (up to 19.7); those with proxies, the instance loss excepted, "
-    "end below the untrained features in Recall@1 after five epochs. Two trials are few: this is no ranking of neighbors."
+    "end below the untrained features in Recall@1 after five epochs. Two trials are few for a ranking."
 )
 TABLES = [
     losses(CUB_FEATURES, "model.dim=128", "training.epochs=5", findings={"tuned": TUNED}),

@@ -125,7 +125,7 @@ class Evaluation(Settings):
 
     Attributes:
         recalls: the K of Recall@K in the result table.
-        dims: sizes of embeddings to measure besides the whole, the first so many numbers; by default ``loss.nested``.
+        dims: smaller sizes of embeddings to measure as well, the first so many numbers; by default ``loss.nested``.
         restarts: runs of k-means whose mean NMI, AMI and F1 are.
         artifacts: whether the report gets retrievals, map and confusions, and rows of the raw inputs and the untrained
             network; tables of many runs do without.

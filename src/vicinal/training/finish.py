@@ -61,7 +61,7 @@ def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[s
 
     rows = {name: scores(found, clustering=name != RAW) for name, found in {**before, "trained": trained}.items()}
     sizes = evaluation.dims or config.loss.arguments.get("nested", ())
-    sizes = [size for size in sizes if size != trained.vectors.shape[1]]
+    sizes = [size for size in sizes if size < trained.vectors.shape[1]]
     rows |= {name: scores(found) for name, found in cut(trained, sizes, encoder).items()}
     diagnoses = [diagnosis("train", known, scores(known).scores), diagnosis(split, trained, rows["trained"].scores)]
     if UNTRAINED in before:
