@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable
-from typing import Literal, NoReturn, Self, get_args
+from typing import Literal, NoReturn, Self, cast, get_args
 
 import torch
 from jaxtyping import Float
@@ -109,8 +109,7 @@ class Embedder(nn.Module):
     @property
     def input_width(self) -> int:
         """The size of a feature vector that it takes."""
-        shape: tuple[int, ...] = getattr(self.backbone, "shape", ())
-        return int(shape[0]) if len(shape) == 1 else self.width
+        return cast(int, self.backbone.input_width)
 
     @property
     def streams(self) -> tuple["Embedder", ...]:
