@@ -171,8 +171,6 @@ def test_the_wheel_runs_by_itself_in_a_clean_environment(tmp_path):
         "serve": ["serve", "demo"],
         "milvus": ["index", "demo", "--store", "milvus.db"],
         "wandb": ["train", "glyphs", "training.trackers=wandb", "--run", "other"],
-        "efficientnet-lite": ["train", "glyphs", "model=efficientnet_lite0", "--run", "other"],
-        "timm": ["train", "glyphs", "model=timm:resnet18", "--run", "other"],
     }.items():
         done = vicinal(*words)
         assert done.returncode == 2 and f"pip install 'vicinal[{extra}]'" in done.stderr, (extra, done.stderr)
