@@ -203,7 +203,7 @@ class Proposal:
         return torch.empty(queries, len(self.rows), dtype=self.dtype, device=self.rows.device)
 
     def __call__(self, block: Float[Tensor, "b d"], out: Float[Tensor, "b g"]) -> Float[Tensor, "b"]:
-        """Fill ``out`` with ``|g|² - 2 q·g``; return for each query the gap at which two of its values surely differ.
+        """Fill ``out`` with ``|g|² - 2 q·g``; return for each query the gap beyond which two values must differ.
 
         With unit roundoff u and |g| <= 1, the coordinates' rounding costs at most 4u|q| + 2u; the product, in any
         order of summation, 2du|q| (Higham 2002, Eq. (3.5)); |g|² and the last addition 2u + 2u|q|. Two values are
