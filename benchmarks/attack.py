@@ -230,6 +230,7 @@ def bent(data: bytes, draw: Draw) -> bytes:
 
 def kills(row: Row, targets: Targets, scene: str) -> None:
     """Kill a command at every one of its file operations, and give it again."""
+    from vicinal.data.packed import MANIFEST
     from vicinal.losses import MultiSimilarityLoss
     from vicinal.models.custom import TRUSTED
     from vicinal.run_directory import RunDirectory
@@ -257,7 +258,7 @@ def kills(row: Row, targets: Targets, scene: str) -> None:
         return run.metrics_path.read_bytes(), run.weights_path.read_bytes(), results, run.status["state"]
 
     def pack() -> None:
-        if not (folder / "packed").exists():  # it is there when it is whole, and then not written again
+        if not (folder / "packed" / MANIFEST).exists():  # a whole set is not written again
             done("data", "pack", targets.photos, folder / "packed")
 
     def measured() -> object:
