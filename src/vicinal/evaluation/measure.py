@@ -1,6 +1,6 @@
 """The scores of an embedding: neighbors are searched once, retrieval is scored as they arrive, clusters beside."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ from torch.nn.functional import normalize as to_unit_length
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.clustering import cluster
 from vicinal.evaluation.encoder import Embedded
-from vicinal.evaluation.neighbors import Metric, neighbor_chunks
+from vicinal.evaluation.neighbors import Hits, Metric, Neighbors, hit_chunks, neighbor_chunks, worth_counting
 from vicinal.evaluation.retrieval import Lone, QueryScores, query_scores, ranks_needed, relevant_counts
 
 
@@ -124,8 +124,13 @@ def _retrieve(
 ) -> QueryScores:
     percent = len(rows if others is None else others) // 100 + 1  # CVM-Net's code (Hu et al. 2018) and HER's
     asked = tuple(dict.fromkeys((*recalls, percent) if top_percent else recalls))
-    ranks = ranks_needed(relevant_counts(own, theirs), asked)
-    chunks = neighbor_chunks(rows, ranks, gallery=others, metric=metric, chunk_bytes=chunk_bytes)
+    relevant = relevant_counts(own, theirs)
+    ranks = ranks_needed(relevant, asked)
+    chunks: Iterable[Neighbors] | Iterable[Hits]
+    if worth_counting(int(relevant.max()), ranks, len(rows if others is None else others)):
+        chunks = hit_chunks(rows, own, ranks, others, theirs, metric=metric, chunk_bytes=chunk_bytes)
+    else:
+        chunks = neighbor_chunks(rows, ranks, gallery=others, metric=metric, chunk_bytes=chunk_bytes)
     found = query_scores(chunks, own, theirs, recalls=asked, lone=lone)
     scores = {f"recall@{k}": found.scores[f"recall@{k}"] for k in recalls}
     if top_percent:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -23,6 +24,7 @@ Metric = Literal["euclidean", "cosine"]
 SLACK = 16  # candidates beyond k; distances of unrelated rows rarely crowd more than that into the rounding's reach
 _WIDEN = 4  # growth of the candidates for rows where they did not settle the matter
 _GROUP = 64  # values per group of which only the least is looked at first
+_RUN = 32  # columns of which the least value bounds what is near
 _PASS = 4096  # rows per pass where a float64 copy is made in passing
 _UNIT = 1.001  # the proposal's bound has a hundredth to spare
 _CHUNK_BYTES = {"cpu": 2**25, "cuda": 2**29}  # near the last-level cache of a CPU; large enough to fill a GPU
@@ -41,6 +43,14 @@ class Neighbors:
     start: int
     ids: Int[Tensor, "q k"]
     distances: Float[Tensor, "q k"]
+
+
+@dataclass(frozen=True)
+class Hits:
+    """Which of the nearest gallery rows of the queries ``start .. start + q`` have their query's label."""
+
+    start: int
+    hits: Bool[Tensor, "q k"]
 
 
 def neighbors(
@@ -85,11 +95,32 @@ def neighbor_chunks(
         metric: ``"euclidean"`` or ``"cosine"``.
         chunk_bytes: size of the largest temporary; the default suits the device.
     """
+    found = _gallery(queries, gallery, metric)
+    return found.search(None if gallery is None else queries, k, chunk_bytes=chunk_bytes)
+
+
+def hit_chunks(
+    queries: Float[Tensor, "q d"],
+    labels: Int[Tensor, "q"],
+    k: int,
+    gallery: Float[Tensor, "g d"] | None = None,
+    gallery_labels: Int[Tensor, "g"] | None = None,
+    *,
+    metric: Metric = "euclidean",
+    chunk_bytes: int | None = None,
+) -> Iterator[Hits]:
+    """Find which of the ``k`` nearest rows of every query have its label; further arguments as ``neighbor_chunks``."""
+    found = _gallery(queries, gallery, metric)
+    names = labels if gallery_labels is None else gallery_labels.to(queries.device)
+    return found.hits(None if gallery is None else queries, labels, names, k, chunk_bytes=chunk_bytes)
+
+
+def _gallery(queries: Tensor, gallery: Tensor | None, metric: Metric) -> "Gallery":
     if metric not in ("euclidean", "cosine"):
         raise ConfigError(unknown("metric", metric, ("euclidean", "cosine")))
     if gallery is None:
         require_finite(queries, "embeddings")
-        return Gallery(queries, metric).search(None, k, chunk_bytes=chunk_bytes)
+        return Gallery(queries, metric)
     if len(gallery) == 0 or gallery.shape[1] != queries.shape[1]:
         raise DataError(
             f"a gallery needs at least one row, as long as the queries; got queries {tuple(queries.shape)} and a "
@@ -97,7 +128,7 @@ def neighbor_chunks(
         )
     require_finite(queries, "queries")
     require_finite(gallery, "gallery")
-    return Gallery(gallery.to(queries.device), metric).search(queries, k, chunk_bytes=chunk_bytes)
+    return Gallery(gallery.to(queries.device), metric)
 
 
 def require_finite(rows: Float[Tensor, "n d"], name: str) -> None:
@@ -172,6 +203,41 @@ class Gallery:
             if self.metric == "cosine":
                 distances = distances.square() / 2  # |a - b|² = 2 - 2 cos for rows of length 1
             yield Neighbors(start, ids, distances.float())
+
+
+    def hits(
+        self,
+        queries: Float[Tensor, "q d"] | None,
+        labels: Int[Tensor, "q"],
+        gallery_labels: Int[Tensor, "g"],
+        k: int,
+        *,
+        chunk_bytes: int | None = None,
+    ) -> Iterator[Hits]:
+        """Find which of the ``k`` nearest rows have their query's label, where few rows have it and ``k`` is large.
+
+        The same as from ``search``, without finding the others: the rank of a row is the number of rows before it.
+        """
+        rows = self.rows if queries is None else _prepared(queries, self.metric)
+        budget = chunk_bytes or _CHUNK_BYTES.get(rows.device.type, _CHUNK_BYTES["cpu"])
+        order = gallery_labels.argsort(stable=True)
+        ordered = gallery_labels[order]
+        first, end = (torch.searchsorted(ordered, labels.contiguous(), right=right) for right in (False, True))
+        per_chunk = max(1, budget // (4 * len(self.rows)))
+        buffer = self.proposal.buffer(min(per_chunk, len(rows)))
+        for start in range(0, len(rows), per_chunk):
+            part = slice(start, start + per_chunk)
+            block, values = rows[part], buffer[: len(rows[part])]
+            reach = self.proposal(block, out=values)
+            place = first[part].unsqueeze(1) + torch.arange(int((end - first)[part].max()), device=rows.device)
+            relevant = torch.where(place < end[part].unsqueeze(1), order[place.clamp(max=len(order) - 1)], -1)
+            if queries is None:
+                own = torch.arange(start, start + len(block), device=rows.device)
+                _hide(values, own, None)
+                relevant = relevant.masked_fill(relevant == own.unsqueeze(1), -1)
+            ranks = _ranks(block, self.rows, relevant, k, values, reach, budget)
+            hits = torch.zeros(len(block), k + 1, dtype=torch.bool, device=rows.device)
+            yield Hits(start, hits.scatter_(1, ranks, True)[:, :k])
 
 
 class Proposal:
@@ -294,6 +360,55 @@ def _nearest_of_all(
     missing = k - ids.shape[1]
     distances = torch.nn.functional.pad(distances, (0, missing), value=torch.inf)
     return torch.nn.functional.pad(ids, (0, missing)).masked_fill(distances.isinf(), -1), distances
+
+
+def worth_counting(relevant: int, k: int, gallery: int) -> bool:
+    """Whether ``Gallery.hits`` is cheaper than a search: for ranks far beyond the rows that are right."""
+    return 64 <= k <= gallery // (2 * _RUN) and 4 * relevant <= k
+
+
+def _ranks(
+    block: Float[Tensor, "b d"],
+    among: Float[Tensor, "g d"],
+    relevant: Int[Tensor, "b r"],
+    k: int,
+    values: Float[Tensor, "b g"],
+    reach: Float[Tensor, "b"],
+    budget: int,
+) -> Int[Tensor, "b r"]:
+    """Count the gallery rows before each relevant one; k where these are k or more, or its id is -1.
+
+    Of k runs of columns the least values are at most ``bound``: rows that could be before one of the first k lie within
+    twice the values' error of it. Of these, the values count those that surely come before, float64 the few in doubt.
+    """
+    runs = values[:, : len(among) // _RUN * _RUN].unflatten(1, (-1, _RUN)).amin(dim=2)
+    bound = runs.kthvalue(k, dim=1).values + 2.02 * reach
+    near = (values <= bound.to(values.dtype).nextafter(values.new_tensor(torch.inf)).unsqueeze(1)).flatten()
+    found = torch.from_numpy(np.flatnonzero(near.numpy())) if near.device.type == "cpu" else near.nonzero().flatten()
+    row = found // len(among)
+    sizes = torch.bincount(row, minlength=len(block))
+    place = torch.arange(len(found), device=found.device) - (sizes.cumsum(0) - sizes)[row]
+    shape = len(block), int(sizes.max())
+    offered = torch.full(shape, torch.inf, dtype=torch.float64, device=values.device)
+    offered[row, place] = values.flatten()[found].double()
+    ids = torch.full(shape, -1, device=values.device)
+    ids[row, place] = found % len(among)
+    ranks = torch.full_like(relevant, k)
+    for column in range(relevant.shape[1]):
+        own = relevant[:, column]
+        value = values.gather(1, own.clamp(min=0).unsqueeze(1)).double()
+        margin = reach.unsqueeze(1)
+        before = (offered < value - margin).sum(dim=1)
+        doubtful = ((offered - value).abs() <= margin) & (ids != own.unsqueeze(1)) & (ids >= 0)
+        doubtful &= ((own >= 0) & (before < k)).unsqueeze(1)
+        for pairs in torch.split(doubtful.nonzero(), max(1, budget // (40 * block.shape[1]))):
+            query, other = pairs[:, 0], ids[pairs[:, 0], pairs[:, 1]]
+            left = block[query].unsqueeze(1)
+            theirs, mine = (_distances(left, among[rows].unsqueeze(1)).flatten() for rows in (other, own[query]))
+            nearer = (theirs < mine) | ((theirs == mine) & (other < own[query]))
+            before.index_add_(0, query, nearer.long())
+        ranks[:, column] = before.clamp(max=k).where(own >= 0, k)
+    return ranks
 
 
 def _hide(values: Float[Tensor, "b g"], own: Int[Tensor, "b"] | None, excluded: Bool[Tensor, "g"] | None) -> None:

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from vicinal.errors import ConfigError, DataError, unknown
-from vicinal.evaluation.neighbors import Neighbors
+from vicinal.evaluation.neighbors import Hits, Neighbors
 
 Lone = Literal["exclude", "count"]
 
@@ -53,7 +53,7 @@ class QueryScores:
 
 
 def query_scores(
-    chunks: Iterable[Neighbors],
+    chunks: Iterable[Neighbors] | Iterable[Hits],
     labels: Int[Tensor, "q"],
     gallery_labels: Int[Tensor, "g"] | None = None,
     *,
@@ -63,7 +63,7 @@ def query_scores(
     """Score all queries from their neighbors as these arrive; no chunk is kept.
 
     Args:
-        chunks: the neighbors of all queries in order, at least ``ranks_needed`` of each.
+        chunks: the neighbors of all queries in order, or which of them are right, at least ``ranks_needed`` of each.
         labels: the queries' labels.
         gallery_labels: the gallery's labels; None for leave-one-out, where ids name queries.
         recalls: the K of Recall@K; Recall@1 is precision at 1.
@@ -82,14 +82,15 @@ def query_scores(
     parts: dict[str, list[Tensor]] = {name: [] for name in (*(f"recall@{k}" for k in recalls), "map@r", "r_precision")}
     seen = 0
     for chunk in chunks:
-        part = slice(chunk.start, chunk.start + len(chunk.ids))
-        hits = right(chunk.ids, labels[part], names)[counted[part]]
+        size = len(chunk.hits if isinstance(chunk, Hits) else chunk.ids)
+        part = slice(chunk.start, chunk.start + size)
+        hits = (chunk.hits if isinstance(chunk, Hits) else right(chunk.ids, labels[part], names))[counted[part]]
         wanted = relevant[part][counted[part]]
         for k in recalls:
             parts[f"recall@{k}"].append(recall_at(hits, k))
         parts["map@r"].append(map_at_r(hits, wanted))
         parts["r_precision"].append(r_precision(hits, wanted))
-        seen += len(chunk.ids)
+        seen += size
     if seen != len(labels):
         raise DataError(
             f"each query needs its neighbors, got those of {seen} for {len(labels)} labels. Pass those of all."
@@ -98,7 +99,7 @@ def query_scores(
 
 
 def retrieval_scores(
-    chunks: Iterable[Neighbors],
+    chunks: Iterable[Neighbors] | Iterable[Hits],
     labels: Int[Tensor, "q"],
     gallery_labels: Int[Tensor, "g"] | None = None,
     *,
