@@ -8,6 +8,7 @@ the end all. The result is therefore that of the plain double loop, whatever the
 """
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -24,7 +25,6 @@ Metric = Literal["euclidean", "cosine"]
 SLACK = 16  # candidates beyond k; distances of unrelated rows rarely crowd more than that into the rounding's reach
 _WIDEN = 4  # growth of the candidates for rows where they did not settle the matter
 _GROUP = 64  # values per group of which only the least is looked at first
-_RUN = 32  # columns of which the least value bounds what is near
 _PASS = 4096  # rows per pass where a float64 copy is made in passing
 _UNIT = 1.001  # the proposal's bound has a hundredth to spare
 _CHUNK_BYTES = {"cpu": 2**25, "cuda": 2**29}  # near the last-level cache of a CPU; large enough to fill a GPU
@@ -276,8 +276,7 @@ class Proposal:
         wrong by at most twice the sum; 1.01 covers terms in u².
         """
         query = ((block - self.center) / self.scale).to(self.dtype)
-        torch.mm(query, self.rows.T, out=out)
-        torch.add(self.squares, out, alpha=-2, out=out)
+        torch.addmm(self.squares, query, self.rows.T, alpha=-2, out=out)
         length: Tensor = torch.linalg.vector_norm(query, dim=1, dtype=torch.float64)
         return 2 * 1.01 * 2.0**-24 * ((2 * block.shape[1] + 6) * length + 4)
 
@@ -364,7 +363,7 @@ def _nearest_of_all(
 
 def worth_counting(relevant: int, k: int, gallery: int) -> bool:
     """Whether ``Gallery.hits`` is cheaper than a search: for ranks far beyond the rows that are right."""
-    return 64 <= k <= gallery // (2 * _RUN) and 4 * relevant <= k
+    return k >= 64 and 4 * relevant <= k and _worth_proposing(k, gallery)
 
 
 def _ranks(
@@ -378,37 +377,55 @@ def _ranks(
 ) -> Int[Tensor, "b r"]:
     """Count the gallery rows before each relevant one; k where these are k or more, or its id is -1.
 
-    Of k runs of columns the least values are at most ``bound``: rows that could be before one of the first k lie within
-    twice the values' error of it. Of these, the values count those that surely come before, float64 the few in doubt.
+    Values count those that surely come before; float64 decides about the few whose values are too near to tell.
     """
-    runs = values[:, : len(among) // _RUN * _RUN].unflatten(1, (-1, _RUN)).amin(dim=2)
-    bound = runs.kthvalue(k, dim=1).values + 2.02 * reach
-    near = (values <= bound.to(values.dtype).nextafter(values.new_tensor(torch.inf)).unsqueeze(1)).flatten()
-    found = torch.from_numpy(np.flatnonzero(near.numpy())) if near.device.type == "cpu" else near.nonzero().flatten()
-    row = found // len(among)
-    sizes = torch.bincount(row, minlength=len(block))
-    place = torch.arange(len(found), device=found.device) - (sizes.cumsum(0) - sizes)[row]
-    shape = len(block), int(sizes.max())
-    offered = torch.full(shape, torch.inf, dtype=torch.float64, device=values.device)
-    offered[row, place] = values.flatten()[found].double()
-    ids = torch.full(shape, -1, device=values.device)
-    ids[row, place] = found % len(among)
-    ranks = torch.full_like(relevant, k)
-    for column in range(relevant.shape[1]):
-        own = relevant[:, column]
-        value = values.gather(1, own.clamp(min=0).unsqueeze(1)).double()
-        margin = reach.unsqueeze(1)
-        before = (offered < value - margin).sum(dim=1)
-        doubtful = ((offered - value).abs() <= margin) & (ids != own.unsqueeze(1)) & (ids >= 0)
-        doubtful &= ((own >= 0) & (before < k)).unsqueeze(1)
-        for pairs in torch.split(doubtful.nonzero(), max(1, budget // (40 * block.shape[1]))):
-            query, other = pairs[:, 0], ids[pairs[:, 0], pairs[:, 1]]
-            left = block[query].unsqueeze(1)
-            theirs, mine = (_distances(left, among[rows].unsqueeze(1)).flatten() for rows in (other, own[query]))
-            nearer = (theirs < mine) | ((theirs == mine) & (other < own[query]))
-            before.index_add_(0, query, nearer.long())
-        ranks[:, column] = before.clamp(max=k).where(own >= 0, k)
-    return ranks
+    own = values.gather(1, relevant.clamp(min=0)).double().masked_fill(relevant < 0, torch.inf)
+    if values.device.type == "cpu":
+        before, doubtful = _counted(values, own, reach, k)
+    else:
+        before, pairs = torch.empty_like(relevant), []
+        for place, (value, margin) in enumerate((column.unsqueeze(1), reach.unsqueeze(1)) for column in own.unbind(1)):
+            before[:, place] = (values < value - margin).sum(dim=1)
+            near = ((values - value).abs() <= margin) & (before[:, place] < k).unsqueeze(1)
+            query, other = near.nonzero(as_tuple=True)
+            pairs.append(torch.stack([query, torch.full_like(query, place), other]))
+        doubtful = torch.cat(pairs, dim=1)
+    for query, place, other in (part.unbind() for part in doubtful.split(max(1, budget // (40 * block.shape[1])), 1)):
+        mine = relevant[query, place]
+        left = block[query].unsqueeze(1)
+        theirs, ours = (_distances(left, among[rows].unsqueeze(1)).flatten() for rows in (other, mine))
+        nearer = (theirs < ours) | ((theirs == ours) & (other < mine))
+        before.index_put_((query, place), nearer.long(), accumulate=True)
+    return before.clamp(max=k).where(relevant >= 0, k)
+
+
+def _counted(
+    values: Float[Tensor, "b g"], own: Float[Tensor, "b r"], reach: Float[Tensor, "b"], k: int
+) -> tuple[Int[Tensor, "b r"], Int[Tensor, "3 pairs"]]:
+    """Count with NumPy, which passes over a row in a few microseconds: how many surely come before; which may."""
+    matrix, before = values.numpy(), np.full(own.shape, k)
+    lower, upper = ((own + sign * reach.unsqueeze(1)).numpy() for sign in (-1, 1))
+
+    def count(query: int) -> list[np.ndarray]:
+        row, low, high = matrix[query], lower[query], upper[query]
+        places = np.argsort(low)[: np.isfinite(low).sum()]
+        while len(places):  # the farthest that can be among the first k has all others before it
+            inside = row <= high[places[-1]]
+            if np.count_nonzero(inside) <= 2 * k or np.count_nonzero(row < low[places[-1]]) < k:
+                break
+            places = places[:-1]
+        else:
+            return []
+        near = np.flatnonzero(inside)
+        near = near[np.argsort(row[near])]
+        first, end = np.searchsorted(row[near], low[places], "left"), np.searchsorted(row[near], high[places], "right")
+        before[query, places] = first
+        others = [(place, near[f:e]) for place, f, e in zip(places, first, end, strict=True) if e - f > 1 and f < k]
+        return [np.stack([np.full_like(ids, query), np.full_like(ids, place), ids]) for place, ids in others]
+
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        pairs = [pair for found in pool.map(count, range(len(matrix)), chunksize=16) for pair in found]
+    return torch.from_numpy(before), torch.from_numpy(np.concatenate([np.empty((3, 0), np.int64), *pairs], axis=1))
 
 
 def _hide(values: Float[Tensor, "b g"], own: Int[Tensor, "b"] | None, excluded: Bool[Tensor, "g"] | None) -> None:
