@@ -30,9 +30,6 @@ def convolve(x, w, before, after, y, strips, C, H, W, HO, WO, TOP, LEFT, K: tl.c
     blocks = tl.cdiv(C, BLOCK)
     program = tl.program_id(0)
     n, ho, wo, c, ok = _tile(program // blocks * LANES, strips, blocks, program % blocks, C, HO, WO, TH, TW, LANES, BLOCK)
-    taps = ()
-    for t in tl.static_range(K * K):
-        taps = taps + (tl.load(w + t * C + c, mask=c < C, other=0.0).to(tl.float32),)
     bias = tl.load(after + c, mask=c < C, other=0.0).to(tl.float32)
     sums = ()
     for _ in tl.static_range(TH * TW):
@@ -41,16 +38,23 @@ def convolve(x, w, before, after, y, strips, C, H, W, HO, WO, TOP, LEFT, K: tl.c
         shift = tl.load(before + c, mask=c < C, other=0.0).to(tl.float32)
     row, column = ho * S - TOP, wo * S - LEFT
     corner = x + n * (H * W * C) + ((row * W + column) * C + c)
-    for a in tl.static_range(S * (TH - 1) + K):
+    for a in range(S * (TH - 1) + K):
+        taps = ()
+        for r in tl.static_range(TH):
+            used = (c < C) & (a - r * S >= 0) & (a - r * S < K)
+            for j in tl.static_range(K):
+                taps = taps + (tl.load(w + ((a - r * S) * K + j) * C + c, mask=used, other=0.0).to(tl.float32),)
+        there = ok & (row + a >= 0) & (row + a < H)
         for b in tl.static_range(S * (TW - 1) + K):
-            inside = ok & (row + a >= 0) & (row + a < H) & (column + b >= 0) & (column + b < W)
+            inside = there & (column + b >= 0) & (column + b < W)
             v = tl.load(corner + (a * W + b) * C, mask=inside, other=0.0).to(tl.float32)
             if BEFORE:
                 v = tl.where(inside, tl.minimum(tl.maximum(v + shift, 0.0), 6.0), 0.0)
             for r in tl.static_range(TH):
                 for q in tl.static_range(TW):
-                    if a - r * S >= 0 and a - r * S < K and b - q * S >= 0 and b - q * S < K:
-                        sums = sums[: r * TW + q] + (sums[r * TW + q] + v * taps[(a - r * S) * K + b - q * S],) + sums[r * TW + q + 1 :]
+                    if b - q * S >= 0 and b - q * S < K:
+                        more = sums[r * TW + q] + v * taps[r * K + b - q * S]
+                        sums = sums[: r * TW + q] + (more,) + sums[r * TW + q + 1 :]
     target = y + n * (HO * WO * C) + ((ho * WO + wo) * C + c)
     for r in tl.static_range(TH):
         for q in tl.static_range(TW):
@@ -60,15 +64,12 @@ def convolve(x, w, before, after, y, strips, C, H, W, HO, WO, TOP, LEFT, K: tl.c
 
 @triton.jit(do_not_specialize=["strips", "H", "W", "HO", "WO"])
 def input_gradient(g, y, w, x, before, dx, strips, C, H, W, HO, WO, TOP: tl.constexpr, LEFT: tl.constexpr,
-                   K: tl.constexpr, S: tl.constexpr, BEFORE: tl.constexpr, GATE: tl.constexpr, TH: tl.constexpr,
+                   K: tl.constexpr, S: tl.constexpr, BEFORE: tl.constexpr, TH: tl.constexpr,
                    TW: tl.constexpr, LANES: tl.constexpr, BLOCK: tl.constexpr):
     """TH and TW are multiples of S, so that which taps reach an output is known when the kernel is built."""
     blocks = tl.cdiv(C, BLOCK)
     program = tl.program_id(0)
     n, h, v, c, ok = _tile(program // blocks * LANES, strips, blocks, program % blocks, C, H, W, TH, TW, LANES, BLOCK)
-    taps = ()
-    for t in tl.static_range(K * K):
-        taps = taps + (tl.load(w + t * C + c, mask=c < C, other=0.0).to(tl.float32),)
     sums = ()
     for _ in tl.static_range(TH * TW):
         sums = sums + (tl.zeros((LANES, BLOCK), tl.float32),)
@@ -79,20 +80,24 @@ def input_gradient(g, y, w, x, before, dx, strips, C, H, W, HO, WO, TOP: tl.cons
     row, column = h // S + R0, v // S + Q0
     offset = (row * WO + column) * C + c
     base = n * (HO * WO * C)
-    for a in tl.static_range(RN):
+    for a in range(RN):
+        taps = ()
+        for r in tl.static_range(TH):
+            i = r + TOP - S * (a + R0)
+            for j in tl.static_range(K):
+                taps = taps + (tl.load(w + (i * K + j) * C + c, mask=(c < C) & (i >= 0) & (i < K), other=0.0).to(tl.float32),)
+        there = ok & (row + a >= 0) & (row + a < HO)
         for b in tl.static_range(QN):
-            inside = ok & (row + a >= 0) & (row + a < HO) & (column + b >= 0) & (column + b < WO)
+            inside = there & (column + b >= 0) & (column + b < WO)
             at = offset + (a * WO + b) * C
             value = tl.load(g + base + at, mask=inside, other=0.0).to(tl.float32)
-            if GATE:
-                gate = tl.load(y + base + at, mask=inside, other=0.0).to(tl.float32)
-                value = tl.where((gate > 0) & (gate < 6), value, 0.0)
+            gate = tl.load(y + base + at, mask=inside, other=0.0).to(tl.float32)
+            value = tl.where((gate > 0) & (gate < 6), value, 0.0)
             for r in tl.static_range(TH):
                 for q in tl.static_range(TW):
-                    if (r + TOP - S * (a + R0) >= 0 and r + TOP - S * (a + R0) < K
-                            and q + LEFT - S * (b + Q0) >= 0 and q + LEFT - S * (b + Q0) < K):
-                        tap = taps[(r + TOP - S * (a + R0)) * K + q + LEFT - S * (b + Q0)]
-                        sums = sums[: r * TW + q] + (sums[r * TW + q] + value * tap,) + sums[r * TW + q + 1 :]
+                    if q + LEFT - S * (b + Q0) >= 0 and q + LEFT - S * (b + Q0) < K:
+                        more = sums[r * TW + q] + value * taps[r * K + q + LEFT - S * (b + Q0)]
+                        sums = sums[: r * TW + q] + (more,) + sums[r * TW + q + 1 :]
     at = (h * W + v) * C + c
     base = n * (H * W * C)
     if BEFORE:
@@ -109,7 +114,7 @@ def input_gradient(g, y, w, x, before, dx, strips, C, H, W, HO, WO, TOP: tl.cons
 
 @triton.jit(do_not_specialize=["strips", "each", "H", "W", "HO", "WO", "TOP", "LEFT"])
 def weight_gradient(x, g, y, before, partial, strips, each, C, H, W, HO, WO, TOP, LEFT, K: tl.constexpr, S: tl.constexpr,
-                    BEFORE: tl.constexpr, GATE: tl.constexpr, TH: tl.constexpr, TW: tl.constexpr, LANES: tl.constexpr,
+                    BEFORE: tl.constexpr, TH: tl.constexpr, TW: tl.constexpr, LANES: tl.constexpr,
                     BLOCK: tl.constexpr):
     """Each part sums ``each`` tiles, a multiple of LANES; the parts are summed afterwards."""
     blocks = tl.cdiv(C, BLOCK)
@@ -130,9 +135,8 @@ def weight_gradient(x, g, y, before, partial, strips, each, C, H, W, HO, WO, TOP
                 at = n * (HO * WO * C) + (((ho + r) * WO + wo + q) * C + c)
                 inside = ok & (ho + r < HO) & (wo + q < WO)
                 value = tl.load(g + at, mask=inside, other=0.0).to(tl.float32)
-                if GATE:
-                    gate = tl.load(y + at, mask=inside, other=0.0).to(tl.float32)
-                    value = tl.where((gate > 0) & (gate < 6), value, 0.0)
+                gate = tl.load(y + at, mask=inside, other=0.0).to(tl.float32)
+                value = tl.where((gate > 0) & (gate < 6), value, 0.0)
                 gradients = gradients + (value,)
         row, column = ho * S - TOP, wo * S - LEFT
         corner = x + n * (H * W * C) + ((row * W + column) * C + c)
@@ -162,16 +166,19 @@ def max_pool(x, y, index, strips, C, H, W, HO, WO, PAD, K: tl.constexpr, S: tl.c
         place = place + (tl.zeros((LANES, BLOCK), tl.int32),)
     row, column = ho * S - PAD, wo * S - PAD
     corner = x + n * (H * W * C) + ((row * W + column) * C + c)
-    for a in tl.static_range(S * (TH - 1) + K):
+    for a in range(S * (TH - 1) + K):
+        there = ok & (row + a >= 0) & (row + a < H)
         for b in tl.static_range(S * (TW - 1) + K):
-            inside = ok & (row + a >= 0) & (row + a < H) & (column + b >= 0) & (column + b < W)
+            inside = there & (column + b >= 0) & (column + b < W)
             v = tl.load(corner + (a * W + b) * C, mask=inside, other=float("-inf")).to(tl.float32)
             for r in tl.static_range(TH):
                 for q in tl.static_range(TW):
-                    if a - r * S >= 0 and a - r * S < K and b - q * S >= 0 and b - q * S < K:
-                        better = (v > best[r * TW + q]) | (v != v)
-                        place = place[: r * TW + q] + (tl.where(better, (a - r * S) * K + b - q * S, place[r * TW + q]),) + place[r * TW + q + 1 :]
-                        best = best[: r * TW + q] + (tl.where(better, v, best[r * TW + q]),) + best[r * TW + q + 1 :]
+                    if b - q * S >= 0 and b - q * S < K:
+                        o = best[r * TW + q]
+                        better = ((v > o) | (v != v)) & (a - r * S >= 0) & (a - r * S < K)
+                        best = best[: r * TW + q] + (tl.where(better, v, o),) + best[r * TW + q + 1 :]
+                        o = tl.where(better, (a - r * S) * K + b - q * S, place[r * TW + q])
+                        place = place[: r * TW + q] + (o,) + place[r * TW + q + 1 :]
     at = n * (HO * WO * C) + ((ho * WO + wo) * C + c)
     for r in tl.static_range(TH):
         for q in tl.static_range(TW):
@@ -194,16 +201,20 @@ def max_pool_gradient(g, index, dx, strips, C, H, W, HO, WO, PAD: tl.constexpr, 
     QN: tl.constexpr = (TW - 1 + PAD) // S - R0 + 1
     row, column = h // S + R0, v // S + R0
     offset = n * (HO * WO * C) + ((row * WO + column) * C + c)
-    for a in tl.static_range(RN):
+    for a in range(RN):
+        there = ok & (row + a >= 0) & (row + a < HO)
         for b in tl.static_range(QN):
-            inside = ok & (row + a >= 0) & (row + a < HO) & (column + b >= 0) & (column + b < WO)
+            inside = there & (column + b >= 0) & (column + b < WO)
             value = tl.load(g + offset + (a * WO + b) * C, mask=inside, other=0.0).to(tl.float32)
             place = tl.load(index + offset + (a * WO + b) * C, mask=inside, other=-1).to(tl.int32)
             for r in tl.static_range(TH):
+                i = r + PAD - S * (a + R0)
+                reached = inside & (i >= 0) & (i < K)
                 for q in tl.static_range(TW):
-                    if (r + PAD - S * (a + R0) >= 0 and r + PAD - S * (a + R0) < K
-                            and q + PAD - S * (b + R0) >= 0 and q + PAD - S * (b + R0) < K):
-                        sums = sums[: r * TW + q] + (sums[r * TW + q] + tl.where(place == (r + PAD - S * (a + R0)) * K + q + PAD - S * (b + R0), value, 0.0),) + sums[r * TW + q + 1 :]
+                    if q + PAD - S * (b + R0) >= 0 and q + PAD - S * (b + R0) < K:
+                        taken = reached & (place == i * K + q + PAD - S * (b + R0))
+                        more = sums[r * TW + q] + tl.where(taken, value, 0.0)
+                        sums = sums[: r * TW + q] + (more,) + sums[r * TW + q + 1 :]
     at = n * (H * W * C) + ((h * W + v) * C + c)
     for r in tl.static_range(TH):
         for q in tl.static_range(TW):
@@ -236,7 +247,9 @@ def tiles(kind: str, kernel: int, stride: int, channels: int, width: int) -> Til
     lanes = 256 // block
     if kind in ("input_gradient", "max_pool_gradient") and stride == 2:
         return Tiles(2, 4, lanes, block, 4)
-    return Tiles(2, 7 if width % 7 == 0 else 4, lanes, block, 4)
+    if kind == "weight_gradient":
+        return Tiles(1, 7 if kernel == 3 and width % 7 == 0 else 4, lanes, block, 4)
+    return Tiles(1, 7 if width % 7 == 0 else 4, lanes, block, 4)
 
 
 TUNED: dict[tuple[str, int, int, int, int], tuple[int, int, int, int, int]] = {}
@@ -285,7 +298,7 @@ def depthwise_backward(
     shift = taps if before is None else before
     input_gradient[cut.grid(strips, c)](
         g, y, taps, x, shift, dx, strips, c, h, w, height, width, top, left,
-        kernel, stride, before is not None, True, *cut[:4], num_warps=cut.warps,
+        kernel, stride, before is not None, *cut[:4], num_warps=cut.warps,
     )  # fmt: skip
     cut = tiles("weight_gradient", kernel, stride, c, width)
     strips = cut.strips(n, height, width)
@@ -296,7 +309,7 @@ def depthwise_backward(
     partial = torch.empty((parts, kernel * kernel, c), dtype=torch.float32, device=x.device)
     weight_gradient[(parts * blocks,)](
         x, g, y, shift, partial, strips, each, c, h, w, height, width, top, left,
-        kernel, stride, before is not None, True, *cut[:4], num_warps=cut.warps,
+        kernel, stride, before is not None, *cut[:4], num_warps=cut.warps,
     )  # fmt: skip
     return dx, partial.sum(0)
 
