@@ -204,7 +204,6 @@ class Gallery:
                 distances = distances.square() / 2  # |a - b|² = 2 - 2 cos for rows of length 1
             yield Neighbors(start, ids, distances.float())
 
-
     def hits(
         self,
         queries: Float[Tensor, "q d"] | None,

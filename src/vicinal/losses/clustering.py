@@ -119,9 +119,7 @@ class _Search:
             cost, cluster = np.where(nearer, own, cost), np.where(nearer, place, cluster)
         return medoids
 
-    def exchanged(
-        self, medoids: Int[np.ndarray, "k"], exchanges: int
-    ) -> tuple[Int[np.ndarray, "k"], float, float]:
+    def exchanged(self, medoids: Int[np.ndarray, "k"], exchanges: int) -> tuple[Int[np.ndarray, "k"], float, float]:
         """Exchange one medoid at a time until none helps; return the medoids, their F + γΔ and their Δ."""
         medoids, unchanged = medoids.copy(), 0  # places since the last exchange
         for place in list(range(len(medoids))) * exchanges:

@@ -167,9 +167,7 @@ def max_pool(maps: Tensor, kernel: int, stride: int = 1, padding: int = 0, ceil_
     """Compute maxima over windows; with a kernel of our own where ``kernels`` allows."""
     if not use_kernels():
         return functional.max_pool2d(maps, kernel, stride, padding, ceil_mode=ceil_mode)
-    sides = [
-        (side + 2 * padding - kernel + (stride - 1 if ceil_mode else 0)) // stride + 1 for side in maps.shape[2:]
-    ]
+    sides = [(side + 2 * padding - kernel + (stride - 1 if ceil_mode else 0)) // stride + 1 for side in maps.shape[2:]]
     if ceil_mode:  # no window starts outside
         sides = [n - ((n - 1) * stride >= side + padding) for n, side in zip(sides, maps.shape[2:], strict=True)]
     pooled: Tensor = torch.ops.vicinal.max_pool(maps, kernel, stride, padding, *sides)[0]

@@ -126,7 +126,9 @@ class _InvertedResidual(nn.Module):
             (kernel, _), (stride, _), sides = depthwise.kernel_size, depthwise.stride, maps.shape[2:]
             top, left = (_padding(side, kernel, stride) // 2 for side in sides)
             height, width = (-(-side // stride) for side in sides)
-            taps = weight.permute(2, 3, 0, 1).reshape(kernel * kernel, -1).contiguous()  # its gradient then gets the weight's strides
+            taps = (
+                weight.permute(2, 3, 0, 1).reshape(kernel * kernel, -1).contiguous()
+            )  # its gradient then gets the weight's strides
             filtered: Tensor = torch.ops.vicinal.depthwise(
                 maps, taps, shift, after, kernel, stride, top, left, height, width
             )

@@ -1,8 +1,9 @@
-"""Triton kernels for depthwise convolutions and max pooling: channels last, each map read once, forward and backward.
+"""Triton kernels for depthwise convolutions and max pooling: channels last, forward and backward.
 
-A program holds ``LANES`` tiles of output pixels of ``BLOCK`` channels. The pixels of a tile are unrolled: an input pixel
-is loaded once and goes to all outputs whose windows hold it, so that a convolution costs about as much as reading and
-writing its maps. Bias, ReLU6 and the odd pixel of "same" padding are part of the loads and stores.
+A program holds ``LANES`` tiles of output pixels of ``BLOCK`` channels. The columns of a tile are unrolled: an input
+pixel is loaded once and goes to all outputs of the tile whose windows hold it, so that a convolution costs little more
+than reading and writing its maps. Rows are looped over: unrolled as well, a kernel takes ten times as long to build.
+Bias, ReLU6 and the odd pixel of "same" padding are part of the loads and stores.
 """
 
 from typing import NamedTuple
@@ -14,7 +15,19 @@ from torch import Tensor
 
 
 @triton.jit
-def _tile(first, strips, blocks, block, C, HEIGHT, WIDTH, TH: tl.constexpr, TW: tl.constexpr, LANES: tl.constexpr, BLOCK: tl.constexpr):
+def _tile(
+    first,
+    strips,
+    blocks,
+    block,
+    C,
+    HEIGHT,
+    WIDTH,
+    TH: tl.constexpr,
+    TW: tl.constexpr,
+    LANES: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     """Return image, first row, first column, channel and validity of the tiles of a program, each [lanes channels]."""
     c = block * BLOCK + tl.arange(0, BLOCK)[None, :] + tl.zeros((LANES, 1), tl.int32)
     p = first + tl.arange(0, LANES)[:, None]
@@ -25,11 +38,33 @@ def _tile(first, strips, blocks, block, C, HEIGHT, WIDTH, TH: tl.constexpr, TW: 
 
 
 @triton.jit(do_not_specialize=["strips", "H", "W", "HO", "WO", "TOP", "LEFT"])
-def convolve(x, w, before, after, y, strips, C, H, W, HO, WO, TOP, LEFT, K: tl.constexpr, S: tl.constexpr,
-             BEFORE: tl.constexpr, TH: tl.constexpr, TW: tl.constexpr, LANES: tl.constexpr, BLOCK: tl.constexpr):
+def convolve(
+    x,
+    w,
+    before,
+    after,
+    y,
+    strips,
+    C,
+    H,
+    W,
+    HO,
+    WO,
+    TOP,
+    LEFT,
+    K: tl.constexpr,
+    S: tl.constexpr,
+    BEFORE: tl.constexpr,
+    TH: tl.constexpr,
+    TW: tl.constexpr,
+    LANES: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     blocks = tl.cdiv(C, BLOCK)
     program = tl.program_id(0)
-    n, ho, wo, c, ok = _tile(program // blocks * LANES, strips, blocks, program % blocks, C, HO, WO, TH, TW, LANES, BLOCK)
+    n, ho, wo, c, ok = _tile(
+        program // blocks * LANES, strips, blocks, program % blocks, C, HO, WO, TH, TW, LANES, BLOCK
+    )
     bias = tl.load(after + c, mask=c < C, other=0.0).to(tl.float32)
     sums = ()
     for _ in tl.static_range(TH * TW):
@@ -63,9 +98,29 @@ def convolve(x, w, before, after, y, strips, C, H, W, HO, WO, TOP, LEFT, K: tl.c
 
 
 @triton.jit(do_not_specialize=["strips", "H", "W", "HO", "WO"])
-def input_gradient(g, y, w, x, before, dx, strips, C, H, W, HO, WO, TOP: tl.constexpr, LEFT: tl.constexpr,
-                   K: tl.constexpr, S: tl.constexpr, BEFORE: tl.constexpr, TH: tl.constexpr,
-                   TW: tl.constexpr, LANES: tl.constexpr, BLOCK: tl.constexpr):
+def input_gradient(
+    g,
+    y,
+    w,
+    x,
+    before,
+    dx,
+    strips,
+    C,
+    H,
+    W,
+    HO,
+    WO,
+    TOP: tl.constexpr,
+    LEFT: tl.constexpr,
+    K: tl.constexpr,
+    S: tl.constexpr,
+    BEFORE: tl.constexpr,
+    TH: tl.constexpr,
+    TW: tl.constexpr,
+    LANES: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     """TH and TW are multiples of S, so that which taps reach an output is known when the kernel is built."""
     blocks = tl.cdiv(C, BLOCK)
     program = tl.program_id(0)
@@ -85,7 +140,9 @@ def input_gradient(g, y, w, x, before, dx, strips, C, H, W, HO, WO, TOP: tl.cons
         for r in tl.static_range(TH):
             i = r + TOP - S * (a + R0)
             for j in tl.static_range(K):
-                taps = taps + (tl.load(w + (i * K + j) * C + c, mask=(c < C) & (i >= 0) & (i < K), other=0.0).to(tl.float32),)
+                taps = taps + (
+                    tl.load(w + (i * K + j) * C + c, mask=(c < C) & (i >= 0) & (i < K), other=0.0).to(tl.float32),
+                )
         there = ok & (row + a >= 0) & (row + a < HO)
         for b in tl.static_range(QN):
             inside = there & (column + b >= 0) & (column + b < WO)
@@ -113,9 +170,29 @@ def input_gradient(g, y, w, x, before, dx, strips, C, H, W, HO, WO, TOP: tl.cons
 
 
 @triton.jit(do_not_specialize=["strips", "each", "H", "W", "HO", "WO", "TOP", "LEFT"])
-def weight_gradient(x, g, y, before, partial, strips, each, C, H, W, HO, WO, TOP, LEFT, K: tl.constexpr, S: tl.constexpr,
-                    BEFORE: tl.constexpr, TH: tl.constexpr, TW: tl.constexpr, LANES: tl.constexpr,
-                    BLOCK: tl.constexpr):
+def weight_gradient(
+    x,
+    g,
+    y,
+    before,
+    partial,
+    strips,
+    each,
+    C,
+    H,
+    W,
+    HO,
+    WO,
+    TOP,
+    LEFT,
+    K: tl.constexpr,
+    S: tl.constexpr,
+    BEFORE: tl.constexpr,
+    TH: tl.constexpr,
+    TW: tl.constexpr,
+    LANES: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     """Each part sums ``each`` tiles, a multiple of LANES; the parts are summed afterwards."""
     blocks = tl.cdiv(C, BLOCK)
     program = tl.program_id(0)
@@ -125,7 +202,9 @@ def weight_gradient(x, g, y, before, partial, strips, each, C, H, W, HO, WO, TOP
     for _ in tl.static_range(K * K):
         sums = sums + (tl.zeros((LANES, BLOCK), tl.float32),)
     if BEFORE:
-        shift = tl.load(before + channel[None, :] + tl.zeros((LANES, 1), tl.int32), mask=channel[None, :] < C, other=0.0)
+        shift = tl.load(
+            before + channel[None, :] + tl.zeros((LANES, 1), tl.int32), mask=channel[None, :] < C, other=0.0
+        )
         shift = shift.to(tl.float32)
     for first in range(part * each, tl.minimum((part + 1) * each, strips), LANES):
         n, ho, wo, c, ok = _tile(first, strips, blocks, program % blocks, C, HO, WO, TH, TW, LANES, BLOCK)
@@ -149,17 +228,39 @@ def weight_gradient(x, g, y, before, partial, strips, each, C, H, W, HO, WO, TOP
                 for r in tl.static_range(TH):
                     for q in tl.static_range(TW):
                         if a - r * S >= 0 and a - r * S < K and b - q * S >= 0 and b - q * S < K:
-                            sums = sums[: (a - r * S) * K + b - q * S] + (sums[(a - r * S) * K + b - q * S] + v * gradients[r * TW + q],) + sums[(a - r * S) * K + b - q * S + 1 :]
+                            sums = (
+                                sums[: (a - r * S) * K + b - q * S]
+                                + (sums[(a - r * S) * K + b - q * S] + v * gradients[r * TW + q],)
+                                + sums[(a - r * S) * K + b - q * S + 1 :]
+                            )
     for t in tl.static_range(K * K):
         tl.store(partial + (part * K * K + t) * C + channel, tl.sum(sums[t], 0), mask=channel < C)
 
 
 @triton.jit(do_not_specialize=["strips", "H", "W", "HO", "WO", "PAD"])
-def max_pool(x, y, index, strips, C, H, W, HO, WO, PAD, K: tl.constexpr, S: tl.constexpr, TH: tl.constexpr,
-             TW: tl.constexpr, LANES: tl.constexpr, BLOCK: tl.constexpr):
+def max_pool(
+    x,
+    y,
+    index,
+    strips,
+    C,
+    H,
+    W,
+    HO,
+    WO,
+    PAD,
+    K: tl.constexpr,
+    S: tl.constexpr,
+    TH: tl.constexpr,
+    TW: tl.constexpr,
+    LANES: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     blocks = tl.cdiv(C, BLOCK)
     program = tl.program_id(0)
-    n, ho, wo, c, ok = _tile(program // blocks * LANES, strips, blocks, program % blocks, C, HO, WO, TH, TW, LANES, BLOCK)
+    n, ho, wo, c, ok = _tile(
+        program // blocks * LANES, strips, blocks, program % blocks, C, HO, WO, TH, TW, LANES, BLOCK
+    )
     best, place = (), ()
     for _ in tl.static_range(TH * TW):
         best = best + (tl.full((LANES, BLOCK), float("-inf"), tl.float32),)
@@ -188,8 +289,24 @@ def max_pool(x, y, index, strips, C, H, W, HO, WO, PAD, K: tl.constexpr, S: tl.c
 
 
 @triton.jit(do_not_specialize=["strips", "H", "W", "HO", "WO"])
-def max_pool_gradient(g, index, dx, strips, C, H, W, HO, WO, PAD: tl.constexpr, K: tl.constexpr, S: tl.constexpr,
-                      TH: tl.constexpr, TW: tl.constexpr, LANES: tl.constexpr, BLOCK: tl.constexpr):
+def max_pool_gradient(
+    g,
+    index,
+    dx,
+    strips,
+    C,
+    H,
+    W,
+    HO,
+    WO,
+    PAD: tl.constexpr,
+    K: tl.constexpr,
+    S: tl.constexpr,
+    TH: tl.constexpr,
+    TW: tl.constexpr,
+    LANES: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     blocks = tl.cdiv(C, BLOCK)
     program = tl.program_id(0)
     n, h, v, c, ok = _tile(program // blocks * LANES, strips, blocks, program % blocks, C, H, W, TH, TW, LANES, BLOCK)
@@ -257,15 +374,21 @@ PROGRAMS = 1056  # that sum the gradients of weights, eight for each multiproces
 
 
 def _maps(like: Tensor, n: int, c: int, h: int, w: int, dtype: torch.dtype | None = None) -> Tensor:
-    return torch.empty(
-        (n, c, h, w), dtype=dtype or like.dtype, device=like.device, memory_format=torch.channels_last
-    )
+    return torch.empty((n, c, h, w), dtype=dtype or like.dtype, device=like.device, memory_format=torch.channels_last)
 
 
 @torch.library.custom_op("vicinal::depthwise", mutates_args=())
 def depthwise(
-    x: Tensor, taps: Tensor, before: Tensor | None, after: Tensor, kernel: int, stride: int, top: int, left: int,
-    height: int, width: int,
+    x: Tensor,
+    taps: Tensor,
+    before: Tensor | None,
+    after: Tensor,
+    kernel: int,
+    stride: int,
+    top: int,
+    left: int,
+    height: int,
+    width: int,
 ) -> Tensor:
     """Compute relu6(conv(relu6(x + before)) + after) of each channel by itself; without ``before``, of x itself."""
     x = x.contiguous(memory_format=torch.channels_last)
@@ -320,7 +443,7 @@ def _(g, x, taps, before, y, kernel, stride, top, left):
 
 
 def _remember(ctx, inputs, output):
-    x, taps, before, after, *ctx.settings = inputs
+    x, taps, before, _, *ctx.settings = inputs
     ctx.save_for_backward(x, taps, before, output)
 
 
@@ -329,7 +452,9 @@ def _differentiate(ctx, g):
     kernel, stride, top, left, _, _ = ctx.settings
     dx, dtaps = torch.ops.vicinal.depthwise_backward(g, x, taps, before, y, kernel, stride, top, left)
     dbefore = dx.sum((0, 2, 3), dtype=torch.float32) if ctx.needs_input_grad[2] else None
-    dafter = torch.where((y > 0) & (y < 6), g, 0).sum((0, 2, 3), dtype=torch.float32) if ctx.needs_input_grad[3] else None
+    dafter = (
+        torch.where((y > 0) & (y < 6), g, 0).sum((0, 2, 3), dtype=torch.float32) if ctx.needs_input_grad[3] else None
+    )
     return dx, dtaps, dbefore, dafter, None, None, None, None, None, None
 
 
