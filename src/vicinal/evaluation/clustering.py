@@ -132,7 +132,7 @@ def _least(values: Float[Tensor, "n k"]) -> tuple[Int[Tensor, "n"], Float[Tensor
     if whole < 4 * _RUN or values.device.type != "cpu":
         found = values.min(dim=1)
         return found.indices, found.values
-    runs = values[:, :whole].unflatten(1, (-1, _RUN))
+    runs = values[:, :whole].view(len(values), -1, _RUN)
     run = runs.amin(dim=2).argmin(dim=1)
     inside = runs[torch.arange(len(values)), run].min(dim=1)
     rest = torch.nn.functional.pad(values[:, whole:], (0, 1), value=torch.inf).min(dim=1)

@@ -115,7 +115,7 @@ def hit_chunks(
     return found.hits(None if gallery is None else queries, labels, names, k, chunk_bytes=chunk_bytes)
 
 
-def _gallery(queries: Tensor, gallery: Tensor | None, metric: Metric) -> "Gallery":
+def _gallery(queries: Tensor, gallery: Tensor | None, metric: Any) -> "Gallery":
     if metric not in ("euclidean", "cosine"):
         raise ConfigError(unknown("metric", metric, ("euclidean", "cosine")))
     if gallery is None:
@@ -389,7 +389,8 @@ def _ranks(
             query, other = near.nonzero(as_tuple=True)
             pairs.append(torch.stack([query, torch.full_like(query, place), other]))
         doubtful = torch.cat(pairs, dim=1)
-    for query, place, other in (part.unbind() for part in doubtful.split(max(1, budget // (40 * block.shape[1])), 1)):
+    per_pass = max(1, budget // (40 * block.shape[1]))
+    for query, place, other in (part.unbind() for part in torch.split(doubtful, per_pass, dim=1)):
         mine = relevant[query, place]
         left = block[query].unsqueeze(1)
         theirs, ours = (_distances(left, among[rows].unsqueeze(1)).flatten() for rows in (other, mine))

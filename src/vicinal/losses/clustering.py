@@ -175,7 +175,8 @@ class _Search:
         sizes = np.bincount(groups)
         group, column, count = self.counted(groups[sample], candidate)
         taken = self.powers[sizes[group]] - self.powers[sizes[group] - count]
-        return self.powers[sizes].sum() - np.bincount(column, taken, self.n)
+        found: np.ndarray = self.powers[sizes].sum() - np.bincount(column, taken, self.n)
+        return found
 
     def counted(self, groups: np.ndarray, candidate: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return group, candidate and number of the pairs that occur."""

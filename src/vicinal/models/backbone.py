@@ -155,10 +155,13 @@ def is_frozen(norm: _BatchNorm) -> bool:
 
 def fold(convolution: nn.Conv2d, norm: _BatchNorm) -> tuple[Tensor, Tensor]:
     """Return weight and bias of a convolution that does what it and the frozen norm after it do."""
-    scale = torch.rsqrt(norm.running_var + norm.eps)
+    mean, variance = norm.running_mean, norm.running_var
+    if mean is None or variance is None:
+        raise ValueError("only a norm with running statistics can be folded, got one without.")
+    scale = torch.rsqrt(variance + norm.eps)
     if norm.weight is not None:
         scale = scale * norm.weight
-    mean = norm.running_mean if convolution.bias is None else norm.running_mean - convolution.bias
+    mean = mean if convolution.bias is None else mean - convolution.bias
     shift = -mean * scale if norm.bias is None else norm.bias - mean * scale
     return convolution.weight * scale[:, None, None, None], shift
 

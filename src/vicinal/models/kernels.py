@@ -267,19 +267,20 @@ def max_pool(
         place = place + (tl.zeros((LANES, BLOCK), tl.int32),)
     row, column = ho * S - PAD, wo * S - PAD
     corner = x + n * (H * W * C) + ((row * W + column) * C + c)
-    for a in range(S * (TH - 1) + K):
-        there = ok & (row + a >= 0) & (row + a < H)
+    for a in tl.static_range(S * (TH - 1) + K):
         for b in tl.static_range(S * (TW - 1) + K):
-            inside = there & (column + b >= 0) & (column + b < W)
+            inside = ok & (row + a >= 0) & (row + a < H) & (column + b >= 0) & (column + b < W)
             v = tl.load(corner + (a * W + b) * C, mask=inside, other=float("-inf")).to(tl.float32)
             for r in tl.static_range(TH):
                 for q in tl.static_range(TW):
-                    if b - q * S >= 0 and b - q * S < K:
-                        o = best[r * TW + q]
-                        better = ((v > o) | (v != v)) & (a - r * S >= 0) & (a - r * S < K)
-                        best = best[: r * TW + q] + (tl.where(better, v, o),) + best[r * TW + q + 1 :]
-                        o = tl.where(better, (a - r * S) * K + b - q * S, place[r * TW + q])
-                        place = place[: r * TW + q] + (o,) + place[r * TW + q + 1 :]
+                    if a - r * S >= 0 and a - r * S < K and b - q * S >= 0 and b - q * S < K:
+                        better = (v > best[r * TW + q]) | (v != v)
+                        place = (
+                            place[: r * TW + q]
+                            + (tl.where(better, (a - r * S) * K + b - q * S, place[r * TW + q]),)
+                            + place[r * TW + q + 1 :]
+                        )
+                        best = best[: r * TW + q] + (tl.where(better, v, best[r * TW + q]),) + best[r * TW + q + 1 :]
     at = n * (HO * WO * C) + ((ho * WO + wo) * C + c)
     for r in tl.static_range(TH):
         for q in tl.static_range(TW):
@@ -318,20 +319,27 @@ def max_pool_gradient(
     QN: tl.constexpr = (TW - 1 + PAD) // S - R0 + 1
     row, column = h // S + R0, v // S + R0
     offset = n * (HO * WO * C) + ((row * WO + column) * C + c)
-    for a in range(RN):
-        there = ok & (row + a >= 0) & (row + a < HO)
+    for a in tl.static_range(RN):
         for b in tl.static_range(QN):
-            inside = there & (column + b >= 0) & (column + b < WO)
+            inside = ok & (row + a >= 0) & (row + a < HO) & (column + b >= 0) & (column + b < WO)
             value = tl.load(g + offset + (a * WO + b) * C, mask=inside, other=0.0).to(tl.float32)
             place = tl.load(index + offset + (a * WO + b) * C, mask=inside, other=-1).to(tl.int32)
             for r in tl.static_range(TH):
-                i = r + PAD - S * (a + R0)
-                reached = inside & (i >= 0) & (i < K)
                 for q in tl.static_range(TW):
-                    if q + PAD - S * (b + R0) >= 0 and q + PAD - S * (b + R0) < K:
-                        taken = reached & (place == i * K + q + PAD - S * (b + R0))
-                        more = sums[r * TW + q] + tl.where(taken, value, 0.0)
-                        sums = sums[: r * TW + q] + (more,) + sums[r * TW + q + 1 :]
+                    if (
+                        r + PAD - S * (a + R0) >= 0
+                        and r + PAD - S * (a + R0) < K
+                        and q + PAD - S * (b + R0) >= 0
+                        and q + PAD - S * (b + R0) < K
+                    ):
+                        sums = (
+                            sums[: r * TW + q]
+                            + (
+                                sums[r * TW + q]
+                                + tl.where(place == (r + PAD - S * (a + R0)) * K + q + PAD - S * (b + R0), value, 0.0),
+                            )
+                            + sums[r * TW + q + 1 :]
+                        )
     at = n * (H * W * C) + ((h * W + v) * C + c)
     for r in tl.static_range(TH):
         for q in tl.static_range(TW):
@@ -364,6 +372,8 @@ def tiles(kind: str, kernel: int, stride: int, channels: int, width: int) -> Til
     lanes = 256 // block
     if kind in ("input_gradient", "max_pool_gradient") and stride == 2:
         return Tiles(2, 4, lanes, block, 4)
+    if kind.startswith("max_pool"):
+        return Tiles(2, 7 if width % 7 == 0 else 4, lanes, block, 4)
     if kind == "weight_gradient":
         return Tiles(1, 7 if kernel == 3 and width % 7 == 0 else 4, lanes, block, 4)
     return Tiles(1, 7 if width % 7 == 0 else 4, lanes, block, 4)
