@@ -3,7 +3,7 @@
     python benchmarks/attack.py                              # everything
     python benchmarks/attack.py --budget 0.01                # a hundredth of each row
     python benchmarks/attack.py --only images --seed 3       # one row, other draws
-    python benchmarks/attack.py --write                      # and writes the table into docs/benchmarks.md
+    python benchmarks/attack.py --write                      # and writes the rows into docs/benchmarks.md
 
 A try ends well (accepted), or in an error of ours that names what to do (rejected). Everything else is a failure, and
 is printed: a traceback, more than ``SECONDS`` or ``MEMORY``, bytes changed outside of the folder that was worked in, a
@@ -30,13 +30,14 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from measuring import ROOT, provenance, write_between
+from measuring import ROOT, commit, provenance, write_between
 from vicinal.errors import VicinalError
 
 SECONDS, MEMORY = 120, 8 * 2**30
@@ -70,9 +71,9 @@ class Kills:
             if self.count >= self.at:
                 raise Killed
 
-    def run(self, folder: Path, work: Callable[[], object], at: int | None = None) -> int:
+    def run(self, folder: Path, work: Callable[[], object], at: int = sys.maxsize) -> int:
         """Do some work, killed at operation ``at``; return the number of operations."""
-        self.folder, self.count, self.at = str(folder), 0, at or sys.maxsize
+        self.folder, self.count, self.at = str(folder), 0, at
         try:
             work()
         except Killed:
@@ -102,17 +103,18 @@ class Row:
         before, accepted, said = _content(self.outside), False, io.StringIO()
         signal.setitimer(signal.ITIMER_REAL, SECONDS)
         try:
-            with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            with silence(said):
                 action()
             accepted = True
         except (VicinalError, SystemExit) as error:
-            if isinstance(error, SystemExit) and error.code not in (0, 2):
-                self.fail(label, f"exit status {error.code}: {said.getvalue()[-300:]}")
-            accepted = isinstance(error, SystemExit) and error.code in (0, None)
+            code = error.code if isinstance(error, SystemExit) else 2
+            accepted = code in (0, None)
             self.rejected += not accepted
+            if code not in (0, None, 2):
+                self.fail(label, f"exit status {code}: {said.getvalue()[-300:]}")
+        except KeyboardInterrupt:
+            raise
         except BaseException as error:
-            if isinstance(error, KeyboardInterrupt):
-                raise
             place = traceback.extract_tb(error.__traceback__)[-6:]
             where = " < ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in reversed(place))
             self.fail(label, f"{type(error).__name__}: {str(error)[:300]} at {where}")
@@ -129,8 +131,15 @@ class Row:
         print(self.failures[-1], flush=True)
 
 
-def _content(folder: Path) -> dict[str, bytes]:
-    return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+@contextlib.contextmanager
+def silence(said: io.StringIO) -> Iterator[None]:
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        yield
+
+
+def _content(folder: Path, *patterns: str) -> dict[str, bytes]:
+    found = [path for pattern in patterns or ("*",) for path in folder.rglob(pattern)]
+    return {str(path): path.read_bytes() for path in sorted(found) if path.is_file()}
 
 
 def _make_outside(folder: Path) -> None:
@@ -178,7 +187,8 @@ class Targets:
             Image.fromarray(pixels.astype(np.uint8)).save(path)
         labels = np.repeat(np.arange(16), 12)
         rows = draw.normal(size=(16, 8))[labels] + 0.8 * draw.normal(size=(192, 8))
-        np.savez(folder / "vectors.npz", features=rows.astype(np.float32), labels=labels)
+        splits = np.where(labels < 8, "train", "test")
+        np.savez(folder / "vectors.npz", features=rows.astype(np.float32), labels=labels, splits=splits)
         own = cls(folder / "photos", folder / "vectors.npz", folder / "run")
         done("train", "--data", own.photos, "--run", own.run, "-q", *SMALL_IMAGES)
         done("index", own.run, own.photos)
@@ -186,13 +196,18 @@ class Targets:
 
 
 SMALL_IMAGES = ("model=small", "model.widths=[4,8]", "model.dim=4", "transform.size=16", "transform.resize=16")
-SMALL_IMAGES += ("training.steps=2", "training.batch_size=8", "training.checkpoint_seconds=0")
+SMALL_IMAGES += ("training.workers=0", "training.steps=2", "training.batch_size=8", "training.checkpoint_seconds=0")
 SMALL_VECTORS = ("model.dim=4", "model.start=random", "training.validation=0.2", "training.checkpoint_seconds=0")
 SMALL_VECTORS += ("training.steps=3", "training.ema=0.9", "evaluation.artifacts=false", "evaluation.restarts=1")
+TABLE = """
+from vicinal.bench import Table, row
+TABLE = Table("Small", row("triplet", loss="triplet"), name="small", seeds=1, data={data!r}, words={words!r})
+"""
 
 
 def bent(data: bytes, draw: Draw) -> bytes:
     """Damage bytes as disks, networks and strangers do."""
+    data = data or b"\0"
     changed, place = bytearray(data), int(draw.integers(len(data) + 1))
     match int(draw.integers(6)):
         case 0:
@@ -213,8 +228,8 @@ def bent(data: bytes, draw: Draw) -> bytes:
 # -- the rows -------------------------------------------------------------------------------------
 
 
-def kills(row: Row, targets: Targets) -> None:
-    """Kill commands at every one of their file operations, and give them again."""
+def kills(row: Row, targets: Targets, scene: str) -> None:
+    """Kill a command at every one of its file operations, and give it again."""
     from vicinal.losses import MultiSimilarityLoss
     from vicinal.models.custom import TRUSTED
     from vicinal.run_directory import RunDirectory
@@ -228,7 +243,8 @@ def kills(row: Row, targets: Targets) -> None:
             return super().forward(dropout(embeddings, 0.1), labels, *rest)
 
     TRUSTED["attack:Noisy"] = Noisy
-    folder, hook = row.folder / "work", Kills()
+    folder, hook, table = row.folder / "work", Kills(), row.folder / "table.py"
+    table.write_text(TABLE.format(data=str(targets.vectors), words=SMALL_VECTORS))
     fresh = ("train", "--data", targets.vectors, "--run", folder, "-q", "--no-report", *SMALL_VECTORS)
 
     def train() -> None:
@@ -240,58 +256,87 @@ def kills(row: Row, targets: Targets) -> None:
         results = {name: value for name, value in (run.results or {}).items() if name != "notes"}
         return run.metrics_path.read_bytes(), run.weights_path.read_bytes(), results, run.status["state"]
 
+    def measured() -> object:
+        lines = map(json.loads, (folder / "results" / "small.jsonl").read_text().splitlines())
+        return [(line["row"], line["seed"], line["slots"], line["metrics"]) for line in lines]
+
+    def copied(*without: str) -> Callable[[], object]:
+        return lambda: shutil.copytree(targets.run, folder, ignore=shutil.ignore_patterns("report.html", *without))
+
     def files(*patterns: str) -> Callable[[], object]:
-        return lambda: [
-            path.read_bytes() for pattern in patterns for path in sorted(folder.rglob(pattern)) if path.is_file()
-        ]
+        return lambda: _content(folder, *patterns)
 
-    def copied() -> None:
-        shutil.copytree(targets.run, folder, ignore=shutil.ignore_patterns("collection", "report.html"))
-
-    def empty() -> None:
-        folder.mkdir()
-
+    empty, bare = folder.mkdir, copied("collection")
     scenes: dict[str, tuple[Callable[[], object], Callable[[], object], Callable[[], object]]] = {
         "train": (lambda: None, train, trained),
-        "index": (copied, lambda: done("index", folder, targets.photos), files("items.jsonl", "vectors.npy")),
+        "bench": (empty, lambda: bench_here(table, folder), measured),
+        "index": (bare, lambda: done("index", folder, targets.photos), files("items.jsonl", "vectors.npy")),
+        "dedupe": (copied(), lambda: done("dedupe", folder), files("duplicates.*")),
         "embed": (empty, lambda: done("embed", targets.run, targets.photos, "--out", folder / "e.npz"), files("*.npz")),
-        "report": (copied, lambda: done("report", folder), files("*.html")),
+        "report": (bare, lambda: done("report", folder), files("*.html")),
         "pack": (empty, lambda: done("data", "pack", targets.photos, folder / "packed"), files("*")),
     }
-    for name, (prepare, work, content) in scenes.items():
-        shutil.rmtree(folder, ignore_errors=True)
+    prepare, work, content = scenes[scene]
+    prepare()
+    with silence(io.StringIO()):
+        total = hook.run(folder, work)
+    expected = content()
+    points = np.unique(np.linspace(1, total, max(1, round(total * min(1, row.budget)))).round().astype(int))
+    for at in map(int, points):
+        shutil.rmtree(folder)
         prepare()
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            total = hook.run(folder, work)
-        expected = content()
-        points = np.unique(np.linspace(1, total, max(1, round(total * min(1, row.budget)))).round().astype(int))
-        for at in map(int, points):
-            shutil.rmtree(folder)
-            prepare()
 
-            def killed(at: int = at, work: Callable[[], object] = work) -> None:
-                hook.run(folder, work, at)
-                work()
+        def killed(at: int = at) -> None:
+            hook.run(folder, work, at)
+            work()
 
-            label = f"{name} killed at operation {at} of {total}"
-            if row.attempt(label, killed) and (content() != expected or list(folder.rglob("*.part"))):
-                row.fail(label, "unequal, or parts left")
+        label = f"killed at operation {at} of {total}"
+        if row.attempt(label, killed) and (content() != expected or list(folder.rglob("*.part"))):
+            row.fail(label, "unequal, or parts left")
+
+
+def bench_here(table: Path, folder: Path) -> None:
+    """Run a table as ``vicinal bench`` does, but in this process, where the hook sees what its workers do."""
+    from types import SimpleNamespace
+
+    from vicinal.bench.page import write_pages
+    from vicinal.bench.pool import Pool
+    from vicinal.bench.run import Bench, run_tables
+    from vicinal.bench.summary import summarize
+    from vicinal.bench.table import load_tables
+    from vicinal.bench.worker import do
+    from vicinal.training.console import Console
+
+    class Here(Pool):
+        def _worker(self, task: Any, folder: Path) -> Any:
+            return SimpleNamespace(task=task, folder=folder, give=lambda: None)
+
+        def run(self, tasks: Any, done: Any, **_: Any) -> int:
+            for task in tasks:
+                started: list[Any] = []
+                self._start(task, started)
+                self._end(started[0], do(started[0].folder), done)
+            return 0
+
+    bench = Bench(folder / "results", folder / "runs", Console(quiet=True), make_pool=Here)
+    for outcome in run_tables(load_tables(str(table)), bench):
+        if outcome.failures:
+            raise RuntimeError(f"jobs failed: {outcome.failures}")
+        write_pages(summarize(outcome), bench.folder)
 
 
 def images(row: Row, targets: Targets) -> None:
     """Damage images of every format, or let them claim extreme sizes; read and embed them."""
     from vicinal.retrieval.model import load
 
-    model, draw = load(targets.run, device="cpu"), row.draw
-    whole = []
+    model, draw, whole = load(targets.run, device="cpu"), row.draw, []
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turned
     for kind in ("jpeg", "png", "gif", "bmp", "webp", "tiff"):
         for mode in ("RGB", "L", "P", "CMYK", "RGBA", "I;16", "1"):
-            file, exif = io.BytesIO(), Image.Exif()
-            exif[0x0112] = 6  # turned
+            file, gray = io.BytesIO(), Image.fromarray(draw.integers(0, 256, (30, 40), dtype=np.uint8))
             with contextlib.suppress(OSError, ValueError):  # modes that a format does not know
-                Image.fromarray(draw.integers(0, 256, (30, 40), dtype=np.uint8)).convert(mode).save(
-                    file, kind, exif=exif
-                )
+                gray.convert(mode).save(file, kind, exif=exif)
                 whole.append((kind, file.getvalue()))
     for number in row.times(5_000):
         kind, data = whole[number % len(whole)]
@@ -318,29 +363,29 @@ def _png(width: int, height: int) -> bytes:
 
 def tables(row: Row, targets: Targets) -> None:
     """Damage tables and array files; open them as data."""
+    import pyarrow
+    from pyarrow import csv, parquet
+
     from vicinal.data import open_path
 
-    files = sorted(targets.photos.rglob("*.png"))
-    names = [
-        "path,label,split,camera",
-        *(f'"{p}",{p.parent.name},{"train" if i % 2 else "test"},{i % 3}' for i, p in enumerate(files)),
-    ]
-    lines = "\n".join(names)
-    whole = {"csv": lines.encode(), "tsv": lines.replace(",", "\t").encode(), "npz": targets.vectors.read_bytes()}
-    with contextlib.suppress(ImportError):
-        import pyarrow
-        from pyarrow import csv, parquet
-
+    lines = ["path,label,split,camera"]
+    for number, path in enumerate(sorted(targets.photos.rglob("*.png"))):
+        lines.append(f'"{path}",{path.parent.name},{"train" if number % 2 else "test"},{number % 3}')
+    text, arrays = "\n".join(lines), dict(np.load(targets.vectors))
+    columns = {"label": arrays["labels"], "features": list(arrays["features"])}
+    writers: dict[str, Callable[[Any], object]] = {
+        "csv": lambda file: file.write(text.encode()),
+        "tsv": lambda file: file.write(text.replace(",", "\t").encode()),
+        "npz": lambda file: np.savez(file, **arrays),
+        "compressed.npz": lambda file: np.savez_compressed(file, **arrays),
+        "parquet": lambda file: parquet.write_table(csv.read_csv(io.BytesIO(text.encode())), file),
+        "vectors.parquet": lambda file: parquet.write_table(pyarrow.table(columns), file),
+    }
+    whole = {}
+    for kind, write in writers.items():
         file = io.BytesIO()
-        parquet.write_table(csv.read_csv(io.BytesIO(whole["csv"])), file)
-        whole["parquet"] = file.getvalue()
-        file, rows = io.BytesIO(), np.load(targets.vectors)
-        columns = {"label": rows["labels"], "features": list(rows["features"])}
-        parquet.write_table(pyarrow.table(columns), file)
-        whole["vectors.parquet"] = file.getvalue()
-    compressed = io.BytesIO()
-    np.savez_compressed(compressed, **np.load(targets.vectors))
-    whole["compressed.npz"] = compressed.getvalue()
+        write(file)
+        whole[kind] = file.getvalue()
     for number in row.times(2_000):
         kind = list(whole)[number % len(whole)]
         path = row.folder / f"table.{kind}"
@@ -349,39 +394,10 @@ def tables(row: Row, targets: Targets) -> None:
 
 
 VALUES = (
-    "inf",
-    "-inf",
-    "nan",
-    "-1",
-    "0",
-    "1",
-    "2",
-    "0.5",
-    "-0.5",
-    "1e308",
-    "1e-320",
-    "18446744073709551616",
-    "-9223372036854775809",
+    "inf -inf nan -1 0 1 2 0.5 -0.5 1e308 1e-320 18446744073709551616 -9223372036854775809 1000000000000 x true none"
 )
-VALUES += (
-    "1000000000000",
-    "",
-    "x",
-    "true",
-    "none",
-    "[]",
-    "{}",
-    "[1, 2]",
-    "[inf]",
-    "'",
-    "../x",
-    "\x00",
-    "é",
-    "1_0",
-    "0x10",
-)
-
-NUMBERS = ("0", "1", "2", "0.5", "1e-320", "1e308", "1000000000000", "true", "false")  # types are right more often
+WORDS = (*VALUES.split(), *["[]", "{}", "[1,2]", "[inf]", "'", "../x", "\x00", "é", "1_0", "0x10"], "", "[1, 2]")
+NUMBERS = ["0", "1", "2", "0.5", "1e-320", "1e308", "1000000000000", "true", "false"]  # types are right more often
 
 
 def settings(row: Row, targets: Targets) -> None:
@@ -391,10 +407,9 @@ def settings(row: Row, targets: Targets) -> None:
     from vicinal.methods.optimizer import OptimizerConfig
     from vicinal.models import ModelConfig
 
+    slots = ("loss", "sampler", "method", "transform")
     kinds: list[tuple[str, str, Any]] = [
-        (slot, name, kind)
-        for slot in ("loss", "sampler", "method", "transform")
-        for name, kind in REGISTRIES[slot].items()
+        (slot, name, kind) for slot in slots for name, kind in REGISTRIES[slot].items()
     ]
     singles = {"model": ModelConfig, "optimizer": OptimizerConfig, "training": Training, "evaluation": Evaluation}
     kinds += [(slot, "", kind) for slot, kind in singles.items()] * 8
@@ -402,7 +417,7 @@ def settings(row: Row, targets: Targets) -> None:
         slot, name, kind = kinds[int(row.draw.integers(len(kinds)))]
         words = [f"{slot}={name}"] if name else []
         names = row.draw.choice(list(parameters(kind)) or ["none"], int(row.draw.choice([1, 1, 2])))
-        values = [row.draw.choice(VALUES if row.draw.random() < 0.5 else NUMBERS) for _ in names]
+        values = [row.draw.choice(WORDS if row.draw.random() < 0.5 else NUMBERS) for _ in names]
         words += [f"{slot}.{argument}={value}" for argument, value in zip(names, values, strict=True)]
         folder = row.folder / str(number)
         small = [word for word in SMALL_VECTORS if not word.startswith(tuple(w.partition("=")[0] + "=" for w in words))]
@@ -418,7 +433,7 @@ def runs(row: Row, targets: Targets) -> None:
     def train() -> None:
         done("train", "--data", targets.photos, "--run", half, "-q", "--no-report", *SMALL_IMAGES)
 
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    with silence(io.StringIO()):
         total = hook.run(half, train)
         shutil.rmtree(half)
         hook.run(half, train, at=int(total * 0.6))
@@ -434,31 +449,22 @@ def runs(row: Row, targets: Targets) -> None:
         shutil.rmtree(target, ignore_errors=True)
         shutil.copytree(base, target)
         path = target / files[int(row.draw.integers(len(files)))]
-        how = _damage(path, row)
-        label = f"{path.relative_to(target)} {how}"
-        asked = (("train", "--resume", target, "-q", "--no-report"),) if base is half else commands
-        for words in asked:
+        label = f"{path.relative_to(target)} {_damage(path, row)}"
+        for words in (("train", "--resume", target, "-q", "--no-report"),) if base is half else commands:
             row.attempt(f"{words[0]} after {label}", lambda words=words: command(*words))
 
 
 def _damage(path: Path, row: Row) -> str:
     data, kind = path.read_bytes(), int(row.draw.integers(10))
-    if kind == 0:
+    if kind < 3:
         path.unlink()
-        os.mkfifo(path)
-        return "a pipe"
-    if kind == 1:
-        path.unlink()
-        path.symlink_to(row.outside / "notes.txt")
-        return "a link"
-    if kind == 2:
-        path.unlink()
-        path.mkdir()
-        return "a folder"
-    if kind in (3, 4, 5) and path.suffix == ".json":
+        (os.mkfifo, Path.mkdir, lambda place: place.symlink_to(row.outside / "notes.txt"))[kind](path)
+        return ("a pipe", "a folder", "a link")[kind]
+    if kind < 6 and path.suffix == ".json":
         text = ("[" * 100_000, "[]", "{}", "null", "\xff")
         value = json.loads(data)
-        for key in row.draw.choice(list(value), 1) if isinstance(value, dict) and value else ():
+        if isinstance(value, dict) and value:
+            key = str(row.draw.choice(list(value)))
             value[key] = (None, -1, "x", [], {}, 1e300, "../..")[int(row.draw.integers(7))]
             text += (json.dumps(value),) * 5
         path.write_bytes(text[int(row.draw.integers(len(text)))].encode("latin-1"))
@@ -471,27 +477,24 @@ def archives(row: Row, targets: Targets) -> None:
     """Damage archives, or let their members lead out, link, or swell; unpack them into a collection."""
     from vicinal.retrieval.archives import unpack
 
-    png = next(targets.photos.rglob("*.png")).read_bytes()
+    png, suffixes = next(targets.photos.rglob("*.png")).read_bytes(), ("zip", "tar", "tar.gz", "tgz")
     hostile = ("../../outside/notes.txt", "../../outside/x.png", str(row.outside / "y.png"), "a/../../../outside/z.png")
     hostile += ("..\\x.png", "a" * 300 + ".png", "\x00.png", "con.png", "a//b.png", "./.png", "é\udce9.png")
     for number in row.times(1_500):
-        suffix = ("zip", "tar", "tar.gz", "tgz")[number % 4]
+        suffix = suffixes[number % 4]
         members = {f"a/{place}.png": png for place in range(3)}
         if number % 3 == 0:
             members[str(row.draw.choice(hostile))] = png
         if number % 50 == 0:
             members["bomb.png"] = bytes(2**24)
         path, folder = row.folder / f"pictures.{suffix}", row.folder / "collection"
-        with contextlib.suppress(UnicodeError):
+        with contextlib.suppress(UnicodeError, IndexError):  # names that zipfile cannot write
             _archive(path, members, row.draw)
         if number % 3:
             path.write_bytes(bent(path.read_bytes(), row.draw))
         shutil.rmtree(folder, ignore_errors=True)
         row.attempt(suffix, lambda path=path, folder=folder: unpack(path, folder))
-        if {one.name for one in row.folder.iterdir()} - {
-            folder.name,
-            *(f"pictures.{s}" for s in ("zip", "tar", "tar.gz", "tgz")),
-        }:
+        if {one.name for one in row.folder.iterdir()} - {folder.name, *(f"pictures.{one}" for one in suffixes)}:
             row.fail(suffix, "unpacked beside its folder")
 
 
@@ -501,10 +504,10 @@ def _archive(path: Path, members: dict[str, bytes], draw: Draw) -> None:
             for name, content in members.items():
                 archive.writestr(name, content)
         return
+    kinds = (tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE)
     with tarfile.open(path, "w" if path.suffix == ".tar" else "w:gz") as archive:
         for name, content in members.items():
             member = tarfile.TarInfo(name)
-            kinds = (tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE)
             member.type = kinds[int(draw.integers(5))] if draw.random() < 0.1 else tarfile.REGTYPE
             member.size, member.linkname = len(content), "../../outside/notes.txt"
             archive.addfile(member, io.BytesIO(content))
@@ -521,38 +524,18 @@ def requests(row: Row, targets: Targets) -> None:
 
     draw, png = row.draw, next(targets.photos.rglob("*.png")).read_bytes()
     application = create_application(open_library(targets.run, device="cpu"))
-    paths = [path for path in application.openapi()["paths"] if path != "/api/map"] + [
-        "/",
-        "/docs",
-        "/static/{id}",
-        "/{id}",
-    ]
-    odd = (
-        "0",
-        "47",
-        "-1",
-        "99999999999999999999",
-        "nan",
-        "1.5",
-        "..%2f..%2foutside",
-        "%00",
-        "%ff",
-        "'\"<b>",
-        "a" * 5000,
-        "é",
-        "",
-    )
+    paths = [path for path in application.openapi()["paths"] if path != "/api/map"]
+    paths += ["/", "/docs", "/static/{id}", "/{id}"]
+    odd = ("0", "47", "-1", "9" * 20, "nan", "1.5", "..%2f..%2foutside", "%00", "%ff", "'\"<b>", "a" * 5000, "é", "")
     names = ("k", "label", "where", "offset", "limit", "max_distance", "max_false_match", "id", "q", "size", "x")
+    kinds = ("application/json", "image/png", "multipart/form-data", "x", "")
     with TestClient(application, base_url="http://localhost", raise_server_exceptions=True) as client:
 
         def ask(method: str, path: str, **given: Any) -> None:
             answer = client.request(method, path, **given)
             if answer.status_code >= 500 and answer.status_code != 503:
                 raise RuntimeError(f"{answer.status_code}: {answer.text[:200]}")
-            own = path.startswith(
-                "/report"
-            )  # which says by design from which data and with which command the run was made
-            if (str(row.folder.parent) in answer.text and not own) or "Traceback" in answer.text:
+            if str(row.folder.parent) in answer.text or "Traceback" in answer.text:
                 raise RuntimeError(f"a path or a traceback leaks: {answer.text[:300]}")
             if answer.status_code >= 400:
                 raise VicinalError(answer.text)
@@ -563,27 +546,18 @@ def requests(row: Row, targets: Targets) -> None:
             method = str(draw.choice(["GET", "POST", "POST", "PUT", "DELETE", "HEAD", "OPTIONS"]))
             vector = json.dumps({"vector": [float(value) for value in draw.normal(size=4)], "k": 3}).encode()
             body = bent((png, vector)[int(draw.integers(2))], draw) if draw.random() < 0.8 else vector
-            kinds = ("application/json", "image/png", "multipart/form-data", "x", "")
             headers = {"content-type": str(draw.choice(kinds))}
             if draw.random() < 0.1:
-                headers[str(draw.choice(["host", "origin", "range", "sec-fetch-site", "content-length"]))] = str(
-                    draw.choice(["evil", "-1", "bytes=9-1", "cross-site"])
-                )
+                name = str(draw.choice(["host", "origin", "range", "sec-fetch-site", "content-length"]))
+                headers[name] = str(draw.choice(["evil", "-1", "bytes=9-1", "cross-site"]))
             given = {"headers": headers} | ({"content": body} if method in ("POST", "PUT") else {})
-            row.attempt(
-                f"{method} {path[:60]}?{query[:80]}", lambda a=(method, f"{path}?{query}"), g=given: ask(*a, **g)
-            )
+            asked = (method, f"{path}?{query}")
+            row.attempt(f"{method} {path[:60]}?{query[:80]}", lambda asked=asked, given=given: ask(*asked, **given))
 
 
-ROWS = {
-    "kills": kills,
-    "images": images,
-    "tables": tables,
-    "settings": settings,
-    "runs": runs,
-    "archives": archives,
-    "requests": requests,
-}
+KILLED = ("train", "bench", "index", "dedupe", "embed", "report", "pack")
+ROWS: dict[str, Callable[[Row, Targets], None]] = {f"kill-{scene}": partial(kills, scene=scene) for scene in KILLED}
+ROWS |= {function.__name__: function for function in (images, tables, settings, runs, archives, requests)}
 
 
 @contextlib.contextmanager
@@ -603,30 +577,41 @@ def workshop() -> Iterator[Path]:
         yield Path(name).resolve()
 
 
+def write(lines: dict[str, str]) -> None:
+    """Put rows into the table in the documentation; those of other rows stay."""
+    kept = dict.fromkeys(ROWS, "")
+    for line in DOCUMENT.read_text(encoding="utf-8").partition("<!-- attack:start -->")[2].splitlines():
+        name = line.removeprefix("| ").partition(" ")[0]
+        kept |= {name: line} if name in kept else {}
+    rows = [line for line in (kept | lines).values() if line]
+    head = [
+        "| attack | tried | accepted | rejected | failed | seconds | budget, seed, commit |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    write_between(DOCUMENT, "attack", "\n".join([*head, *rows, "", f"On {provenance(('torch',)).rpartition(';')[0]}."]))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--budget", type=float, default=1.0, help="scales the tries of all rows")
     parser.add_argument("--only", choices=ROWS, action="append", help="only this row; may be given again")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--write", action="store_true", help="write the table into docs/benchmarks.md")
+    parser.add_argument("--write", action="store_true", help="write the rows into docs/benchmarks.md")
     options = parser.parse_args()
-    failed, lines = 0, ["| attack | tried | accepted | rejected | failed | seconds |", "|---|---|---|---|---|---|"]
+    failed, lines = 0, dict[str, str]()
     with workshop() as folder:
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        with silence(io.StringIO()):
             targets = Targets.make(folder)
         for name in options.only or ROWS:
             row, began = Row(name, folder, options.seed, options.budget), time.monotonic()
             ROWS[name](row, targets)
             failed += len(row.failures)
             numbers = (row.tried, row.accepted, row.rejected, len(row.failures), round(time.monotonic() - began))
-            lines.append(f"| {name} | {' | '.join(f'{number:,}' for number in numbers)} |")
-            print(lines[-1], flush=True)
-    what = (
-        f"`python benchmarks/attack.py --budget {options.budget:g} --seed {options.seed}` on {provenance(('torch',))}"
-    )
-    print("\n".join(["", *lines, "", what]))
+            how = f"{options.budget:g}, {options.seed}, {commit()}"
+            lines[name] = f"| {name} | {' | '.join(f'{number:,}' for number in numbers)} | {how} |"
+            print(lines[name], flush=True)
     if options.write:
-        write_between(DOCUMENT, "attack", "\n".join([*lines, "", what]))
+        write(lines)
     return int(failed > 0)
 
 

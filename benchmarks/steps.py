@@ -10,7 +10,8 @@ from torch import nn
 
 from vicinal.data.records import Batch, FeatureArray, Records
 from vicinal.data.transforms import FeatureTransform
-from vicinal.methods import Method, Parts, StepResult
+from vicinal.methods import Method, StepResult
+from vicinal.methods.method import Parts
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models import Embedder
 from vicinal.training.cuda_graph import CUDAGraphStep

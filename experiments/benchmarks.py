@@ -9,7 +9,8 @@ from typing import Any
 
 from findings import FINDINGS
 from published import ByData, Scores
-from vicinal.bench import Row, Table, row
+from vicinal.bench import Table, row
+from vicinal.bench.table import Row
 
 SOFTMAX = "normalised softmax"
 Slot = dict[str, Any]

@@ -1,5 +1,6 @@
 """What all tests share: seeded data, one torch thread, shape checks, and where the shared data lies."""
 
+import importlib
 import importlib.util
 import os
 import signal
@@ -51,6 +52,14 @@ def pytest_runtest_makereport(item, call):
 @pytest.fixture(scope="session")
 def data_root() -> Path:
     return DATA
+
+
+@pytest.fixture(scope="session")
+def attack():
+    """The module ``benchmarks/attack.py``, which imports from its own folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(Path(__file__).parents[1] / "benchmarks")
+        return importlib.import_module("attack")
 
 
 @pytest.fixture

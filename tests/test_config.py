@@ -1,5 +1,7 @@
 """Slots: three ways to write one experiment, defaults that follow from the rest, and errors that name the remedy."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -7,12 +9,14 @@ from PIL import Image
 
 from vicinal.arguments import describe
 from vicinal.config import SLOTS, Config, compose, from_toml, from_words, presets, read
-from vicinal.data import FeatureTransform, Glyphs, ImageTransform, OwnTransform
-from vicinal.errors import ConfigError
+from vicinal.data import Arrays, FeatureTransform, Glyphs, ImageTransform
+from vicinal.data.transforms import OwnTransform
+from vicinal.errors import ConfigError, DataError
 from vicinal.losses import MultiSimilarityLoss
 from vicinal.methods import HDML
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models import EfficientNetLite
+from vicinal.training.experiment import prepare
 
 
 @pytest.fixture
@@ -154,17 +158,36 @@ def test_vectors_get_a_head(vectors):
     assert config.transform == FeatureTransform()
 
 
+def fitted(*layers):
+    config = compose(*layers)
+    return config.fitted(config.data.load())
+
+
+def test_data_are_loaded_once_and_not_to_compose(vectors, monkeypatch):
+    loads, load = [], Arrays.load
+    monkeypatch.setattr(Arrays, "load", lambda self: loads.append(1) or load(self))
+    config = compose({"data": vectors})
+    assert not loads
+    prepare(config)
+    assert len(loads) == 1
+    Path(vectors).unlink()
+    with pytest.raises(DataError):  # once the records are needed, and not before
+        prepare(compose({"data": config.data}))
+
+
 def test_all_classes_are_trained_on_where_they_are_too_few_to_hold_some_out(pictures):
     path = pictures(5)
-    config = compose({"data": path})
+    config = fitted({"data": path})
     assert config.training.validation == 0 and "too few training classes" in config.reasons[-1]
-    assert compose({"data": path, "training": {"validation": 0.4}}).training.validation == 0.4
+    assert fitted({"data": path, "training": {"validation": 0.4}}).training.validation == 0.4
+    with pytest.raises(ConfigError, match=r"training\.patience needs held-out classes"):
+        fitted({"data": path, "training": {"patience": 3}})
 
 
 def test_two_classes_of_vectors_are_held_out_even_where_they_are_few(tmp_path):
     for classes, share in ((10, 0.4), (6, 0.0)):  # half of them train
         np.savez(tmp_path / "x.npz", features=np.eye(2 * classes, 3), labels=np.repeat(np.arange(classes), 2))
-        config = compose({"data": str(tmp_path / "x.npz")})
+        config = fitted({"data": str(tmp_path / "x.npz")})
         assert config.training.validation == share and "training classes" in config.reasons[-1]
 
 
@@ -173,7 +196,7 @@ def test_classes_are_held_out_where_they_can_select_a_model(tmp_path, classes, e
     """Half of the classes train, a fifth of those would be held out: 6 of 10 records, 6 of 20, 2 of 100."""
     labels = np.repeat(np.arange(classes), each)
     np.savez(tmp_path / "x.npz", features=np.zeros((len(labels), 2), np.float32), labels=labels)
-    config = compose({"data": str(tmp_path / "x.npz"), "model": {"start": "random"}})
+    config = fitted({"data": str(tmp_path / "x.npz"), "model": {"start": "random"}})
     assert config.training.validation == share
     assert bool(share) or "to select a model by" in config.reasons[-1]
 
@@ -182,8 +205,8 @@ def test_arguments_of_the_data_are_heeded(pictures, monkeypatch):
     monkeypatch.setattr("vicinal.config.SELECTING_CLASSES", 2)
     monkeypatch.setattr("vicinal.config.SELECTING_RECORDS", 4)
     path = pictures(10)
-    assert compose({"data": path}).training.validation == 0  # 5 of 10 classes train
-    config = compose({"data": path}, from_words(["data.test=0.2"]))
+    assert fitted({"data": path}).training.validation == 0  # 5 of 10 classes train
+    config = fitted({"data": path}, from_words(["data.test=0.2"]))
     assert config.training.validation == 0.2 and config.data.test == 0.2
 
 

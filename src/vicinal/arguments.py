@@ -187,6 +187,8 @@ def _number(value: Any, kind: type, key: str) -> int | float:
         raise ConfigError(f"{key} is {'a whole number' if kind is int else 'a number'}, got {value!r}.") from None
     if number != number or number in (float("inf"), float("-inf")):
         raise ConfigError(f"{key} is a finite number, got {value!r}.")
+    if kind is int and not -(2**63) <= number < 2**63:
+        raise ConfigError(f"{key} is a whole number of at most 64 bits, got {value!r}.")
     return number
 
 

@@ -30,7 +30,7 @@ from vicinal.arguments import (
     parameters,
 )
 from vicinal.data import DATASETS_BY_NAME, CrossView, open_path
-from vicinal.data.records import Dataset, Kind
+from vicinal.data.records import Dataset, Kind, Records
 from vicinal.data.resident import Residency
 from vicinal.data.splits import hold_out, kin_of
 from vicinal.data.transforms import FeatureTransform, ImageTransform, OwnTransform, TrainingTransform
@@ -123,7 +123,7 @@ class Evaluation(Settings):
 
     Attributes:
         recalls: the K of Recall@K in the result table.
-        restarts: k-means restarts behind NMI, AMI and F1.
+        restarts: runs of k-means whose mean NMI, AMI and F1 are.
         artifacts: whether the report gets retrievals, map and confusions, and rows of the raw inputs and the untrained
             network; tables of many runs do without.
         batch_size: rows at a time when embedding.
@@ -165,6 +165,7 @@ class Config:
     Attributes:
         preset: name of the preset or file it began with.
         reasons: what was found and chosen, a line each; printed before training.
+        fits_validation: whether nobody gave ``training.validation``, so that the records decide it (``fitted``).
     """
 
     data: Dataset
@@ -178,6 +179,7 @@ class Config:
     evaluation: Evaluation
     preset: str = DEFAULT_PRESET
     reasons: tuple[str, ...] = field(default=(), compare=False)
+    fits_validation: bool = field(default=False, compare=False)
 
     def slots(self) -> dict[str, dict[str, Any]]:
         """Return the experiment as plain dictionaries, lists, strings and numbers."""
@@ -214,10 +216,44 @@ class Config:
 
     def replace(self, **changes: Any) -> "Config":
         """Return a copy with other objects in some slots; those with fixed fields also take a mapping of some."""
+        training = changes.get("training", {})
+        if not isinstance(training, Mapping) or "validation" in training:
+            changes["fits_validation"] = False
         for slot in ("training", "evaluation", "optimizer", "model"):
             if isinstance(changes.get(slot), Mapping):
                 changes[slot] = dataclasses.replace(getattr(self, slot), **changes[slot])
         return dataclasses.replace(self, **changes)
+
+    def fitted(self, records: Records) -> "Config":
+        """Train on all classes, to the end, where the held-out ones could not select a model and nobody asked for them.
+
+        Where training competes with the start of the head, a few held-out classes serve, too: a head over features that
+        is trained without a check falls below them.
+        """
+        share, competes = self.training.validation, self.model.start == "best"
+        if not self.fits_validation or share == 0 or (records.splits == "validation").any():  # the data bring their own
+            return self
+        few = len(np.unique(kin_of(records)[records.splits == "train"]))
+        reason = "too few training classes to hold some out"
+        try:
+            held = hold_out(records, share, self.training.seed).part("validation")
+            classes = len(np.unique(held.labels))
+            if competes or (classes >= SELECTING_CLASSES and len(held) >= SELECTING_RECORDS):
+                return self
+            reason = f"too few training classes to select a model by {classes} of them ({len(held)} records)"
+        except DataError:
+            if competes and few >= 4:
+                said = f"2 of {few} training classes are held out to tell whether training helps"
+                return self.replace(training={"validation": 2 / few}, reasons=(*self.reasons, said))
+        said = f"{reason}: all of them train, and the last model will be kept"
+        config = self.replace(training={"validation": 0.0}, reasons=(*self.reasons, said))
+        _check_patience(config.training)
+        return config
+
+
+def _check_patience(training: Training) -> None:
+    if training.patience is not None and training.validation == 0:
+        raise ConfigError("training.patience needs held-out classes. Set training.validation, or leave patience out.")
 
 
 # -- layers ---------------------------------------------------------------------------------------
@@ -348,11 +384,9 @@ def compose(*layers: Layer, preset_name: str | None = None, trust: Trust | None 
         evaluation=_object("evaluation", Evaluation, raw.get("evaluation", {})),
         preset=preset_name or name,
         reasons=tuple(reasons),
+        fits_validation="validation" not in given.get("training", {}),
     )
-    if "validation" not in given.get("training", {}):
-        config = _able_to_hold_out(config)
-    if config.training.patience is not None and config.training.validation == 0:
-        raise ConfigError("training.patience needs held-out classes. Set training.validation, or leave patience out.")
+    _check_patience(config.training)
     return config
 
 
@@ -539,36 +573,6 @@ def _transform(raw: Mapping[str, Any], model: ModelConfig, kind: Kind) -> Traini
         expected = {"mean": seen.mean, "std": seen.std, "order": seen.channels, "scale": seen.scale}
         arguments = {**expected, "interpolation": seen.interpolation, **arguments}
     return _object("transform", ImageTransform, arguments)
-
-
-def _able_to_hold_out(config: Config) -> Config:
-    """Train on all classes, to the end, where the held-out ones could not select a model and nobody asked for them.
-
-    Where training competes with the start of the head, a few held-out classes serve, too: a head over features that is
-    trained without a check falls below them.
-    """
-    try:
-        records, competes = config.data.load(), config.model.start == "best"
-    except DataError:
-        return config  # where training begins it is an error with its reason
-    if config.training.validation == 0 or (records.splits == "validation").any():  # the data bring their own
-        return config
-    reason, few = (
-        "too few training classes to hold some out",
-        len(np.unique(kin_of(records)[records.splits == "train"])),
-    )
-    try:
-        held = hold_out(records, config.training.validation, config.training.seed).part("validation")
-        classes = len(np.unique(held.labels))
-        if competes or (classes >= SELECTING_CLASSES and len(held) >= SELECTING_RECORDS):
-            return config
-        reason = f"too few training classes to select a model by {classes} of them ({len(held)} records)"
-    except DataError:
-        if competes and few >= 4:
-            said = f"2 of {few} training classes are held out to tell whether training helps"
-            return config.replace(training={"validation": 2 / few}, reasons=(*config.reasons, said))
-    said = f"{reason}: all of them train, and the last model will be kept"
-    return config.replace(training={"validation": 0.0}, reasons=(*config.reasons, said))
 
 
 # -- writing down ---------------------------------------------------------------------------------

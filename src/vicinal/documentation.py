@@ -11,7 +11,8 @@ from vicinal.data import ImageTransform
 from vicinal.errors import ConfigError, unknown
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.miners import MINERS
-from vicinal.models import BACKBONES, ModelConfig, backbone_class
+from vicinal.models import BACKBONES, ModelConfig
+from vicinal.models.config import backbone_class
 
 KINDS: dict[str, Mapping[str, Any]] = {  # what `vicinal list` knows
     "losses": config.REGISTRIES["loss"],

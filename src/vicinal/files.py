@@ -1,5 +1,7 @@
 """Files that are there whole or not at all, and readers that never run code: one writer and one reader per format."""
 
+import fcntl
+import glob
 import json
 import os
 import shutil
@@ -8,7 +10,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import RLock
 from tokenize import TokenError
@@ -41,7 +43,7 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
     ``path`` is replaced, not followed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    handle, temporary = _part_of(path)
     try:
         with naming(path), os.fdopen(handle, "wb") as file:
             write(file)
@@ -53,6 +55,20 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
         Path(temporary).unlink(missing_ok=True)
         raise
     sync_directory(path.parent)
+
+
+def _part_of(path: Path) -> tuple[int, str]:
+    """Open a temporary file beside ``path``, after removing those of writers that were killed: nobody locks them."""
+    for part in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+        with suppress(OSError), part.open("rb") as left:
+            fcntl.flock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            part.unlink()
+    while True:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        if os.fstat(handle).st_nlink:
+            return handle, name
+        os.close(handle)  # another writer took it for a dead one's before it was locked
 
 
 @contextmanager

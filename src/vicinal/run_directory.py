@@ -31,7 +31,6 @@ class RunDirectory:
         self.model_path = self.path / "model.json"
         self.weights_path = self.path / "model.safetensors"
         self.metrics_path = self.path / "metrics.jsonl"
-        self.timing_path = self.path / "timing.jsonl"
         self.results_path = self.path / "results.json"
         self.report_path = self.path / "report.html"
         self.figures_path = self.path / "figures"

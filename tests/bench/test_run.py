@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from vicinal.bench import results
 from vicinal.bench.pool import Failure, Pool
 from vicinal.bench.results import Store
 from vicinal.bench.run import Bench, collect, jobs, run_tables
@@ -64,6 +65,14 @@ def test_seeds_go_round_by_round_and_a_job_of_two_tables_runs_once(table, go, fa
     fake.ran.clear()
     go(table)
     assert fake.ran == [f"{name} seed 2" for name in each[:3]], "what is recorded is not run again"
+
+
+def test_the_lines_of_a_job_are_recorded_at_once(table, go, monkeypatch):
+    """Killed between two lines, a bench did the job again and recorded the first line twice."""
+    recorded, append = [], results.append
+    monkeypatch.setattr(results, "append", lambda path, *lines: recorded.append(len(lines)) or append(path, *lines))
+    go(table.replace(seeds=1))
+    assert recorded == [len(UNTRAINED_ROWS), 1, 1]
 
 
 def test_limited_to_rows_their_baselines_run_too(table, go, fake):

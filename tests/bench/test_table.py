@@ -3,8 +3,7 @@
 import pytest
 from torch import nn
 
-from vicinal.bench import Table, baseline, layer, row
-from vicinal.bench.table import REALITY_METRICS, load_tables, merged, slots_hash
+from vicinal.bench.table import REALITY_METRICS, Table, baseline, layer, load_tables, merged, row, slots_hash
 from vicinal.errors import ConfigError
 
 

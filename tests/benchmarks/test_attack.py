@@ -1,27 +1,21 @@
 """The attack with a tiny budget: every row tries something and nothing fails; a failure would be told."""
 
-import importlib
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-
 
 @pytest.mark.slow
-def test_nothing_fails_under_a_small_attack():
-    command = [sys.executable, str(BENCHMARKS / "attack.py"), "--budget", "0.004"]
+def test_nothing_fails_under_a_small_attack(attack):
+    command = [sys.executable, attack.__file__, "--budget", "0.004"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
-    for name in ("kills", "images", "tables", "settings", "runs", "archives", "requests"):
+    for name in attack.ROWS:
         assert f"| {name} | " in done.stdout
 
 
-def test_a_traceback_and_changed_bytes_are_failures_and_our_errors_are_not(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    attack = importlib.import_module("attack")
+def test_a_traceback_and_changed_bytes_are_failures_and_our_errors_are_not(attack, tmp_path):
     (tmp_path / "outside").mkdir()
     row = attack.Row("images", tmp_path, seed=0, budget=1)
 

@@ -10,6 +10,7 @@ import time
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from vicinal.bench.results import append, fingerprint
 from vicinal.bench.run import jobs, rows_of
@@ -200,6 +201,20 @@ def test_tuning_walks_through_its_folds(small, vicinal, tmp_path):
     assert code == 0, err
     document = json.loads((tmp_path / "runs" / "tune" / "vectors" / "tuning.json").read_text())
     assert document["trials_done"] == 2 and "train and test it: vicinal train --data vectors.npz" in out
+
+
+@pytest.mark.slow
+def test_a_folder_of_pictures_is_tuned(vicinal, tmp_path):
+    for number in range(48):
+        folder = tmp_path / "my pictures" / f"class {number % 8}"
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (20, 24), (30 * (number % 8), number, 99)).save(folder / f"{number}.png")
+    small = ("model=small", "model.dim=4", "--set", "model.widths=4,8", "transform.size=16", "transform.resize=16")
+    words = (*small, "training.workers=0", "training.steps=1", "loss.margin=0.1,0.2", "loss=triplet", "--trials", "2")
+    code, out, err = vicinal("tune", *words, "--data", "my pictures", "--folds", "2", "--jobs", "1")
+    assert code == 0, err
+    document = json.loads((tmp_path / "runs" / "tune" / "my pictures" / "tuning.json").read_text())
+    assert document["trials_done"] == 2 and "train and test it: vicinal train" in out and "'my pictures'" in out
 
 
 def test_a_table_whose_trials_are_missing_is_not_tested(small, vicinal, tmp_path):

@@ -91,9 +91,16 @@ def test_what_the_system_refuses_is_one_message_too(vicinal, monkeypatch):
         monkeypatch.setattr(main, "app", raising(error))
         done = vicinal("train")
         assert done.returncode == 2 and message in done.stderr and "room" in done.stderr
-    monkeypatch.setattr(main, "app", raising(OSError("a mistake of our own")))
-    with pytest.raises(OSError, match="mistake"):
-        vicinal("train")
+    for mistake in (OSError("a mistake of our own"), RuntimeError("another mistake")):
+        monkeypatch.setattr(main, "app", raising(mistake))
+        with pytest.raises(type(mistake), match="mistake"):
+            vicinal("train")
+    allocator = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 24 bytes.\nMore")
+    for full in (MemoryError("Unable to allocate 43.7 TiB."), allocator):
+        monkeypatch.setattr(main, "app", raising(full))
+        done = vicinal("train")
+        assert done.returncode == 2 and done.stderr.startswith("error: out of memory: ") and "24" not in done.stdout
+        assert "training.batch_size" in done.stderr and "More" not in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -142,6 +149,7 @@ def pictures(tmp_path):
     return folder
 
 
+@pytest.mark.slow
 def test_a_walk_with_pictures_of_ones_own(pictures, tmp_path, vicinal):
     settings = [*SMALL, "training.epochs=2"]
     done = vicinal("train", "images_from_scratch", f"data={pictures}", *settings, "--run", "run")

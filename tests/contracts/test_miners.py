@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 import vicinal.miners
 from vicinal.errors import DataError
-from vicinal.miners import MinedPairs
+from vicinal.miners.batch import MinedPairs
 from vicinal.tuples import Triplets
 
 

@@ -15,11 +15,10 @@ from vicinal.models import (
     ResNet,
     SmallConvNet,
     SmallResNet,
-    TimmBackbone,
-    TorchvisionBackbone,
     TwoStreamEmbedder,
-    trusted,
 )
+from vicinal.models.custom import trusted
+from vicinal.models.libraries import TimmBackbone, TorchvisionBackbone
 
 
 def timm_backbone():

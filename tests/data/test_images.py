@@ -157,6 +157,23 @@ def test_only_regular_files_are_read(tmp_path):
             read_image(path)
 
 
+def test_a_heic_file_is_read(tmp_path):
+    heif = pytest.importorskip("pillow_heif", exc_type=ImportError)
+    pixels = np.zeros((48, 80, 3), np.uint8)
+    pixels[:, :20], pixels[:, 20:] = (255, 0, 0), (0, 0, 255)
+    (tmp_path / "set" / "a").mkdir(parents=True)
+    path = tmp_path / "set" / "a" / "IMG_0001.HEIC"
+    heif.from_pillow(Image.fromarray(pixels)).save(path, quality=95)
+    assert path.read_bytes()[4:12] == b"ftypheic"
+    images._register_heif.cache_clear()
+    for found in (read_image(path), Folder(str(tmp_path / "set"), test=0.0).load().source.read(0)):
+        assert found.mode == "RGB" and found.size == (80, 48)
+        assert np.abs(np.asarray(found)[:, [5, 60]].astype(int) - pixels[:, [5, 60]]).max() < 12
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(DataError, match=r"IMG_0001\.HEIC cannot be read"):
+        read_image(path)
+
+
 def test_heic_files_are_read_through_pillow_heif_or_the_package_is_named(tmp_path, monkeypatch):
     path = tmp_path / "IMG_1.HEIC"
     Image.new("RGB", (6, 4)).save(path, "PNG")

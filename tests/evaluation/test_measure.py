@@ -6,11 +6,13 @@ import torch
 
 from vicinal.data.records import FeatureArray, Records
 from vicinal.errors import ConfigError, DataError
-from vicinal.evaluation import clustering_scores, evaluate, kmeans, retrieval_scores
+from vicinal.evaluation import evaluate
 from vicinal.evaluation import measure as module
+from vicinal.evaluation.clustering import cluster
 from vicinal.evaluation.encoder import Embedded
 from vicinal.evaluation.measure import measure
 from vicinal.evaluation.neighbors import neighbor_chunks
+from vicinal.evaluation.retrieval import retrieval_scores
 
 
 @pytest.fixture
@@ -22,10 +24,18 @@ def labelled(rng):
 def test_scores_are_those_of_the_parts(labelled):
     rows, labels = labelled
     expected = retrieval_scores(neighbor_chunks(rows, 8), labels, recalls=(1, 8))
-    expected |= clustering_scores(labels, kmeans(rows, 8, seed=5))
+    means, spread = cluster(rows, labels, seed=5, restarts=3)
+    expected |= means | {f"{name}_spread": value for name, value in spread.items()}
     found = evaluate(rows, labels, recalls=(1, 8), seed=5)
     assert found == pytest.approx(expected, abs=1e-14)
-    assert list(found) == ["recall@1", "recall@8", "map@r", "r_precision", "nmi", "ami", "f1"]
+    clustered = ["nmi", "ami", "f1", "nmi_spread", "ami_spread", "f1_spread"]
+    assert list(found) == ["recall@1", "recall@8", "map@r", "r_precision", *clustered]
+    assert list(evaluate(rows, labels, recalls=(1,), restarts=1)) == [
+        "recall@1",
+        "map@r",
+        "r_precision",
+        *clustered[:3],
+    ]
 
 
 def test_neighbours_are_searched_once(labelled, monkeypatch):
@@ -145,7 +155,9 @@ def embedded(role, rng):
 def test_without_roles_each_row_is_sought_among_the_others(rng):
     rows = embedded(None, rng)
     expected = evaluate(rows.vectors, rows.labels, recalls=(1, 2))
-    assert "nmi" in expected and measure(rows, recalls=(1, 2), clustering=True).scores == expected
+    found = measure(rows, recalls=(1, 2), clustering=True)
+    assert found.scores | {f"{name}_spread": value for name, value in found.spread.items()} == expected
+    assert "nmi_spread" in expected
 
 
 def test_queries_are_sought_in_the_gallery(rng):

@@ -9,8 +9,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from vicinal.errors import ConfigError, DataError
-from vicinal.linear import GMML, LANML, PAPER_GRIDS, RVML, neighbor_accuracies, search
-from vicinal.linear.search import _subsample
+from vicinal.linear import GMML, LANML, PAPER_GRIDS, RVML, search
+from vicinal.linear.search import _subsample, neighbor_accuracies
 
 
 @pytest.fixture(scope="module")

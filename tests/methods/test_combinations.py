@@ -13,7 +13,8 @@ from vicinal.data.records import FeatureArray, Records
 from vicinal.data.transforms import FeatureTransform
 from vicinal.errors import ConfigError
 from vicinal.losses import LOSSES, MultiSimilarityLoss, NPairLoss, TripletLoss
-from vicinal.methods import ALA, HDML, HDMLALA, HTL, HTLHDML, METHODS, CrossBatchMemory, LoOp, Parts, Plain, combination
+from vicinal.methods import ALA, HDML, HDMLALA, HTL, HTLHDML, METHODS, CrossBatchMemory, LoOp, Plain, combination
+from vicinal.methods.method import Parts
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.miners import Mined
 from vicinal.models import Embedder, Identity

@@ -1,12 +1,10 @@
 """The neighbors that smart mining seeks, exact and approximate."""
 
-import sys
-
 import pytest
 import torch
 
-from vicinal.errors import ConfigError
-from vicinal.miners import approximate_neighbors, exact_neighbors, smart
+from vicinal.miners import smart
+from vicinal.miners.smart import approximate_neighbors, exact_neighbors
 
 
 def test_exact_neighbors_are_those_of_the_full_matrix_however_they_are_cut(rng, monkeypatch):
@@ -39,9 +37,3 @@ def test_approximate_neighbors_find_nearly_all_and_the_same_in_every_run(rng):
     assert torch.equal(found, approximate_neighbors(rows, 10))
     shared = (found[:, :, None] == exact[:, None]).any(dim=2).float().mean()
     assert shared > 0.9 and (found != torch.arange(3000)[:, None]).all()
-
-
-def test_without_faiss_approximate_neighbors_say_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(ConfigError, match="pip install faiss-cpu"):
-        approximate_neighbors(torch.zeros(3, 2), 1)

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from vicinal.errors import ConfigError, DataError
-from vicinal.miners import SmartMiner, approximate_neighbors
+from vicinal.miners import SmartMiner
+from vicinal.miners.smart import approximate_neighbors
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ from torch import nn
 
 from vicinal.arguments import build, describe
 from vicinal.errors import ConfigError
-from vicinal.models import MODELS, CustomBackbone, Embedder, ModelConfig, trusted
+from vicinal.models import MODELS, CustomBackbone, Embedder, ModelConfig
+from vicinal.models.custom import trusted
 
 
 class Net(nn.Module):

@@ -20,10 +20,9 @@ from vicinal.models import (
     SmallConvNet,
     TwoStreamEmbedder,
     count_parameters,
-    layer_groups,
-    trusted,
 )
-from vicinal.models.finetuning import merge_lora, stages
+from vicinal.models.custom import trusted
+from vicinal.models.finetuning import layer_groups, merge_lora, stages
 from vicinal.models.inception import BNInception
 
 

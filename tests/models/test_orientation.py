@@ -2,7 +2,7 @@
 
 import torch
 
-from vicinal.models import OrientationHead
+from vicinal.models.orientation import OrientationHead
 
 
 def test_gives_a_unit_vector_of_sine_and_cosine(rng):

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from vicinal.errors import ConfigError
-from vicinal.models import ResNet, SmallResNet, load_weights
+from vicinal.models import ResNet, SmallResNet
+from vicinal.models.weights import load_weights
 
 
 @pytest.mark.parametrize(

@@ -9,16 +9,10 @@ from torch import nn
 
 from vicinal.arguments import build, describe
 from vicinal.errors import ConfigError
-from vicinal.models import (
-    MODELS,
-    Embedder,
-    ModelConfig,
-    Preprocessing,
-    TimmBackbone,
-    count_parameters,
-    layer_groups,
-    load_pretrained,
-)
+from vicinal.models import MODELS, Embedder, ModelConfig, count_parameters, load_pretrained
+from vicinal.models.backbone import Preprocessing
+from vicinal.models.finetuning import layer_groups
+from vicinal.models.libraries import TimmBackbone
 
 STATED = Preprocessing(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5), size=8, interpolation="bicubic")
 INSTALLED = {"reason": "timm cannot be imported here", "exc_type": (ImportError, RuntimeError)}

@@ -6,7 +6,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 from vicinal.errors import ConfigError, DataError
-from vicinal.models import EfficientNetLite, GoogLeNet, ResNet, SmallConvNet, load_pretrained, load_weights
+from vicinal.models import EfficientNetLite, GoogLeNet, ResNet, SmallConvNet, load_pretrained
+from vicinal.models.weights import load_weights
 
 
 def network():

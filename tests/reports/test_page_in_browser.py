@@ -111,6 +111,23 @@ def test_the_map_tells_what_lies_under_the_pointer(visit, reported):
     tip.wait_for(state="hidden")
 
 
+def test_the_map_writes_the_names_of_classes(visit, tab, reported):
+    tab.add_init_script("""
+        window.written = [];
+        const write = CanvasRenderingContext2D.prototype.fillText;
+        CanvasRenderingContext2D.prototype.fillText = function (name, ...place) {
+            window.written.push(name);
+            write.call(this, name, ...place);
+        };
+    """)
+    page = visit(reported.page)
+    page.locator("#map").scroll_into_view_if_needed()
+    until(page, "window.written.length > 0")
+    classes = page.evaluate("JSON.parse(document.querySelector('#map-data').textContent).classes")
+    shown = {name if len(name) <= 24 else f"{name[:23]}…" for name in classes}
+    assert set(page.evaluate("window.written")) <= shown
+
+
 def test_the_map_zooms_moves_and_resets(visit, reported):
     page = visit(reported.page)
     canvas, zoom = page.locator("#map-canvas"), "document.getElementById('map-zoom').textContent"

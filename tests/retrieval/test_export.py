@@ -3,6 +3,8 @@
 import copy
 import json
 import re
+import shutil
+import socket
 import sys
 from hashlib import sha256
 from pathlib import Path
@@ -91,7 +93,13 @@ def test_a_program_without_vicinal_gets_the_same_embeddings(tmp_path, photos, ca
     run = made(tmp_path / "run", Embedder(SmallConvNet(3, (4, 8)), 6), transform)
     exported = export_run(run)
     assert exported.difference is not None and exported.difference <= 1e-5
-    assert [path.name for path in exported.files] == ["model.safetensors", "model.onnx", "preprocessing.json"]
+    assert [path.name for path in exported.files] == [
+        "model.safetensors",
+        "config.json",
+        "model.onnx",
+        "README.md",
+        "preprocessing.json",
+    ]
     assert capsys.readouterr() == ("", "")  # the exporter talks unless it is told not to
     rows = vicinal.load(run.path).embed(photos)
     np.testing.assert_allclose(embedded_elsewhere(run.path / "export", photos), rows, atol=1e-5)
@@ -131,7 +139,11 @@ def test_weights_alone_need_no_package_and_leave_no_older_onnx(features_run, mon
     monkeypatch.setitem(__import__("sys").modules, "onnxruntime", None)
     exported = export_run(features_run, onnx=False)
     assert exported.difference is None and not (folder / "model.onnx").exists()
-    assert set(json.loads((folder / "preprocessing.json").read_text())["files"]) == {"model.safetensors"}
+    assert set(json.loads((folder / "preprocessing.json").read_text())["files"]) == {
+        "model.safetensors",
+        "config.json",
+        "README.md",
+    }
 
 
 def test_of_two_streams_one_is_exported(tmp_path):
@@ -182,6 +194,81 @@ def test_photographs_through_published_networks(kind, tmp_path, photos):
     np.testing.assert_allclose(embedded_elsewhere(run.path / "export", photos), rows, atol=1e-5)
 
 
+@pytest.fixture
+def finished(tmp_path):
+    """A run on images with results, notes that name a path, and settings that hold one."""
+    transform = ImageTransform(size=16, resize=20, mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4))
+    run = made(tmp_path / "run", Embedder(SmallConvNet(3, (4, 8)), 6), transform)
+    slots = {"model": {"name": "small", "dim": 6, "weights": "/home/me/start.safetensors"}, "loss": {"name": "triplet"}}
+    counts = {"train": {"records": 40, "classes": 4}, "test": {"records": 30, "classes": 3}}
+    data = {"name": 'birds: "mine"', "counts": counts, "notes": ["1 picture left out", "unreadable: /home/me/a.jpg"]}
+    config = {"preset": "images", "title": "triplet on birds", "slots": slots}
+    run.write_info({"vicinal": "0.2", "name": "birds", "command": "train /home/me", "config": config, "data": data})
+    rows = [
+        {"name": name, "metrics": {"recall@1": value, "map@r": value / 2}}
+        for name, value in (("untrained", 0.25), ("trained", 0.875))
+    ]
+    found = {"split": "test", "protocol": "validation", "records": 30, "classes": 3, "skipped": 0, "notes": []}
+    run.write_results(found | {"rows": rows, "selected": {"step": 7, "by": "validation recall@1", "value": 0.9}})
+    return run
+
+
+def test_the_card_has_what_was_measured_and_nothing_of_the_machine(finished, tmp_path):
+    yaml = pytest.importorskip("yaml")
+    export_run(finished, tmp_path / "hub", onnx=False, license="cc-by-4.0")
+    text = (tmp_path / "hub" / "README.md").read_text()
+    front = yaml.safe_load(text.split("---\n")[1])
+    assert front["library_name"] == "vicinal" and front["license"] == "cc-by-4.0"
+    assert front["pipeline_tag"] == "image-feature-extraction" and "onnx" not in front["tags"]
+    (result,) = front["model-index"][0]["results"]
+    assert result["dataset"] == {"name": 'birds: "mine"', "type": 'birds: "mine"', "split": "test"}
+    assert {each["type"]: each["value"] for each in result["metrics"]} == {"recall@1": 0.875, "map@r": 0.4375}
+    assert "| Recall@1 | 25.0 | 87.5 | +62.5 |" in text and "| train | 40 | 4 |" in text
+    assert "| loss | `triplet` |" in text and "| model | `small dim=6` |" in text and "step 7, by validation" in text
+    assert "published under `cc-by-4.0`" in text and "pretrained weights (`start.safetensors`)" in text
+    assert "1 picture left out" in text and "/home/me" not in text
+
+
+def test_a_card_states_what_is_not_known(features_run):
+    export_run(features_run, onnx=False)
+    text = (features_run.path / "export" / "README.md").read_text()
+    assert 'license: "unknown"' in text and "do not assume one" in text
+    assert "Nothing was measured" in text and "model-index" not in text
+    with pytest.raises(ConfigError, match=r"identifier such as apache-2\.0 .* got 'my: own'"):
+        export_run(features_run, onnx=False, license="my: own")
+
+
+def test_an_exported_folder_embeds_bit_for_bit_like_its_run(finished, tmp_path, photos, monkeypatch):
+    export_run(finished, tmp_path / "hub", onnx=False)
+    expected = vicinal.load(finished.path).embed(photos)
+    shutil.rmtree(finished.path)
+    monkeypatch.setattr(socket, "socket", lambda *_, **__: pytest.fail("no network is needed"))
+    monkeypatch.setattr("pickle.Unpickler", lambda *_: pytest.fail("nothing is unpickled"))
+    snapshot = tmp_path / "snapshot"  # as a cache of downloads has it: each file a link
+    snapshot.mkdir()
+    for path in (tmp_path / "hub").iterdir():
+        (snapshot / path.name).symlink_to(path)
+    for folder in (tmp_path / "hub", snapshot):
+        np.testing.assert_array_equal(vicinal.load(folder).embed(photos), expected)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "preprocessing.json"])
+def test_an_export_that_is_not_whole_is_rejected(name, features_run, tmp_path):
+    folder = tmp_path / "hub"
+    export_run(features_run, folder, onnx=False)
+    (folder / name).unlink()
+    with pytest.raises(RunError, match="not the file that `vicinal export` wrote" if name != "config.json" else "run"):
+        vicinal.load(folder)
+    shutil.rmtree(folder)
+    export_run(features_run, folder, onnx=False)
+    damaged = bytearray((folder / name).read_bytes())
+    damaged[-20] ^= 1
+    (folder / name).write_bytes(damaged)
+    if name != "preprocessing.json":  # which names the others
+        with pytest.raises(RunError, match=rf"hub/{name} is not the file"):
+            vicinal.load(folder)
+
+
 DOCUMENT = Path(__file__).parents[2] / "docs" / "howto" / "export.md"
 
 
@@ -205,8 +292,8 @@ def beside(tmp_path, monkeypatch):
 def test_the_python_in_the_document_runs(beside, capsys):
     pytest.importorskip("onnxruntime")
     export_run(beside)
-    in_python, in_scikit_learn, elsewhere = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.S)
-    exec(compile(in_python, DOCUMENT, "exec"), {})  # noqa: S102 - our own text
+    in_python, in_scikit_learn, exported, elsewhere = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.S)
+    exec(compile(in_python + exported, DOCUMENT, "exec"), {})  # noqa: S102 - our own text
     exec(compile(in_scikit_learn, DOCUMENT, "exec"), {})  # noqa: S102
     assert "['wren']" in capsys.readouterr().out
     names = {}

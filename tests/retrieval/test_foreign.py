@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from vicinal import files
 from vicinal.errors import ConfigError, DataError, RunError, VicinalError
 from vicinal.retrieval.collection import CollectionDirectory, Place
 from vicinal.retrieval.generations import publish
 from vicinal.retrieval.indexing import Request, index
 from vicinal.retrieval.store import Item
+from vicinal.run_directory import RunDirectory
 
 
 def everything(folder):
@@ -54,7 +56,6 @@ def test_indexing_follows_no_link_out_of_a_collection(name, own, indexed, photog
 
 
 def _index_again(run, photographs, listener, collection):
-    from vicinal.run_directory import RunDirectory
 
     index(RunDirectory.open(run.path), Request([str(photographs)]), listener, collection=collection)
 
@@ -109,7 +110,7 @@ def test_indexing_takes_over_foreign_places_only_where_told(indexed, photographs
     with pytest.raises(ConfigError, match=f"{photographs}.*--trust"):
         index(indexed, Request(), listener)
     assert index(indexed, Request(trust=True), listener).items == 12
-    snapshot = CollectionDirectory.of(indexed.path).snapshot()
+    snapshot = CollectionDirectory.of(indexed).snapshot()
     assert snapshot.trusted and snapshot.generation == 2, "written once more, with the user's own seal"
 
 
@@ -187,6 +188,15 @@ def test_neither_can_be_searched_by(make, indexed, tmp_path):
     from vicinal.retrieval.query import query_of
 
     make(tmp_path / "query.png")
-    snapshot = CollectionDirectory.of(indexed.path).snapshot()
+    snapshot = CollectionDirectory.of(indexed).snapshot()
     with pytest.raises(DataError, match=r"query\.png cannot be read"):
         query_of(snapshot, load(indexed.path, device="cpu"), files=[tmp_path / "query.png"])
+
+
+def test_opening_a_run_and_its_collection_walks_for_links_once(indexed, monkeypatch):
+    walked = []
+    monkeypatch.setattr(files.os, "walk", lambda root: walked.append(root) or iter(()))
+    CollectionDirectory.of(RunDirectory.open(indexed.path))
+    assert walked == [indexed.path.resolve()]
+    CollectionDirectory.open(indexed.path / "collection")  # named by itself
+    assert walked[1:] == [(indexed.path / "collection").resolve()]

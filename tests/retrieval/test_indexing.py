@@ -27,7 +27,7 @@ def bring(image_run, listener):
 
     def call(*paths, **settings):
         done = index(image_run, Request(paths=[str(path) for path in paths], **settings), listener)
-        return done, CollectionDirectory.of(image_run.path).snapshot()
+        return done, CollectionDirectory.of(image_run).snapshot()
 
     return call
 
@@ -161,14 +161,14 @@ def test_an_archive_is_indexed_and_its_pictures_found(bring, photographs, tmp_pa
 
 def test_feature_vectors_are_embedded_and_may_have_pictures(feature_run, vectors_file, listener, tmp_path, draw):
     done = index(feature_run, Request([str(vectors_file)]), listener)
-    snapshot = CollectionDirectory.of(feature_run.path).snapshot()
+    snapshot = CollectionDirectory.of(feature_run).snapshot()
     assert done.items == 40 and snapshot.dim == 4 and snapshot.item(1).metadata == {"camera": "1"}
     with pytest.raises(DataError, match="--images"):
         snapshot.image(0)
     draw(tmp_path / "pictures" / "a" / "00.png", 0)
     done = index(feature_run, Request([str(vectors_file)], images=str(tmp_path / "pictures")), listener)
     assert done.embedded == 0
-    assert CollectionDirectory.of(feature_run.path).snapshot().image(0).size == (24, 20)
+    assert CollectionDirectory.of(feature_run).snapshot().image(0).size == (24, 20)
 
 
 def test_data_of_the_other_kind_is_refused(bring, vectors_file):
@@ -274,7 +274,7 @@ def plan(image_run, listener):
 @pytest.fixture
 def before(image_run, photographs, listener):
     index(image_run, Request([str(photographs)]), listener)
-    return CollectionDirectory.of(image_run.path).snapshot()
+    return CollectionDirectory.of(image_run).snapshot()
 
 
 def test_a_first_plan_numbers_things_in_their_order(plan, photographs, draw):

@@ -168,7 +168,7 @@ def bring(image_run, photographs, listener, tmp_path):
 
     def call(**settings):
         done = index(image_run, Request([str(photographs)], **settings), listener)
-        held.append(CollectionDirectory.of(image_run.path).snapshot())
+        held.append(CollectionDirectory.of(image_run).snapshot())
         return done, held[-1]
 
     yield call

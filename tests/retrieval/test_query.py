@@ -15,7 +15,7 @@ from vicinal.retrieval.query import ask, conditions, query_of
 @pytest.fixture
 def snapshot(image_run, photographs, listener):
     index(image_run, Request([str(photographs)]), listener)
-    return CollectionDirectory.of(image_run.path).snapshot()
+    return CollectionDirectory.of(image_run).snapshot()
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_the_answer_as_json(snapshot):
 
 def test_feature_runs_are_asked_with_vectors(feature_run, vectors_file, listener, tmp_path):
     index(feature_run, Request([str(vectors_file)]), listener)
-    snapshot, model = CollectionDirectory.of(feature_run.path).snapshot(), load(feature_run.path, device="cpu")
+    snapshot, model = CollectionDirectory.of(feature_run).snapshot(), load(feature_run.path, device="cpu")
     np.save(tmp_path / "query.npy", np.load(vectors_file)["features"][7])
     answer = ask(snapshot, query_of(snapshot, model, files=[tmp_path / "query.npy"]), 1)
     assert answer.matches[0].item.id == 7

@@ -1,8 +1,6 @@
 """A run killed at any operation on its files goes on, or starts again, to the same bytes."""
 
-import os
 import shutil
-import sys
 
 import pytest
 
@@ -12,44 +10,11 @@ from vicinal.training.run import resume, start
 
 # Small, and with a loss that draws from torch's generator, so that a resume which forgot its state would show.
 SMALL = ["loss.noisy=true", "training.steps=3", "training.ema=0.9", "evaluation.artifacts=false"]
-EVENTS = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "os.chmod", "os.listdir")
-
-
-class Killed(BaseException):
-    """Not caught anywhere, like a signal."""
-
-
-class Kills:
-    """An audit hook that ends a run at its n-th operation on files in a folder, and all later ones: it is dead."""
-
-    def __init__(self):
-        self.folder, self.count, self.at = None, 0, None
-        sys.addaudithook(self)  # which stays until the end of the process
-
-    def __call__(self, event, arguments):
-        if self.folder is None or event not in EVENTS:
-            return
-        name = arguments[0]
-        if isinstance(name, str | os.PathLike) and os.fspath(name).startswith(self.folder):
-            self.count += 1
-            if self.at is not None and self.count >= self.at:
-                raise Killed
-
-    def run(self, folder, work, at=None):
-        """Do some work, killed at operation ``at``; return the number of operations."""
-        self.folder, self.count, self.at = str(folder), 0, at
-        try:
-            work()
-        except Killed:
-            pass
-        finally:
-            self.folder = None
-        return self.count
 
 
 @pytest.fixture(scope="module")
-def kills():
-    return Kills()
+def kills(attack):
+    return attack.Kills()
 
 
 def finish(path, begin, tiny, console):

@@ -76,3 +76,10 @@ def test_a_tracker_logs_what_the_journal_has(tiny, tmp_path, console):
     written = [line["loss"] for line in run.metrics() if line["kind"] == "step"]
     [file] = run.path.rglob("metrics/loss")  # of MLflow's file store: time, value, step
     assert [float(line.split()[1]) for line in file.read_text().splitlines()] == written
+
+
+def test_a_loss_over_other_embeddings_than_the_models_is_rejected(tiny, tmp_path, console):
+    config = tiny.config("loss=normalized_softmax", "loss.dim=1000000000000")
+    with pytest.raises(ConfigError, match=r"loss\.dim=1000000000000, but the embeddings have \d+ numbers"):
+        start(config, tmp_path / "run", command="test", console=console)
+    assert not (tmp_path / "run").exists()

@@ -8,9 +8,9 @@ searches on held-out training classes, ``compare`` compares any runs.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vicinal.bench.table import Row, Table, baseline, layer, row
+    from vicinal.bench.table import Table, baseline, row
 
-__all__ = ["Row", "Table", "baseline", "layer", "row"]
+__all__ = ["Table", "baseline", "row"]
 
 
 def __getattr__(name: str) -> Any:

@@ -21,10 +21,10 @@ _PACKAGE = Path(__file__).parents[1]
 _NO_MATTER = frozenset({"cli", "compat", "linear", "presets", "reports", "search", "serve", "index", "retrieval"})
 
 
-def append(path: Path, line: Mapping[str, Any]) -> None:
-    """Add a line and force it to disk; a partial line that a crash left is ended first."""
+def append(path: Path, *lines: Mapping[str, Any]) -> None:
+    """Add lines at once and force them to disk; a partial line that a crash left is ended first."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = written(line)
+    text = "".join(map(written, lines))
     with path.open("ab+") as file:
         if file.seek(0, os.SEEK_END):
             file.seek(-1, os.SEEK_END)

@@ -137,8 +137,8 @@ def run_tables(tables: Sequence[Table], bench: Bench) -> list[Outcome]:
 
     def done(task: Task, lines: list[Line]) -> str:
         first = wanted[task][0][0].table.name
+        results.append(bench.folder / f"{first}.jsonl", *({"table": first, **line} for line in lines))
         for line in lines:
-            results.append(bench.folder / f"{first}.jsonl", {"table": first, **line})
             for outcome, job in wanted[task]:
                 outcome.lines[line["row"] if job.kind == "untrained" else job.row.name][job.seed] = line
         recall = lines[-1]["metrics"].get("recall@1")

@@ -12,6 +12,7 @@ nothing is tested before every row has had all of its own.
 import json
 import math
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -346,8 +347,10 @@ class Search:
 
     def command(self, chosen: Chosen) -> str:
         """How the choice is trained on all training classes and tested once."""
-        words = [re.sub("^data=", "--data ", word) for word in self.words(chosen.trial.values)]
-        return " ".join(filter(None, ("vicinal train", self.source, *words, "training.validation=0")))
+        words = [self.source] * bool(self.source)
+        for word in self.words(chosen.trial.values):
+            words += ["--data", word[5:]] if word.startswith("data=") else [word]
+        return shlex.join(["vicinal", "train", *words, "training.validation=0"])
 
 
 def tune(

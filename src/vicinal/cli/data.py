@@ -21,7 +21,8 @@ def check(
 ) -> None:
     """Read a whole set: counts, unreadable files, duplicates across train and test, sizes. Exit 1 if it has faults."""
     from vicinal.data import check as check_data
-    from vicinal.data import load_unchecked, open_path
+    from vicinal.data import open_path
+    from vicinal.data.check import load_unchecked
     from vicinal.training.console import Console
 
     records = load_unchecked(open_path(path))

@@ -1,4 +1,4 @@
-"""``vicinal export``: a run's model for programs that have no vicinal."""
+"""``vicinal export``: a run's model as a folder to publish."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,8 +13,11 @@ def export(
     role: Annotated[
         str | None, typer.Option(help="query or gallery, of a run that embeds the two by different networks.")
     ] = None,
+    license: Annotated[
+        str, typer.Option(metavar="ID", help="License of the weights for the card, such as apache-2.0.")
+    ] = "unknown",
 ) -> None:
-    """Write the model of RUN as ONNX and safetensors, with a JSON that says how to preprocess."""
+    """Write the model of RUN as safetensors and ONNX, with preprocessing and a model card; `vicinal.load` opens it."""
     from vicinal.errors import ConfigError, unknown
     from vicinal.models.embedder import Role
     from vicinal.retrieval.export import export_run
@@ -23,7 +26,7 @@ def export(
     roles: dict[str | None, Role | None] = {None: None, "query": "query", "gallery": "gallery"}
     if role not in roles:
         raise ConfigError(unknown("role", str(role), ("query", "gallery")))
-    exported = export_run(RunDirectory.open(run), to, onnx=onnx, role=roles[role])
+    exported = export_run(RunDirectory.open(run), to, onnx=onnx, role=roles[role], license=license)
     for path in exported.files:
         typer.echo(f"{path}  {path.stat().st_size / 1e3:,.0f} kB")
     if exported.difference is not None:

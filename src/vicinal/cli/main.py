@@ -4,6 +4,7 @@ import errno
 import importlib
 import inspect
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
@@ -87,7 +88,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"color": False if os.environ.get("NO_COLOR") else None},  # which typer alone ignores
-    help="Metric learning in which hardness is a quantity one can see and steer.",
+    help="Metric learning for PyTorch and scikit-learn: train, measure, search, export.",
     epilog=epilog("vicinal"),
 )
 
@@ -112,6 +113,7 @@ def _main(
 
 
 FAILED, INTERRUPTED = 2, 130  # by the conventions of shells
+_OUT_OF_MEMORY = re.compile("can't allocate memory|out of memory|Storage size calculation overflowed", re.IGNORECASE)
 
 
 def run() -> None:
@@ -125,6 +127,13 @@ def run() -> None:
             raise  # about no file, so a mistake of our own
         place = error.filename or "the disk"
         _fail(f"{place} cannot be used: {error.strerror}. Check the path, its rights and the room there.")
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and not _OUT_OF_MEMORY.search(str(error)):
+            raise
+        _fail(
+            f"out of memory: {str(error).splitlines()[0]} Set training.batch_size, evaluation.batch_size, model.dim or "
+            f"the setting that you changed lower."
+        )
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
 

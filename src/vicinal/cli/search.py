@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from vicinal.retrieval.query import Answer
 
 
-Trust = Annotated[bool, typer.Option("--trust", help="Use folders and engines that a foreign collection names.")]
+Trust = Annotated[
+    bool,
+    typer.Option("--trust", help="Use folders and engines that a foreign collection names, or one of version 0.1."),
+]
 
 
 class Format(StrEnum):

@@ -65,7 +65,7 @@ def train(
         return
 
     from vicinal.api import fresh
-    from vicinal.models import trusted
+    from vicinal.models.custom import trusted
     from vicinal.parallel import first
     from vicinal.training.console import Console
     from vicinal.training.run import resume as resume_run

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from vicinal.distances import at_least_float32
 from vicinal.errors import ConfigError, DataError
 from vicinal.losses import CrossBatchMemory, Loss, reduce
-from vicinal.miners import MinedPairs
+from vicinal.miners.batch import MinedPairs
 from vicinal.tuples import Reference, Triplets, other_class, positives, same_class
 
 Indices = tuple[Tensor, ...]  # (anchor, positive, negative), or (anchor, positive, anchor, negative)

@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vicinal.arguments import build
-from vicinal.data.check import CheckReport, check, load_unchecked
+from vicinal.data.check import check
 from vicinal.data.corrupted import Corrupted
 from vicinal.data.folder import Folder
 from vicinal.data.glyphs import Glyphs
 from vicinal.data.images import read_image
-from vicinal.data.loader import load, load_all
 from vicinal.data.location import existing, expanded
 from vicinal.data.omniglot import Omniglot, OmniglotPairs
 from vicinal.data.packed import Packed, pack, unpack
@@ -18,7 +17,7 @@ from vicinal.data.published import CUB, Cars196, InShop, StanfordOnlineProducts
 from vicinal.data.records import Batch, Dataset, FeatureArray, ImageArray, ImageFiles, Records, Source
 from vicinal.data.splits import hold_out
 from vicinal.data.table import VIEWS, Arrays, CrossView, Table, column_names
-from vicinal.data.transforms import TRANSFORMS, FeatureTransform, ImageTransform, OwnTransform
+from vicinal.data.transforms import TRANSFORMS, FeatureTransform, ImageTransform
 from vicinal.errors import DataError
 
 if TYPE_CHECKING:
@@ -98,9 +97,18 @@ def own_data(run: "RunDirectory") -> tuple[Dataset, Records]:
     return data, records
 
 
-__all__ = ["DATASETS", "DATASETS_BY_NAME", "TRANSFORMS", "check", "hold_out", "load", "load_all", "load_unchecked"]
-__all__ += ["open_path", "own_data", "own_description", "pack", "read_image", "unpack"]
-__all__ += ["Batch", "CheckReport", "Dataset", "FeatureArray", "ImageArray", "ImageFiles", "Records", "Source"]
+__all__ = [
+    "DATASETS",
+    "DATASETS_BY_NAME",
+    "TRANSFORMS",
+    "check",
+    "hold_out",
+    "open_path",
+    "pack",
+    "read_image",
+    "unpack",
+]
+__all__ += ["Batch", "Dataset", "FeatureArray", "ImageArray", "ImageFiles", "Records", "Source"]
 __all__ += ["Arrays", "Corrupted", "CrossView", "Folder", "Glyphs", "Packed", "Table"]
 __all__ += ["CUB", "Cars196", "InShop", "Omniglot", "OmniglotPairs", "StanfordOnlineProducts"]
-__all__ += ["FeatureTransform", "ImageTransform", "OwnTransform"]
+__all__ += ["FeatureTransform", "ImageTransform"]

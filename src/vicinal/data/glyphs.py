@@ -56,6 +56,10 @@ class Glyphs(Settings):
     Characters that are drawn alike are one class (see ``classes_of_shape``). Images are gray, white on black. The same
     settings give the same images; they are rendered in seconds on first use and then kept in the user's cache.
 
+    >>> records = Glyphs(per_class=2, size=16).load()
+    >>> records.source.read(0).size, len(records) == 2 * len(records.classes)
+    ((16, 16), True)
+
     Args:
         seed: of distortions and of the split.
         per_class: renderings of each class.

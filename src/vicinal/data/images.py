@@ -49,11 +49,11 @@ def decode(file: Path | BinaryIO) -> Image.Image:
         return _eight_bit(upright(image))
 
 
-def check_size(size: tuple[int, int]) -> None:
+def check_size(size: tuple[int, int], most_pixels: int | None = None) -> None:
     """Reject pictures that need more memory than any photograph, as they are or with a resized shorter side."""
-    width, height = size
-    if width * height > MOST_PIXELS or max(size) > MOST_ASPECT * min(size):
-        limits = f"{MOST_PIXELS // 10**6} million pixels and sides of 1 to {MOST_ASPECT}"
+    (width, height), most_pixels = size, most_pixels or MOST_PIXELS
+    if width * height > most_pixels or max(size) > MOST_ASPECT * min(size):
+        limits = f"{most_pixels / 10**6:g} million pixels and sides of 1 to {MOST_ASPECT}"
         raise DataError(f"{width:,} x {height:,} pixels are more than {limits}")
 
 

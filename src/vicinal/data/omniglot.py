@@ -37,6 +37,9 @@ class Omniglot(Published):
     named ``Alphabet/character01``; the columns of the records are ``alphabet`` (0-49, background first) and ``drawer``
     (1-20, the last number of a drawing's name).
 
+    >>> Omniglot("~/data/omniglot", size=28).counts["test"]  # drawings and characters that it must have
+    (13180, 659)
+
     Args:
         path: the folder of the archives; ``$VICINAL_DATA`` and ``~`` are expanded.
         missing: whether a set that lacks drawings is an error or used; its name then says what it lacks.
@@ -121,6 +124,9 @@ class OmniglotPairs(Settings):
     they are in validation: whole alphabets are held out, for a character's ``kin`` is its alphabet. The test gallery
     holds ``galleries`` drawings of each character, 1 by default: then each query has one answer, as a ground view has
     one aerial view. Validation characters, cut from the training ones, keep all ten.
+
+    >>> OmniglotPairs("~/data/omniglot", galleries=2).drawers  # of each character, that ask
+    10
 
     Args:
         path: the folder of the archives; ``$VICINAL_DATA`` and ``~`` are expanded.

@@ -117,6 +117,9 @@ class Cars196(Published):
     Cars196 (Krause et al., 3dRR 2013) in its own layout: ``cars_annos.mat`` and ``car_ims/000001.jpg``. The split that
     the annotations bring, which has all classes in both parts, is not used.
 
+    >>> Cars196("~/data/cars196").counts["train"]  # images and classes that it must have
+    (8054, 98)
+
     Args:
         path: the set's folder; ``$VICINAL_DATA`` and ``~`` are expanded.
         missing: whether a set that lacks images is an error or used; its name then says what it lacks.
@@ -154,6 +157,9 @@ class StanfordOnlineProducts(Published):
     Stanford Online Products (Song et al., CVPR 2016) in its own layout: ``Ebay_train.txt``, ``Ebay_test.txt`` and
     ``KIND_final/NAME.JPG``. The column ``super_class`` of the records is the number of the kind, 1-12.
 
+    >>> StanfordOnlineProducts("~/data/Stanford_Online_Products").counts["test"]  # images and classes that it must have
+    (60502, 11316)
+
     Args:
         path: the set's folder; ``$VICINAL_DATA`` and ``~`` are expanded.
         missing: whether a set that lacks images is an error or used; its name then says what it lacks.
@@ -190,6 +196,9 @@ class InShop(Published):
     In-Shop Clothes Retrieval, a benchmark of DeepFashion (Liu et al., CVPR 2016), in its own layout:
     ``list_eval_partition.txt`` and ``img/``, or ``Eval/list_eval_partition.txt`` and ``Img/img/`` as the archive of all
     of DeepFashion has them. Query and gallery are both split ``test``; the column ``role`` of the records parts them.
+
+    >>> InShop("~/data/inshop").counts["query"]  # images and classes that it must have
+    (14218, 3985)
 
     Args:
         path: the set's folder; ``$VICINAL_DATA`` and ``~`` are expanded.

@@ -28,7 +28,15 @@ def as_text(name: str) -> str:
 
 
 class Source(ABC):
-    """Reads one example at a time by its position, and names it in an error or a caption."""
+    """Reads one example at a time by its position, and names it in an error or a caption.
+
+    >>> class Squares(Source):
+    ...     def read(self, index: int) -> Image.Image:
+    ...         return Image.new("L", (8, 8), 80 * index)
+    >>> source = Squares(["black", "gray"])
+    >>> source.name(1), source.read(1).getpixel((0, 0))
+    ('gray', 80)
+    """
 
     kind: Kind = "images"
     in_memory: bool = False  # reading costs nothing, so processes that read ahead would not pay
@@ -176,6 +184,18 @@ class Dataset(Protocol):
 
     ``load`` may take ``strict=False``, for ``check``, to keep rows that it would reject. A set of feature vectors says
     so in a class attribute, ``kind = "features"``.
+
+    >>> @dataclass(frozen=True)
+    ... class Corners:
+    ...     kind = "features"
+    ...
+    ...     def load(self) -> Records:
+    ...         source = FeatureArray(np.eye(4, dtype=np.float32), ["a0", "a1", "b0", "b1"])
+    ...         splits = np.array(["train", "train", "test", "test"])
+    ...         return Records("corners", source, np.array([0, 0, 1, 1]), ("a", "b"), splits)
+    >>> data: Dataset = Corners()
+    >>> data.load().classes
+    ('a', 'b')
     """
 
     def load(self) -> Records: ...

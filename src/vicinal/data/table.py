@@ -253,6 +253,16 @@ class CrossView(_ImageTable):
     gallery) and ``angle``, how far each image is turned: of a pair, the gallery's angle less the query's is the
     table's.
 
+    >>> from tempfile import TemporaryDirectory
+    >>> from PIL import Image
+    >>> with TemporaryDirectory() as folder:
+    ...     for name in ("street.png", "map.png"):
+    ...         _ = Image.new("RGB", (8, 8)).save(Path(folder, name))
+    ...     _ = Path(folder, "pairs.csv").write_text("query_path,gallery_path,angle\\nstreet.png,map.png,90\\n")
+    ...     records = CrossView(f"{folder}/pairs.csv", test=1.0).load()
+    >>> records.columns["role"].tolist(), records.columns["angle"].tolist()
+    ([1, 2], [-90.0, 0.0])
+
     Args:
         path: the ``.csv``, ``.tsv`` or ``.parquet`` file; ``$VICINAL_DATA`` and ``~`` are expanded.
         test: share of the gallery images that are for testing, where there is no ``split`` column.

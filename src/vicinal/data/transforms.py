@@ -245,6 +245,9 @@ def _resized(pixels: UInt8[Tensor, "c h w"], size: int) -> UInt8[Tensor, "c size
 class FeatureTransform:
     """Convert feature vectors to float32.
 
+    >>> FeatureTransform(normalize=True).batch(np.array([[3.0, 4.0]]))
+    tensor([[0.6000, 0.8000]])
+
     Args:
         normalize: bring each vector to length 1; a vector of zeros stays as it is.
     """

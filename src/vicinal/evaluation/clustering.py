@@ -202,15 +202,15 @@ def clustering_scores(labels: Int[Tensor, "n"], assignments: Int[Tensor, "n"]) -
 def cluster(
     embeddings: Float[Tensor, "n d"], labels: Int[Tensor, "n"], *, seed: int, restarts: int
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Cluster rows into as many parts as they have classes; return the best run's scores and all runs' spread.
+    """Cluster rows into as many parts as they have classes; return the mean scores of all runs, and their spread.
 
-    The spread is the standard deviation over the runs: what another seed of k-means would change.
+    The spread is the standard deviation over the runs: what another seed of k-means would change. One run has none.
     """
     runs = kmeans_runs(embeddings, len(torch.unique(labels)), seed=seed, restarts=restarts)
     scores = [clustering_scores(labels, assigned) for assigned in runs]
-    if len(runs) == 1:
-        return scores[0], {}
-    return scores[0], {name: statistics.stdev(one[name] for one in scores) for name in scores[0]}
+    means = {name: statistics.fmean(one[name] for one in scores) for name in scores[0]}
+    spread = {name: statistics.stdev(one[name] for one in scores) for name in scores[0]} if len(runs) > 1 else {}
+    return means, spread
 
 
 def normalized_mutual_information(counts: Contingency) -> float:

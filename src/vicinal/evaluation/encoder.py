@@ -19,7 +19,8 @@ from vicinal.data.resident import Resident
 from vicinal.data.transforms import ImageTransform, Transform
 from vicinal.errors import DataError, RunError
 from vicinal.files import decoding, read_object, read_tensors, write_atomically, write_json
-from vicinal.models import MODELS, trusted
+from vicinal.models import MODELS
+from vicinal.models.custom import trusted
 from vicinal.models.embedder import Embedder, Role
 from vicinal.run_directory import FORMAT, RunDirectory
 
@@ -164,7 +165,7 @@ class Encoder:
         """The selected model of a run, rebuilt without executing anything from it.
 
         Args:
-            trust: the class of a network of the user's own; see ``vicinal.models.trusted``.
+            trust: the class of a network of the user's own; see ``vicinal.models.custom.trusted``.
         """
         if not run.weights_path.is_file():
             raise RunError(

@@ -2,9 +2,7 @@
 
 from vicinal.linear.closed_forms import GMML, RVML
 from vicinal.linear.lanml import LANML
-from vicinal.linear.mahalanobis import MahalanobisTransformer
 from vicinal.linear.pnca import PNCA
-from vicinal.linear.search import PAPER_GRIDS, Search, Trial, neighbor_accuracies, search
+from vicinal.linear.search import PAPER_GRIDS, search
 
-__all__ = ["GMML", "LANML", "PNCA", "RVML", "MahalanobisTransformer"]
-__all__ += ["PAPER_GRIDS", "Search", "Trial", "neighbor_accuracies", "search"]
+__all__ = ["GMML", "LANML", "PAPER_GRIDS", "PNCA", "RVML", "search"]

@@ -5,7 +5,7 @@ from vicinal.losses.angular import AngularLoss
 from vicinal.losses.circle import CircleLoss
 from vicinal.losses.clustering import ClusteringLoss
 from vicinal.losses.contrastive import ContrastiveLoss
-from vicinal.losses.diagnostics import Inseparable, active_share, inseparable_shares
+from vicinal.losses.diagnostics import active_share, inseparable_shares
 from vicinal.losses.discriminative_deep_metric import DiscriminativeDeepMetricLoss
 from vicinal.losses.hard_exemplar import HardExemplarLoss, orientation_errors
 from vicinal.losses.info_nce import InfoNCELoss, SigmoidLoss, TupletMarginLoss
@@ -115,7 +115,6 @@ __all__ = [
     "ImprovedNPairLoss",
     "ImprovedProxyNCALoss",
     "InfoNCELoss",
-    "Inseparable",
     "InstanceLoss",
     "IntraPairVarianceLoss",
     "LiftedStructureLoss",

@@ -62,7 +62,7 @@ class AdaptiveNeighborhoodLoss(Loss):
         outer: ℓ.
         scale: s of the logistic log(1 + e^su) / s; a u between -2 and 2 hardly bends s = 1, and s → ∞ is the hinge.
         radius: ``"gamma"``: α and β; ``"count"`` and ``"exact"``: ``k1`` and ``k2``. ``"count"``
-            searches γ by halving, which makes a step of the loss some 20 times as long.
+            searches γ by halving, which makes a step of the loss some 4 times as long.
         k1: K of r_i: so many nearest (K > 0) or farthest (K < 0) of the positives and λ1; no number is printed.
         k2: K of R_i, likewise.
         without_farthest: in place of ``k1``, r_i is the mean of all but so many of the farthest; at least one stays.

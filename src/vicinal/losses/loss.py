@@ -27,6 +27,9 @@ class Terms(NamedTuple):
 
     A term is what the loss's formula sums over: a triplet, an (anchor, positive) tuple, an anchor. An anchor that
     can form none has 0 of both, so that a batch without terms costs 0 and passes gradient 0, never NaN.
+
+    >>> Terms(torch.tensor([3.0, 0.0]), torch.tensor([2.0, 0.0])).counts  # the second anchor forms no term
+    tensor([2., 0.])
     """
 
     sums: Float[Tensor, "n"]
@@ -58,6 +61,14 @@ class Comparisons:
     The numbers are distances or similarities, as the loss's ``distance`` makes them. Whoever makes them otherwise
     (synthetic negatives, distances between arcs, margins per pair of classes subtracted from ``negative``) puts
     them here; a row need not be a sample: for explicit tuples it is a tuple.
+
+    >>> from vicinal.losses import Comparisons, TripletLoss
+    >>> anchors = Comparisons(
+    ...     positive=torch.tensor([[0.5]]), keep_positive=torch.tensor([[True]]),
+    ...     negative=torch.tensor([[0.9, 0.2]]), keep_negative=torch.tensor([[True, True]]),
+    ... )
+    >>> TripletLoss(margin=0.1, reduction="sum").core(anchors).sums  # 0.1 + 0.5 - 0.2
+    tensor([0.4000])
 
     Attributes:
         positive: the anchor and its positives.
@@ -138,6 +149,15 @@ class Loss(nn.Module, ABC):
     A loss is a dataclass (``eq=False, repr=False``) whose fields are its arguments. It brings ``core``, its formula,
     and ``distance``, where that is not the Euclidean one. Where it needs more than labels give, it extends
     ``comparisons``. All of it is differentiable, in float32 at least, on any device.
+
+    >>> from vicinal.losses import Comparisons, Loss, Terms
+    >>> @dataclass(eq=False, repr=False)
+    ... class MeanDistance(Loss):
+    ...     def core(self, comparisons: Comparisons) -> Terms:
+    ...         positive, keep = comparisons.positive, comparisons.keep_positive
+    ...         return Terms((positive * keep).sum(dim=1), keep.sum(dim=1).to(positive.dtype))
+    >>> MeanDistance()(torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]]), torch.tensor([0, 0, 1]))
+    tensor(0.8944)
 
     Attributes:
         reduction: as in ``torch.nn``.

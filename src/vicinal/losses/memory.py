@@ -23,6 +23,12 @@ class CrossBatchMemory(nn.Module):
     Differs: the authors' code adds the loss of the batch alone, with gradients on both sides; so does
     ``memory(embeddings, labels) + memory.loss(embeddings, labels)``.
 
+    >>> from vicinal.losses import TripletLoss
+    >>> memory = CrossBatchMemory(TripletLoss(), size=1024, dim=8, warmup=0)
+    >>> for _ in range(3):
+    ...     loss = memory(torch.randn(16, 8, requires_grad=True), torch.arange(16) // 4)
+    >>> loss.backward()
+
     Args:
         loss: any loss whose anchors are compared with rows; not one with proxies, nor with rows in blocks.
         size: rows kept.

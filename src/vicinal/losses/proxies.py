@@ -24,6 +24,11 @@ from vicinal.tuples import Reference, being_captured
 class ProxyLoss(Loss):
     """What losses with proxies share: the proxies, and which labels they stand for.
 
+    >>> from vicinal.losses import ProxyAnchorLoss
+    >>> loss: ProxyLoss = ProxyAnchorLoss(classes=3, dim=2, known=(4, 7, 9))
+    >>> loss.proxies.shape, bool(loss(torch.randn(2, 2), torch.tensor([9, 4])) > 0)
+    (torch.Size([3, 2]), True)
+
     Args:
         classes: number of classes.
         dim: dimension of the embeddings.

@@ -11,7 +11,7 @@ from vicinal.methods.hdml_ala import HDMLALA
 from vicinal.methods.her import HER
 from vicinal.methods.htl import HTL, HTLHDML
 from vicinal.methods.loop import EmbeddingExpansion, LoOp
-from vicinal.methods.method import Method, Parts, StepResult
+from vicinal.methods.method import Method, StepResult
 from vicinal.methods.plain import CrossBatchMemory, Plain
 
 METHODS: dict[str, type[Method]] = {
@@ -60,7 +60,6 @@ __all__ = [
     "EmbeddingExpansion",
     "LoOp",
     "Method",
-    "Parts",
     "Plain",
     "StepResult",
     "combination",

@@ -7,14 +7,13 @@ in every process. It gives row numbers; ``loss.on_triplets(embeddings, miner(emb
 from vicinal.miners.batch import (
     MINERS,
     Mined,
-    MinedPairs,
     distance_weighted,
     easy_positive,
     hardest,
     multi_similarity,
     semi_hard,
 )
-from vicinal.miners.smart import Search, SmartMiner, approximate_neighbors, exact_neighbors
+from vicinal.miners.smart import SmartMiner
 
-__all__ = ["MINERS", "Mined", "MinedPairs", "Search", "SmartMiner", "approximate_neighbors", "distance_weighted"]
-__all__ += ["easy_positive", "exact_neighbors", "hardest", "multi_similarity", "semi_hard"]
+__all__ = ["MINERS", "Mined", "SmartMiner"]
+__all__ += ["distance_weighted", "easy_positive", "hardest", "multi_similarity", "semi_hard"]

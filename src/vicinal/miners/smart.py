@@ -44,8 +44,8 @@ def approximate_neighbors(rows: Float[Tensor, "n d"], k: int) -> Int[Tensor, "n 
         import faiss
     except ImportError as error:
         raise ConfigError(
-            "approximate neighbors are sought with faiss, which is not installed. "
-            "`pip install faiss-cpu`, or search with `exact_neighbors`."
+            "approximate neighbors need faiss, which is not installed. "
+            "Run `pip install 'vicinal[faiss]'`, or search with `exact_neighbors`."
         ) from error
     host = rows.detach().float().cpu().contiguous().numpy()
     cells = int(len(host) ** 0.5)
@@ -72,6 +72,13 @@ class SmartMiner:
 
     Differs: the paper builds its own approximate graph (FANNG) and lets a controller set the place from the loss; here
     the search is handed in, and the controller is proportional, hardness += rate · (target - active).
+
+    >>> labels = torch.tensor([0, 0, 1, 1])
+    >>> miner = SmartMiner(labels, neighbors=2, hardness=1.0, spread=0.0)
+    >>> miner.refresh(torch.tensor([[0.0], [1.0], [3.0], [9.0]]))
+    >>> triplets = miner.mine(torch.tensor([1]), torch.Generator().manual_seed(0))
+    >>> [rows.tolist() for rows in triplets]  # anchor, positive and the nearest negative, as rows of the training set
+    [[1], [0], [2]]
 
     Args:
         labels: class of each training row.

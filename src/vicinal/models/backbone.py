@@ -51,6 +51,11 @@ class Backbone(nn.Module, ABC):
     A constructor only builds and initializes, so that a network described in ``model.json`` is rebuilt on a machine
     that lacks those files; ``load_pretrained`` reads them.
 
+    >>> from vicinal.models import ResNet
+    >>> backbone = ResNet(18)
+    >>> isinstance(backbone, Backbone), backbone.width, backbone(torch.zeros(1, 3, 64, 64)).shape
+    (True, 512, torch.Size([1, 512, 2, 2]))
+
     Attributes:
         width: channels of what ``forward`` returns.
         prefix_tokens: tokens before those of the patches, where ``forward`` returns tokens ``[n t c]``; the first is

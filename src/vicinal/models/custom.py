@@ -52,6 +52,7 @@ class CustomBackbone(nn.Module):
                 f"whose forward returns such a tensor."
             )
         self.vectors, self.width = output.ndim == 2, output.shape[2 if output.ndim == 3 else 1]
+        self.input_width = self.shape[0] if len(self.shape) == 1 else self.width
 
     def forward(self, inputs: Tensor) -> Tensor:
         outputs: Tensor = self.module(inputs)

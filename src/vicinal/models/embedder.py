@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable
-from typing import Literal, NoReturn, Self, get_args
+from typing import Literal, NoReturn, Self, cast, get_args
 
 import torch
 from jaxtyping import Float
@@ -110,8 +110,7 @@ class Embedder(nn.Module):
     @property
     def input_width(self) -> int:
         """The size of a feature vector that it takes."""
-        shape: tuple[int, ...] = getattr(self.backbone, "shape", ())
-        return int(shape[0]) if len(shape) == 1 else self.width
+        return cast(int, self.backbone.input_width)
 
     @property
     def streams(self) -> tuple["Embedder", ...]:
@@ -191,6 +190,11 @@ class TwoStreamEmbedder(Embedder):
 
     Which stream an image takes is its role, a column of the records; ``stream`` returns it. Each stream is an
     ``Embedder`` of its own: to index a gallery takes ``stream("gallery")`` alone.
+
+    >>> from vicinal.models import Identity
+    >>> embedder = TwoStreamEmbedder(Embedder(Identity(8), 4), Embedder(Identity(8), 4))
+    >>> embedder.stream("gallery")(torch.ones(3, 8)).shape
+    torch.Size([3, 4])
 
     Args:
         query: embeds queries.

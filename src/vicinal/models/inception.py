@@ -42,6 +42,10 @@ class GoogLeNet(Backbone):
     torchvision's own pre-trained module takes ImageNet's mean and deviation and maps them to -1..1 inside
     (``transform_input``); here the preprocessing says -1..1 and nothing is mapped.
 
+    >>> backbone = GoogLeNet().eval()
+    >>> backbone(torch.zeros(1, 3, 64, 64)).shape
+    torch.Size([1, 1024, 2, 2])
+
     Args:
         freeze_norm: keep batch norm as it is while training, see ``Backbone``.
     """
@@ -114,6 +118,10 @@ class BNInception(Backbone):
     pretrained-models: BGR, 0..255. The file's names are flat (``inception_3a_1x1_bn.weight``), so the modules are too.
 
     Differs: the pooled branches of 4c and 4d have 128 channels, as in the public weights; the paper has 96.
+
+    >>> backbone = BNInception()
+    >>> backbone.width, backbone.preprocessing.channels
+    (1024, 'BGR')
 
     Args:
         freeze_norm: keep batch norm as it is while training, see ``Backbone``.

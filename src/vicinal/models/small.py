@@ -38,7 +38,7 @@ class Identity(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.width = width
+        self.width = self.input_width = width
 
     def forward(self, inputs: Tensor) -> Tensor:
         return inputs

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from vicinal.reports.tables import Table, table
+from vicinal.reports.tables import table
 
-__all__ = ["Table", "table", "write_report"]
+__all__ = ["table", "write_report"]
 
 
 def write_report(run_path: Path | str) -> Path:

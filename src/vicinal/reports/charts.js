@@ -1,7 +1,7 @@
 // Line charts as inline SVG, drawn from the JSON in #charts-data. Text is only ever set as textContent.
 "use strict";
 (() => {
-  const COLOURS = 8, DASHES = ["", "7 4", "2 4", "9 3 2 3"];
+  const COLOURS = 8, SOLID = 4, DASHES = ["", "7 4", "2 4", "9 3 2 3"];
   const HEIGHT = 230, LEFT = 46, RIGHT = 12, TOP = 8, BOTTOM = 38;
   const NAMESPACE = "http://www.w3.org/2000/svg";
 
@@ -17,7 +17,7 @@
     return element;
   };
   const colour = (place) => `var(--line-${place % COLOURS})`;
-  const dash = (place) => DASHES[Math.floor(place / COLOURS) % DASHES.length];
+  const dash = (place) => DASHES[Math.floor(place / SOLID) % DASHES.length];
   const short = (value) => {
     if (value === 0) return "0";
     const size = Math.abs(value);

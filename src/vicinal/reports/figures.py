@@ -24,6 +24,7 @@ from vicinal.reports.colors import INK, LINES, PAPER, RIGHT, RULE, SOFT, WRONG, 
 from vicinal.reports.series import Chart, Progress, charts, spectrum_chart
 
 _DASHES = ("-", "--", ":", "-.")  # the ninth line repeats a color, never a color and a dash
+_SOLID = 4  # lines of each dash: the palette's two blues, of Recall@1 and R-precision, differ in more than shade
 _PICTURES_ACROSS = 26  # thumbnails that fit side by side on the map
 _QUERIES, _NEIGHBORS = 12, 8  # that a printed page holds
 _NAME = 24  # characters of a class's name on the map
@@ -146,7 +147,7 @@ def apart(points: np.ndarray, distance: float) -> list[int]:
 
 def _draw_chart(axes: Axes, chart: Chart) -> None:
     for place, (name, curve) in enumerate(chart.lines.items()):
-        color, dash = LINES[place % len(LINES)], _DASHES[place // len(LINES) % len(_DASHES)]
+        color, dash = LINES[place % len(LINES)], _DASHES[place // _SOLID % len(_DASHES)]
         marker = "o" if len(curve.steps) <= 30 and chart.axis == "step" else ""
         axes.plot(
             curve.steps,

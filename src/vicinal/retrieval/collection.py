@@ -267,19 +267,23 @@ class CollectionDirectory:
     @classmethod
     def open(cls, path: Path | str, *, trust: bool = False) -> "CollectionDirectory":
         """Open an existing collection; a RunError says how to make one where there is none, or of another format."""
-        collection = cls(path, trust=trust)
-        if not (collection.path / POINTER).is_file():
-            raise RunError(
-                f"{collection.path} is no collection: it has no {POINTER}. `vicinal index RUN PATH...` makes one."
-            )
-        check_links(collection.path)
-        collection.latest_generation()
-        return collection
+        check_links(Path(path))
+        return cls(path, trust=trust)._existing()
 
     @classmethod
-    def of(cls, run: Path | str, collection: Path | str | None = None, *, trust: bool = False) -> "CollectionDirectory":
-        """Return the collection of a run: its own ``RUN/collection``, or the one that ``--collection`` names."""
-        return cls.open(collection if collection is not None else Path(run) / FOLDER, trust=trust)
+    def of(
+        cls, run: RunDirectory, collection: Path | str | None = None, *, trust: bool = False
+    ) -> "CollectionDirectory":
+        """Return the collection of an opened run: its own ``RUN/collection``, or what ``--collection`` names."""
+        if collection is not None:
+            return cls.open(collection, trust=trust)
+        return cls(run.path / FOLDER, trust=trust)._existing()  # opening the run has checked its links
+
+    def _existing(self) -> "CollectionDirectory":
+        if not (self.path / POINTER).is_file():
+            raise RunError(f"{self.path} is no collection: it has no {POINTER}. `vicinal index RUN PATH...` makes one.")
+        self.latest_generation()
+        return self
 
     def latest_generation(self) -> int:
         """Return the number of the newest generation; costs one small read, so it can be asked before each request."""
@@ -311,7 +315,7 @@ class CollectionDirectory:
 
 def snapshot_of(run: RunDirectory, collection: Path | None = None, *, trust: bool = False) -> Snapshot:
     """Return the newest generation of a run's collection, whose vectors the run's model made."""
-    snapshot = CollectionDirectory.of(run.path, collection, trust=trust).snapshot()
+    snapshot = CollectionDirectory.of(run, collection, trust=trust).snapshot()
     require_same_model(run, snapshot.about)
     return snapshot
 

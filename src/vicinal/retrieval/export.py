@@ -1,10 +1,12 @@
-"""A run's model for programs that have no vicinal: ONNX, safetensors, and how to preprocess."""
+"""A run's model as a folder to publish: safetensors, ONNX, how to preprocess, and a card with what was measured."""
 
 import importlib
 import json
 import logging
+import os
+import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -24,6 +26,10 @@ from vicinal.evaluation.encoder import Encoder
 from vicinal.evaluation.neighbors import Metric
 from vicinal.files import read_json, write_atomically, write_json
 from vicinal.models.embedder import Embedder, Role
+from vicinal.reports import table
+from vicinal.reports.html import render_text
+from vicinal.retrieval.model import CONFIG, DOCUMENT, WEIGHTS
+from vicinal.run_directory import FORMAT as RUN_FORMAT
 from vicinal.run_directory import RunDirectory
 
 FORMAT = 1  # of preprocessing.json
@@ -31,7 +37,7 @@ INPUT, OUTPUT = "inputs", "embeddings"  # names of the graph's ends
 TOLERANCE = 1e-5  # of a number of an embedding of length 1; larger embeddings may differ in proportion
 BATCHES = (1, 2, 5, 8)  # sizes compared: one alone, the size that was traced, and others
 _MOST_BYTES = 2**31 - 1  # of one protobuf message
-ONNX, WEIGHTS, DOCUMENT = "model.onnx", "model.safetensors", "preprocessing.json"
+ONNX, CARD = "model.onnx", "README.md"
 METRIC: Metric = "euclidean"  # by which runs are trained, selected and measured
 
 
@@ -48,18 +54,30 @@ class Export:
     difference: float | None
 
 
-def export_run(run: RunDirectory, folder: Path | None = None, *, onnx: bool = True, role: Role | None = None) -> Export:
+def export_run(
+    run: RunDirectory,
+    folder: Path | None = None,
+    *,
+    onnx: bool = True,
+    role: Role | None = None,
+    license: str = "unknown",
+) -> Export:
     """Write the selected model of a run into ``folder``, by default ``RUN/export`` (``RUN/export/ROLE`` with a role).
 
-    ``model.onnx`` is compared with torch first and rejected where they differ. ``preprocessing.json`` is written last
-    and names the other files' SHA-256: a folder in which these agree is whole.
+    The layout is that of the Hugging Face Hub: ``README.md`` is the model card, ``config.json`` and
+    ``model.safetensors`` are the model, which ``vicinal.load(folder)`` opens. ``model.onnx`` is compared with torch
+    first and rejected where they differ. ``preprocessing.json`` is written last and names the other files' SHA-256: a
+    folder in which these agree is whole.
 
     Args:
         run: a run that has selected a model.
         folder: made where it is missing; an older export in it is replaced, other people's files are not.
         onnx: without it only the weights and the JSON are written, and no further package is needed.
         role: which network to export of a run that embeds queries and gallery images by different ones.
+        license: the identifier of the weights' license for the card, such as ``"apache-2.0"``.
     """
+    if not re.fullmatch(r"[a-zA-Z0-9.+-]+", license):
+        raise ConfigError(f"a license is an identifier such as apache-2.0 or cc-by-nc-4.0; got {license!r}.")
     folder = run.path / "export" / (role or "") if folder is None else folder
     _reject_foreign(folder)
     encoder = Encoder.load(run)
@@ -70,19 +88,67 @@ def export_run(run: RunDirectory, folder: Path | None = None, *, onnx: bool = Tr
         **handover(encoder.embedder, encoder.preprocessing, metric=METRIC),
     }
     tensors = {name: value.contiguous() for name, value in encoder.embedder.state_dict().items()}
-    contents = {WEIGHTS: save(tensors)}
+    config = {"format": RUN_FORMAT, "library_name": "vicinal", "embedder": describe(encoder.embedder)}
+    config["preprocessing"] = describe(encoder.preprocessing)
+    contents = {WEIGHTS: save(tensors), CONFIG: json.dumps(config, indent=2).encode()}
     difference = None
     if onnx:
         metadata = {"vicinal.steps": json.dumps(document["steps"]), "vicinal.output": json.dumps(document["output"])}
         contents[ONNX], difference = to_onnx(encoder.embedder, _examples(encoder), metadata=metadata)
     else:
         (folder / ONNX).unlink(missing_ok=True)  # of an older export: it would belong to other weights
+    contents[CARD] = _card(run, document, license=license, difference=difference).encode()
     for name, content in contents.items():
         write_atomically(folder / name, lambda file, content=content: file.write(content))  # type: ignore[misc]
     document["model"] = describe(encoder.embedder)
     document["files"] = {name: {"sha256": sha256(content).hexdigest()} for name, content in contents.items()}
     write_json(folder / DOCUMENT, document)
     return Export((*(folder / name for name in contents), folder / DOCUMENT), difference)
+
+
+def _card(run: RunDirectory, document: Mapping[str, Any], *, license: str, difference: float | None) -> str:
+    """Render the model card, with no path of the machine that trained."""
+    results, config = run.results, run.config
+    measured: dict[str, Any] = next(
+        (row["metrics"] for row in (results or {}).get("rows", []) if row["name"] == "trained"), {}
+    )
+    model = config["slots"].get("model") or {}
+    text = render_text(
+        "vicinal.retrieval",
+        "card.md.j2",
+        filters={"json": json.dumps, "settings": _settings, "shareable": _shareable},
+        **{key: document[key] for key in ("kind", "input", "output")},
+        name=document["run"]["name"],
+        version=document["run"]["vicinal"],
+        data={"name": document["run"]["data"] or "unnamed data", **_counted(run)},
+        config=config,
+        weights=Path(str(model.get("weights", "unknown") if isinstance(model, Mapping) else "unknown")).name,
+        results=results,
+        metrics={name: value for name, value in measured.items() if isinstance(value, float)},
+        table=table(results) if results else None,
+        license=license,
+        onnx=difference is not None,
+        difference=difference,
+    )
+    return text + "\n"
+
+
+def _shareable(notes: Sequence[str] | None) -> list[str]:
+    """Leave out the notes that name a path of the machine that trained."""
+    return [note for note in notes or () if os.sep not in note]
+
+
+def _settings(slot: Any) -> str:
+    """Write a slot in one line, without paths."""
+    if not isinstance(slot, Mapping):
+        return str(slot)
+    words = [f"{key}={value}" for key, value in slot.items() if key != "name" and os.sep not in str(value)]
+    return " ".join([str(slot.get("name", "")), *words]).strip()
+
+
+def _counted(run: RunDirectory) -> dict[str, Any]:
+    data = run.info.get("data") or {}
+    return {key: data.get(key) for key in ("counts", "notes")}
 
 
 def _facts(run: RunDirectory) -> dict[str, Any]:
@@ -97,7 +163,7 @@ def _reject_foreign(folder: Path) -> None:
         raise RunError(f"an export is a folder; {folder} is a file. Name another with --to.")
     document = read_json(folder / DOCUMENT) if (folder / DOCUMENT).is_file() else None
     ours = isinstance(document, dict) and {"format", "steps", "files"} <= set(document)
-    taken = [name for name in (ONNX, WEIGHTS, DOCUMENT) if (folder / name).exists()]
+    taken = [name for name in (ONNX, WEIGHTS, CONFIG, CARD, DOCUMENT) if (folder / name).exists()]
     if taken and not ours:
         raise RunError(
             f"an export would replace {', '.join(taken)} in {folder}, but no earlier export wrote them. "

@@ -1,7 +1,8 @@
-"""``vicinal.load``: a run's model in a user's own program."""
+"""``vicinal.load``: the model of a run, or of an exported folder, in a user's own program."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from hashlib import file_digest
 from itertools import islice
 from os import PathLike
 from pathlib import Path
@@ -16,29 +17,53 @@ from torch import Tensor
 from vicinal.data.images import read_image, upright
 from vicinal.data.records import Kind, Records
 from vicinal.data.transforms import ImageTransform
-from vicinal.errors import ConfigError, DataError
+from vicinal.errors import ConfigError, DataError, RunError
 from vicinal.evaluation.encoder import Encoder
 from vicinal.evaluation.neighbors import Metric, require_finite
+from vicinal.files import read_object, regular
 from vicinal.models.embedder import Role
 from vicinal.parallel import pick_device
 from vicinal.run_directory import RunDirectory
 
+WEIGHTS, CONFIG, DOCUMENT = "model.safetensors", "config.json", "preprocessing.json"  # of an exported folder
 _IMAGE = "a path, a PIL image, or a uint8 array [h w] or [h w 3]"
 
 
 def load(
     run: str | PathLike[str], *, device: str = "auto", role: Role | None = None, trust: Any = None
 ) -> "EmbeddingModel":
-    """Load the selected model of a run; nothing from the run is executed.
+    """Load the selected model of a run, or of a folder that ``vicinal export`` wrote; nothing in it is executed.
 
     Args:
-        run: the run's folder.
+        run: the run's folder, or the exported one, which may lie on another machine.
         device: ``"auto"`` (a GPU where there is one), ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
         role: ``"query"`` or ``"gallery"``, for a model that embeds the two by different networks.
         trust: the class of your own that the run's network is of; without it such a run is not loaded.
     """
-    encoder = Encoder.load(RunDirectory.open(Path(run)), pick_device(device), trust=trust)
+    folder = RunDirectory(Path(run))
+    if not folder.info_path.is_file() and (folder.path / CONFIG).is_file():
+        _check_export(folder.path)
+        folder.model_path = folder.path / CONFIG
+    else:
+        folder = RunDirectory.open(Path(run))
+    encoder = Encoder.load(folder, pick_device(device), trust=trust)
     return EmbeddingModel(replace(encoder, embedder=encoder.embedder.stream(role)))
+
+
+def _check_export(folder: Path) -> None:
+    """Raise a RunError where a file of an exported folder is missing or not the one that was written there."""
+    written = read_object(folder / DOCUMENT).get("files") if (folder / DOCUMENT).is_file() else None
+    for name in (CONFIG, WEIGHTS):
+        wanted = written.get(name, {}).get("sha256") if isinstance(written, dict) else None
+        found = None
+        if (folder / name).is_file():
+            with regular(folder / name).open("rb") as file:
+                found = file_digest(file, "sha256").hexdigest()
+        if found is None or found != wanted:
+            raise RunError(
+                f"{folder / name} is not the file that `vicinal export` wrote: its SHA-256 is {found}, {DOCUMENT} "
+                f"says {wanted}. Export the run again, or copy the whole folder."
+            )
 
 
 class EmbeddingModel:

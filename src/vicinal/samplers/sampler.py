@@ -8,16 +8,17 @@ classes there are: which classes form each batch, and which samples of a class i
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from jaxtyping import Float, Int
 from torch.utils.data import Sampler
 
-from vicinal.arguments import Count, check_arguments
+from vicinal.arguments import Count, Limits, check_arguments
 from vicinal.errors import ConfigError, DataError
 
 Labels = Sequence[Any] | np.ndarray
+Batches = Annotated[int, Limits("[1, 1e6]")]  # of an epoch, which are planned at once
 FEWEST = 2  # classes to tell apart, and samples of each to bring together
 MASK = 2**63 - 1
 
@@ -117,6 +118,10 @@ class BatchSampler(Sampler[list[int]], ABC):
     For a method: ``epoch(number)``. For torch: ``DataLoader(data, batch_sampler=sampler)``, where each pass is the next
     epoch; a loop that resumes says which one comes with ``set_epoch(number)``.
 
+    >>> sampler: BatchSampler = PKSampler(np.arange(12) // 3, classes=2, per_class=3, seed=0)
+    >>> list(sampler.epoch(5)) == list(sampler.epoch(5)), len(sampler)
+    (True, 2)
+
     Attributes:
         labels: class of each row.
         seed: with the epoch it determines every batch.
@@ -128,7 +133,7 @@ class BatchSampler(Sampler[list[int]], ABC):
     labels: Labels
     _: KW_ONLY
     seed: int
-    batches: Count | None = None
+    batches: Batches | None = None
 
     layout: ClassVar[str | None] = None
     shrunk: ClassVar[str | None] = None  # how a fitted sampler differs from what was asked for

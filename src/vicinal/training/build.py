@@ -147,5 +147,7 @@ def _build_loss(config: Config, labels: np.ndarray, dim: int) -> nn.Module:
         "seed": seed,
         "blocks": config.sampler.name == getattr(kind, "layout", None),
     }
+    if arguments.get("dim", dim) != dim:
+        raise ConfigError(f"loss.dim={arguments['dim']}, but the embeddings have {dim} numbers. Leave loss.dim out.")
     loss: nn.Module = kind(**{k: v for k, v in derived.items() if k in parameters(kind)} | arguments)
     return loss if miner is None else Mined(loss, miner, seed=seed)

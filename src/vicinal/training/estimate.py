@@ -24,7 +24,7 @@ ROWS = 4  # embedded and differentiated once to measure; more would take seconds
 
 def describe(config: Config) -> str:
     """Return the resolved experiment as TOML with comments on its size and cost."""
-    records = load_records(config)
+    config, records = load_records(config)
     method, steps = build_method(config, records.part("train"), pick_device(config.training.device))
     cost = _cost(config, method, records)
     learnt, count = count_parameters(method.embedder)
@@ -40,7 +40,7 @@ def describe(config: Config) -> str:
     return "\n".join([*(f"# {line}" for line in lines), config.toml().rstrip()])
 
 
-def introduce(config: Config, path: Path, console: Console, records: Records, method: Method, steps: int) -> None:
+def introduce(path: Path, console: Console, config: Config, records: Records, method: Method, steps: int) -> None:
     """Print what was found and chosen, how long it will take, where the result will be and what to try next."""
     slots, run = config.slots(), RunDirectory(path)
     names = ", ".join(f"{slot} {slots[slot]['name']}" for slot in ("model", "loss", "method"))

@@ -192,18 +192,22 @@ class Experiment:
         return Encoder(method.embedder, self.preprocessing, self.device)
 
 
-def load_records(config: Config) -> Records:
-    """Load the data, with validation classes cut from the training classes where the config asks for them."""
-    records, training = config.data.load(), config.training
-    return hold_out(records, training.validation, training.seed) if training.validation > 0 else records
+def load_records(config: Config) -> tuple[Config, Records]:
+    """Load the data; return the config that fits them, and the records with the validation classes that it asks for."""
+    records = config.data.load()
+    config = config.fitted(records)
+    share, seed = config.training.validation, config.training.seed
+    return config, hold_out(records, share, seed) if share > 0 else records
 
 
 def prepare(
-    config: Config, console: Console | None = None, introduce: Callable[[Records, Method, int], None] | None = None
+    config: Config,
+    console: Console | None = None,
+    introduce: Callable[[Config, Records, Method, int], None] | None = None,
 ) -> Experiment:
     """Load and split the data, build the method; reject what cannot work before anything is trained.
 
-    ``introduce`` is called with records, method and number of steps before images are decoded.
+    ``introduce`` is called with config, records, method and number of steps before images are decoded.
     """
     training = config.training
     device = parallel.pick_device(training.device)
@@ -213,7 +217,7 @@ def prepare(
             f"training.head_only keeps a head in closed form, got model.start={config.model.start}. "
             f"Set model.start=discriminant."
         )
-    records = load_records(config)
+    config, records = load_records(config)
     if records.source.kind != config.transform.kind:
         raise ConfigError(
             f"the transform prepares {config.transform.kind}, got {records.name} with {records.source.kind}. "
@@ -228,7 +232,7 @@ def prepare(
     workers, sharing = pick_workers(config, records), parallel.local_processes() > 1
     console = console or Console(quiet=True)
     if introduce is not None:
-        introduce(records, method, steps)
+        introduce(config, records, method, steps)
     with console.following(len(records), 0, "decoding") as follower:
         resident = resident_if_it_fits(
             records,

@@ -32,7 +32,6 @@ COLLAPSED_SPREAD = 1e-3  # embeddings this near their mean, relative to their le
 COLLAPSING_SPREAD = 0.1  # ... and this near they are on the way, if the loss stands at its collapsed value too
 STEPS_PER_TRANSFER = 20  # on a GPU: reading a scalar waits for all work before it
 STEPS_WORTH_COMPILING = 5400  # a compiler takes 28 to 54 s and saves about 5.2 ms of a captured step
-TIMING_SECONDS = 2.0  # between two lines of timing.jsonl
 STEPS_PER_DIAGNOSIS = 10  # diagnostics compare all rows of a batch once more
 
 
@@ -83,7 +82,7 @@ class Trainer:
         self._last_batch: Batch | None = None  # for the method's figures
         ema = self.settings.ema
         self.average = None if ema is None else WeightAverage(self.method.embedder, ema)
-        self._began = self._saved_at = self._timed_at = time.monotonic()
+        self._began = self._saved_at = time.monotonic()
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue where a checkpoint was saved."""
@@ -100,9 +99,8 @@ class Trainer:
         first = parallel.first()
         if first:
             self._write_status("running")
-        nowhere = Path(os.devnull)
-        self.metrics = Journal(self.run.metrics_path, self.position.metrics_length) if first else Journal(nowhere)
-        self.timing = Journal(self.run.timing_path if first else nowhere)
+        length = self.position.metrics_length
+        self.metrics = Journal(self.run.metrics_path, length) if first else Journal(Path(os.devnull))
         names, slots = self.settings.trackers if first else (), self.experiment.config.slots()
         self.trackers = open_trackers(names, self.run, slots)
         self._began, self._seconds_before = time.monotonic(), self.position.seconds
@@ -134,7 +132,6 @@ class Trainer:
             raise
         finally:
             self.metrics.close()
-            self.timing.close()
         self.trackers.finish("finished")
         if first:
             self._write_status("finished")
@@ -225,9 +222,6 @@ class Trainer:
         self._pending.clear()
         now = time.monotonic()
         rate = self._rows / (now - self._began)
-        if now - self._timed_at >= TIMING_SECONDS:
-            self._timed_at = now
-            self.timing.append({"step": self.position.step, "seconds": self._seconds(), "samples_per_second": rate})
         left = (self.experiment.steps - self.position.step) * (now - self._began) / self._steps
         follower.advance(self.position.batch, f"loss {scalars['loss']:.4f}  {rate:.0f} samples/s", left)
         return scalars

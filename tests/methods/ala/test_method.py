@@ -241,6 +241,12 @@ def test_a_collapsed_loss_is_the_margin_times_the_mean_weight(sampler, batch):
     assert method.collapsed_loss(batch) == pytest.approx(0.25, abs=1e-3)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.compile's own
+def test_kernels_for_a_gpu_are_not_compiled_on_a_cpu(sampler):
+    with pytest.raises(ConfigError, match=r"method\.compiled makes kernels for a GPU, got a run on cpu"):
+        make(sampler, ALA(compiled=True)).place(torch.device("cpu"))
+
+
 def test_settings_out_of_range_are_rejected():
     with pytest.raises(ConfigError, match="updates must be at least 0, got -1"):
         ALA(updates=-1)

@@ -377,6 +377,7 @@ def one_of_two(number, folder):
         dist.destroy_process_group()
 
 
+@pytest.mark.slow
 def test_two_processes_take_the_steps_of_one(tmp_path):
     mp.start_processes(one_of_two, args=(str(tmp_path),), nprocs=2, start_method="spawn")
     torch.manual_seed(0)

@@ -121,7 +121,7 @@ def _library_of(run: RunDirectory, threshold: Threshold | None = None) -> Librar
     model = load(run.path, device="cpu")
     return Library(
         run,
-        CollectionDirectory.of(run.path),
+        CollectionDirectory.of(run),
         model.kind,
         (lambda image: model.embed(image)[0]) if model.kind == "images" else None,
         _spiral,

@@ -1,11 +1,13 @@
 """What is served, the map, the hardness view and the report."""
 
+import shlex
 from dataclasses import replace
 from threading import Event
 
 import numpy as np
 
 from vicinal.errors import ConfigError
+from vicinal.reports.page import render
 from vicinal.retrieval.map import CollectionMap
 
 HOSTILE = "<img src=x onerror='window.injected = true'>"
@@ -94,3 +96,16 @@ def test_the_report_is_made_from_the_runs_numbers_and_never_from_its_page(client
         "window.injected = true</script>" not in answer.text and "lambda is how hard the negatives are." in answer.text
     )
     assert answer.headers["Content-Security-Policy"].startswith("sandbox allow-scripts;")
+
+
+def test_the_served_report_names_no_folder_of_this_machine(client, served):
+    words = ["vicinal", "train", "--data", "/home/ann/my photos/birds", "data.roles=/srv/secret/roles.csv"]
+    data = {"name": "birds", "path": "/home/ann/my photos/birds", "sources": ["/srv/secret/roles.csv"]}
+    results = served.results | {"notes": ["could not be read: /srv/secret/a.jpg"]}
+    for command in (words, shlex.join(words)):
+        served.write_info(served.info | {"command": command, "data": data})
+        served.write_results(results)
+        shown = client.get("/report").text
+        assert "/home/" not in shown and "/srv/" not in shown and "my photos/" not in shown
+        assert "birds" in shown and "data.roles=roles.csv" in shown and "could not be read: a.jpg" in shown
+    assert "/home/ann/my photos" in render(served)  # the user's own report says where the data lie

@@ -143,6 +143,11 @@ class ALA(Method):
         super().setup(parts)
         self.setup_assessment(scoring, weigh)
 
+    def place(self, device: torch.device) -> None:
+        if self.compiled and device.type != "cuda":
+            raise ConfigError(f"method.compiled makes kernels for a GPU, got a run on {device.type}. Leave it out.")
+        super().place(device)
+
     def setup_assessment(self, scoring: Scoring, weigh: Assessor) -> None:
         """Take an assessor and the tuples that it weighs, and build its optimizer."""
         self.scoring, self.weigh = scoring, weigh

@@ -268,22 +268,15 @@ def decoded(data: bytes, limits: Limits) -> Image.Image:
     """Decode the uploaded picture, upright. Its type is told by its content, its size by its header."""
     if not data:
         raise RequestError(422, "a picture as the body.", "an empty body.", "Send the bytes of an image file.")
-    asked = f"a picture of at most {limits.upload_pixels:,} pixels."
     try:
         with Image.open(BytesIO(data), formats=FORMATS) as image:
-            width, height = image.size
-        if width * height > limits.upload_pixels:
-            raise RequestError(413, asked, f"{width:,} x {height:,} pixels.", "Send a smaller version.")
-        check_size(image.size)
+            check_size(image.size, limits.upload_pixels)
     except UnidentifiedImageError as error:
         known, got = f"a picture: {', '.join(FORMATS)}.", f"{len(data):,} bytes that are none of these."
         raise RequestError(415, known, got, "Send an image file, or convert it to one of these.") from error
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise RequestError(413, asked, "far more pixels.", "Send a smaller version.") from error
-    except DataError as error:
-        raise RequestError(413, "a picture of the proportions of one.", f"{error}.", "Crop it.") from error
-    except RequestError:
-        raise
+    except (DataError, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        asked = f"a picture of at most {limits.upload_pixels:,} pixels."
+        raise RequestError(413, asked, str(error).rstrip(".") + ".", "Crop it, or send a smaller version.") from error
     except Exception as error:  # decoders raise whatever their parsing of a damaged header runs into
         raise _damaged(error) from error
     try:

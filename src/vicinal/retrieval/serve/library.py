@@ -63,7 +63,8 @@ def open_library(
             calibrated before shows that of ``QUERY_RATE``, and another none.
         trust: whether a collection that somebody else made may name folders and engines outside of itself.
     """
-    directory, found = RunDirectory.open(run), CollectionDirectory.of(run, collection, trust=trust)
+    directory = RunDirectory.open(run)
+    found = CollectionDirectory.of(directory, collection, trust=trust)
     model = load(run, device=device, role="query")
 
     def embed(image: Image.Image) -> np.ndarray:

@@ -1,9 +1,10 @@
 """What the page shows besides searches: what is served, the map, the hardness view, the run's report."""
 
+import re
 from concurrent.futures import Future
 from importlib.metadata import version
 from threading import Lock
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 from fastapi import APIRouter, Response
@@ -20,12 +21,16 @@ from vicinal.retrieval.serve.library import Library, Workers
 from vicinal.retrieval.serve.routes import Answer, Text, ThresholdAnswer, threshold_of
 from vicinal.run_directory import RunDirectory
 
+T = TypeVar("T")
 # The report carries its own policy; as an answer of ours it is also shut off from everything else on this address.
 REPORT_POLICY = (
     "sandbox allow-scripts; default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
     "frame-ancestors 'none'"
 )
 _ACTIVE = "The share of a batch's tuples that still have something to learn: it falls as the easy ones are solved."
+_FOLDERS = re.compile(
+    r"(?<=')/(?:[^/']+/)*(?=[^/'])|(?<![^\s\"=,:(\[])/(?:[^/\s'\"]+/)*(?=[^/\s'\"])"
+)  # of a path in text
 _PROJECTIONS = {"t-sne": "t-SNE", "umap": "UMAP"}
 
 
@@ -220,10 +225,45 @@ def _about(library: Library, limits: Limits) -> About:
     )
 
 
+class PublicRun(RunDirectory):
+    """A run as strangers may read it: without the folders of this machine, which stay in its own files and report."""
+
+    @property
+    def info(self) -> dict[str, Any]:
+        return without_folders(super().info)
+
+    @property
+    def status(self) -> dict[str, Any]:
+        return without_folders(super().status)
+
+    @property
+    def results(self) -> dict[str, Any] | None:
+        return without_folders(super().results)
+
+    def document(self, name: str) -> dict[str, Any] | None:
+        return without_folders(super().document(name))
+
+
+def without_folders(value: T) -> T:
+    """Return a JSON value with the last part of each absolute path in place of the whole.
+
+    >>> without_folders({"command": "vicinal train --data '/home/ann/my photos' data.roles=/a/b.csv", "rate": "R/P"})
+    {'command': "vicinal train --data 'my photos' data.roles=b.csv", 'rate': 'R/P'}
+    """
+    found: Any = value
+    if isinstance(value, dict):
+        found = {without_folders(key): without_folders(item) for key, item in value.items()}
+    elif isinstance(value, list):
+        found = [without_folders(item) for item in value]
+    elif isinstance(value, str):
+        found = value.rstrip("/").rpartition("/")[2] if value.startswith("/") else _FOLDERS.sub("", value)
+    return cast(T, found)
+
+
 def _report(run: RunDirectory) -> str:
     from vicinal.reports.page import render  # loads matplotlib, which nothing else here needs
 
-    return text(render(run))
+    return text(render(PublicRun(run.path)))
 
 
 def _hardness(run: RunDirectory, snapshot: Snapshot) -> Hardness:
