@@ -131,7 +131,7 @@ def _retrieve(
     relevant = relevant_counts(own, theirs)
     ranks = ranks_needed(relevant, asked)
     chunks: Iterable[Neighbors] | Iterable[Hits]
-    if worth_counting(int(relevant.max()), ranks, len(rows if others is None else others)):
+    if worth_counting(int(relevant.max()), ranks, rows if others is None else others):
         chunks = hit_chunks(rows, own, ranks, others, theirs, metric=metric, chunk_bytes=chunk_bytes)
     else:
         chunks = neighbor_chunks(rows, ranks, gallery=others, metric=metric, chunk_bytes=chunk_bytes)

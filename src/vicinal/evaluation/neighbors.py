@@ -213,7 +213,7 @@ class Gallery:
         *,
         chunk_bytes: int | None = None,
     ) -> Iterator[Hits]:
-        """Find which of the ``k`` nearest rows have their query's label, where few rows have it and ``k`` is large.
+        """Find which of the ``k`` nearest rows have their query's label, where few rows have it; on a CPU.
 
         The same as from ``search``, without finding the others: the rank of a row is the number of rows before it.
         """
@@ -360,9 +360,9 @@ def _nearest_of_all(
     return torch.nn.functional.pad(ids, (0, missing)).masked_fill(distances.isinf(), -1), distances
 
 
-def worth_counting(relevant: int, k: int, gallery: int) -> bool:
-    """Whether ``Gallery.hits`` is cheaper than a search: for ranks far beyond the rows that are right."""
-    return k >= 64 and 4 * relevant <= k and _worth_proposing(k, gallery)
+def worth_counting(relevant: int, k: int, gallery: Float[Tensor, "g d"]) -> bool:
+    """Whether ``Gallery.hits`` is cheaper than a search: on a CPU, for ranks far beyond the rows that are right."""
+    return gallery.device.type == "cpu" and k >= 64 and 4 * relevant <= k and _worth_proposing(k, len(gallery))
 
 
 def _ranks(
@@ -379,16 +379,7 @@ def _ranks(
     Values count those that surely come before; float64 decides about the few whose values are too near to tell.
     """
     own = values.gather(1, relevant.clamp(min=0)).double().masked_fill(relevant < 0, torch.inf)
-    if values.device.type == "cpu":
-        before, doubtful = _counted(values, own, reach, k)
-    else:
-        before, pairs = torch.empty_like(relevant), []
-        for place, (value, margin) in enumerate((column.unsqueeze(1), reach.unsqueeze(1)) for column in own.unbind(1)):
-            before[:, place] = (values < value - margin).sum(dim=1)
-            near = ((values - value).abs() <= margin) & (before[:, place] < k).unsqueeze(1)
-            query, other = near.nonzero(as_tuple=True)
-            pairs.append(torch.stack([query, torch.full_like(query, place), other]))
-        doubtful = torch.cat(pairs, dim=1)
+    before, doubtful = _counted(values, own, reach, k)
     per_pass = max(1, budget // (40 * block.shape[1]))
     for query, place, other in (part.unbind() for part in torch.split(doubtful, per_pass, dim=1)):
         mine = relevant[query, place]
