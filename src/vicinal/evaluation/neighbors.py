@@ -400,18 +400,22 @@ def _counted(
     def count(query: int) -> list[np.ndarray]:
         row, low, high = matrix[query], lower[query], upper[query]
         places = np.argsort(low)[: np.isfinite(low).sum()]
-        while len(places):  # the farthest that can be among the first k has all others before it
-            inside = row <= high[places[-1]]
-            if np.count_nonzero(inside) <= 2 * k or np.count_nonzero(row < low[places[-1]]) < k:
-                break
-            places = places[:-1]
-        else:
+        first, end = 0, len(places)  # of those that can be among the first k; the farthest has all others before it
+        middle = end - 1
+        while first < end:
+            if np.count_nonzero(row < low[places[middle]]) < k:
+                first = middle + 1
+            else:
+                end = middle
+            middle = (first + end) // 2
+        places = places[:end]
+        if not len(places):
             return []
-        near = np.flatnonzero(inside)
+        near = np.flatnonzero(row <= high[places[-1]])
         near = near[np.argsort(row[near])]
-        first, end = np.searchsorted(row[near], low[places], "left"), np.searchsorted(row[near], high[places], "right")
-        before[query, places] = first
-        others = [(place, near[f:e]) for place, f, e in zip(places, first, end, strict=True) if e - f > 1 and f < k]
+        starts, ends = np.searchsorted(row[near], low[places]), np.searchsorted(row[near], high[places], "right")
+        before[query, places] = starts
+        others = [(place, near[f:e]) for place, f, e in zip(places, starts, ends, strict=True) if e - f > 1]
         return [np.stack([np.full_like(ids, query), np.full_like(ids, place), ids]) for place, ids in others]
 
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:

@@ -107,6 +107,8 @@ class _Search:
         self.costs, self.classes, self.gamma, self.n = costs, classes, gamma, len(costs)
         self.powers = np.arange(self.n + 1) * np.log(np.maximum(np.arange(self.n + 1), 1))  # x log x
         self.whole = self.powers[self.n]
+        self.of_classes = self.whole - self.powers[np.bincount(classes)].sum()
+        self.class_count = int(classes.max()) + 1
 
     def greedy(self, count: int) -> Int[np.ndarray, "k"]:
         """Choose one medoid after another, each the best beside those before."""
@@ -122,25 +124,35 @@ class _Search:
     def exchanged(self, medoids: Int[np.ndarray, "k"], exchanges: int) -> tuple[Int[np.ndarray, "k"], float, float]:
         """Exchange one medoid at a time until none helps; return the medoids, their F + γΔ and their Δ."""
         medoids, unchanged = medoids.copy(), 0  # places since the last exchange
+        two = self.nearest_two(medoids)
         for place in list(range(len(medoids))) * exchanges:
-            score, _ = self.scores(*self.without(medoids, place))
+            score, _ = self.scores(*self.without(place, *two), np.delete(medoids, place))
             sample = int(score.argmax())
             unchanged += 1
             if score[sample] > score[medoids[place]]:
                 medoids[place], unchanged = sample, 0
+                two = self.nearest_two(medoids)
             elif unchanged >= len(medoids):
                 break
-        score, disagreement = self.scores(*self.without(medoids, len(medoids) - 1))
+        score, disagreement = self.scores(*self.without(len(medoids) - 1, *two), medoids[:-1])
         return medoids, float(score[medoids[-1]]), float(disagreement[medoids[-1]])
 
-    def without(self, medoids: np.ndarray, place: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return each sample's cost and cluster without one of the medoids, and the others."""
-        others = np.delete(medoids, place)
-        if not len(others):
-            return np.full(self.n, self.costs.max() + 1), np.zeros(self.n, dtype=np.int64), others
-        offered = self.costs[:, others]
-        cluster = offered.argmin(axis=1)
-        return offered[np.arange(self.n), cluster], cluster, others
+    def nearest_two(self, medoids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the two nearest medoids of each sample and what they cost, ``[n 2]``."""
+        offered = np.column_stack([self.costs[:, medoids], np.full(self.n, self.costs.max() + 1)])
+        places, rows = np.empty((self.n, 2), dtype=np.int64), np.arange(self.n)
+        places[:, 0] = offered.argmin(axis=1)
+        costs = np.empty((self.n, 2))
+        costs[:, 0] = offered[rows, places[:, 0]]
+        offered[rows, places[:, 0]] = np.inf
+        places[:, 1] = offered.argmin(axis=1)
+        costs[:, 1] = offered[rows, places[:, 1]]
+        return places, costs
+
+    def without(self, place: int, places: np.ndarray, costs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return each sample's cost and cluster without one of the medoids."""
+        lost = places[:, 0] == place
+        return np.where(lost, costs[:, 1], costs[:, 0]), np.where(lost, places[:, 1], places[:, 0])
 
     def scores(
         self, cost: Float[np.ndarray, "n"], cluster: Int[np.ndarray, "n"], medoids: Int[np.ndarray, "k"]
@@ -156,16 +168,15 @@ class _Search:
         sample, candidate = np.divmod(near, n)
         saved = cost[sample] - self.costs.ravel()[near]
         value = np.bincount(candidate, saved, n) - cost.sum()
-        part = cluster * (classes.max() + 1) + classes
+        part = cluster * self.class_count + classes
         # With counts N of a partition n·H = n log n - Σ N log N, and mutual information is H(K) + H(C) - H(K, C).
         own = self.powers[np.bincount(candidate, minlength=n)]
         of_clusters = self.whole - self.left(cluster, sample, candidate) - own
-        of_classes = self.whole - self.powers[np.bincount(classes)].sum()
         _, column, count = self.counted(classes[sample], candidate)
         of_both = self.whole - self.left(part, sample, candidate) - np.bincount(column, self.powers[count], n)
-        shared = (of_clusters + of_classes - of_both) / np.sqrt(np.maximum(of_clusters * of_classes, TINY**2))
-        alone = float(of_classes <= TINY)  # one class, one cluster: they agree
-        disagreement = 1 - np.where(np.minimum(of_clusters, of_classes) > TINY, shared, alone).clip(0, 1)
+        shared = (of_clusters + self.of_classes - of_both) / np.sqrt(np.maximum(of_clusters * self.of_classes, TINY**2))
+        alone = float(self.of_classes <= TINY)  # one class, one cluster: they agree
+        disagreement = 1 - np.where(np.minimum(of_clusters, self.of_classes) > TINY, shared, alone).clip(0, 1)
         score = value + self.gamma * disagreement
         score[medoids] = -np.inf
         return score, disagreement
