@@ -5,10 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from vicinal import config
+from vicinal.compat import pml
 from vicinal.losses import LOSSES
 from vicinal.methods import METHODS, combination
 
-MATRIX = ("plain", "hdml", "loop", "ala", "htl", "cross_batch_memory")  # the columns of `combination_matrix`
+# The columns of `combination_matrix`.
+MATRIX = ("plain", "hdml", "loop", "ala", "htl", "cross_batch_memory", "momentum_queue")
 
 
 def combination_matrix() -> str:
@@ -40,6 +42,151 @@ def preset_table() -> str:
     )
 
 
+# What pytorch-metric-learning 2.9 exports, by module, and what does the same here; "" where nothing does. Names that
+# `vicinal.compat.pml` has need no entry of ours, but may have one.
+PEER: dict[str, dict[str, str]] = {
+    "losses": {
+        "AngularLoss": "`AngularLoss`, all rows normalized",
+        "ArcFaceLoss": "`ArcFaceLoss`",
+        "BaseLossWrapper": "",
+        "BaseMetricLossFunction": "`Loss`",
+        "CircleLoss": "`CircleLoss`",
+        "ContrastiveLoss": "`ContrastiveLoss`, with squares",
+        "CosFaceLoss": "`CosFaceLoss`",
+        "CrossBatchMemory": "`CrossBatchMemory`, `method=cross_batch_memory`",
+        "DynamicSoftMarginLoss": "",
+        "EmbeddingRegularizerMixin": "",
+        "FastAPLoss": "`FastAPLoss`",
+        "GeneralizedLiftedStructureLoss": '`LiftedStructureLoss(form="smooth")`',
+        "GenericPairLoss": "`Loss`",
+        "HistogramLoss": "",
+        "InstanceLoss": "`InstanceLoss`, with proxies",
+        "IntraPairVarianceLoss": "`IntraPairVarianceLoss`",
+        "LargeMarginSoftmaxLoss": "",
+        "LiftedStructureLoss": "`LiftedStructureLoss`",
+        "ManifoldLoss": "",
+        "MarginLoss": "`MarginLoss`",
+        "MultiSimilarityLoss": "`MultiSimilarityLoss(epsilon=None)`",
+        "MultipleLosses": "",
+        "NCALoss": "`vicinal.linear.PNCA`, linear",
+        "NPairsLoss": "`NPairLoss`",
+        "NTXentLoss": "`InfoNCELoss`",
+        "NormalizedSoftmaxLoss": "`NormalizedSoftmaxLoss`",
+        "P2SGradLoss": "`P2SGradLoss`, times classes / 2",
+        "PNPLoss": "`PNPLoss`",
+        "ProxyAnchorLoss": "`ProxyAnchorLoss`",
+        "ProxyNCALoss": "`ProxyNCALoss`",
+        "RankedListLoss": "`RankedListLoss`",
+        "SelfSupervisedLoss": "",
+        "SignalToNoiseRatioContrastiveLoss": "`SignalToNoiseContrastiveLoss`",
+        "SmoothAPLoss": "`SmoothAPLoss(anchor=True)`",
+        "SoftTripleLoss": "`SoftTripleLoss`",
+        "SphereFaceLoss": "",
+        "SubCenterArcFaceLoss": "`SubCenterArcFaceLoss`",
+        "SupConLoss": "`SupervisedContrastiveLoss`",
+        "ThresholdConsistentMarginLoss": "`ThresholdConsistentMarginLoss`",
+        "TripletMarginLoss": "`BatchAllTripletLoss(squared=False, normalize=True)`",
+        "TupletMarginLoss": "`TupletMarginLoss`",
+        "VICRegLoss": "`VICRegLoss`, variance not halved",
+        "WeightRegularizerMixin": "",
+    },
+    "miners": {
+        "AngularMiner": "`angular`",
+        "BaseMiner": "any function of embeddings and labels",
+        "BatchEasyHardMiner": "`batch_easy_hard`",
+        "BatchHardMiner": "`hardest`",
+        "DistanceWeightedMiner": "`distance_weighted`",
+        "EmbeddingsAlreadyPackagedAsTriplets": "`blocks=True` of a loss",
+        "HDCMiner": "",
+        "MultiSimilarityMiner": "`multi_similarity`",
+        "PairMarginMiner": "`pair_margin`",
+        "TripletMarginMiner": "`triplet_margin`, `semi_hard`",
+        "UniformHistogramMiner": "`uniform_histogram`",
+    },
+    "distances": {
+        "BaseDistance": "`vicinal.distances.Distance`",
+        "BatchedDistance": "",
+        "CosineSimilarity": "`Cosine`",
+        "DotProductSimilarity": "`DotProduct`",
+        "LpDistance": "`Euclidean`",
+        "SNRDistance": "`SignalToNoise`",
+    },
+    "reducers": {
+        "AvgNonZeroReducer": "part of a loss",
+        "BaseReducer": "",
+        "ClassWeightedReducer": "",
+        "DivisorReducer": "part of a loss",
+        "DoNothingReducer": '`reduction="none"`',
+        "MeanReducer": '`reduction="mean"`',
+        "MultipleReducers": "",
+        "PerAnchorReducer": '`reduction="none"`',
+        "SumReducer": '`reduction="sum"`',
+        "ThresholdReducer": "",
+    },
+    "regularizers": dict.fromkeys(
+        (
+            "BaseRegularizer",
+            "CenterInvariantRegularizer",
+            "LpRegularizer",
+            "RegularFaceRegularizer",
+            "SparseCentersRegularizer",
+            "ZeroMeanRegularizer",
+        ),
+        "",
+    ),
+    "samplers": {
+        "FixedSetOfTriplets": "`FixedTripletSampler`",
+        "HierarchicalSampler": "`HierarchicalSampler`",
+        "MPerClassSampler": "`PKSampler`",
+        "TuplesToWeightsSampler": "`SmartMiner`, which chooses negatives in the training set",
+    },
+    "testers": {
+        "BaseTester": "`vicinal evaluate`",
+        "GlobalEmbeddingSpaceTester": "`vicinal.evaluation.evaluate`",
+        "GlobalTwoStreamEmbeddingSpaceTester": "`reidentify`",
+        "WithSameParentLabelTester": "",
+    },
+    "trainers": {
+        "BaseTrainer": "`Method`",
+        "CascadedEmbeddings": "",
+        "DeepAdversarialMetricLearning": "`method=hdml`, also synthetic negatives",
+        "MetricLossOnly": "`vicinal.train`",
+        "TrainWithClassifier": "",
+        "TwoStreamMetricLoss": "`method=her`",
+    },
+    "datasets": {
+        "BaseDataset": "any folder or table",
+        "CUB": "`CUB200`",
+        "Cars196": "`Cars196`",
+        "INaturalist2018": "",
+        "StanfordOnlineProducts": "`StanfordOnlineProducts`",
+    },
+    "utils.accuracy_calculator": {"AccuracyCalculator": "`vicinal.evaluation.evaluate`"},
+    "utils.inference": {
+        "CustomKNN": "`evaluate(metric=)`",
+        "FaissKMeans": "`kmeans`",
+        "FaissKNN": "`vicinal search`",
+        "InferenceModel": "`Run.search`, `vicinal serve`",
+        "MatchFinder": "`verify`",
+    },
+    "utils.distributed": {
+        "DistributedLossWrapper": "every loss under `torchrun`",
+        "DistributedMinerWrapper": "every miner under `torchrun`",
+    },
+    "utils.logging_presets": {"EmptyContainer": "", "HookContainer": "run directory and trackers"},
+}
+
+
+def peer_names() -> str:
+    """Every name of pytorch-metric-learning, whether `vicinal.compat.pml` has it, and what does the same here."""
+    rows = []
+    for module, names in PEER.items():
+        for name, ours in names.items():
+            there = name in vars(pml.__getattr__(module)) if module in pml.NAMESPACES else hasattr(pml, name)
+            rows.append([f"`{module}.{name}`", "yes" if there else "", ours or ("" if there else "no counterpart")])
+    return _markdown(["pytorch-metric-learning", "in `vicinal.compat.pml`", "here"], rows)
+
+
 def _markdown(head: list[str], rows: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in [head, ["---"] * len(head), *rows])
 
@@ -47,6 +194,7 @@ def _markdown(head: list[str], rows: list[list[str]]) -> str:
 GENERATED: dict[str, Callable[[], str]] = {
     "combinations": combination_matrix,
     "presets": preset_table,
+    "peer": peer_names,
 }
 
 

@@ -108,10 +108,15 @@ def _body(kind: type) -> str:
 
 
 def arguments_of(kind: type) -> dict[str, str]:
-    """Return what a docstring says of each argument."""
-    section = re.search(r"^(?:Attributes|Args):\n((?:[ ]+.*\n?|\n)+)", inspect.getdoc(kind) or "", re.M)
-    entries = re.findall(r"^ {4}(\w+): (.*(?:\n {5,}.*)*)", section.group(1) if section else "", re.M)
-    return {name: " ".join(words.replace("``", "`").split()) for name, words in entries}
+    """Return what a docstring says of each argument; what it leaves out, as that of a base class says it."""
+    found: dict[str, str] = {}
+    for base in kind.__mro__:
+        section = re.search(r"^(?:Attributes|Args):\n((?:[ ]+.*\n?|\n)+)", inspect.cleandoc(base.__doc__ or ""), re.M)
+        entries = re.findall(r"^ {4}(\w+): (.*(?:\n {5,}.*)*)", section.group(1) if section else "", re.M)
+        for name, words in entries:
+            if base is kind or name in parameters(kind):
+                found.setdefault(name, " ".join(words.replace("``", "`").split()))
+    return found
 
 
 def _typed(value: Any) -> str:

@@ -22,8 +22,9 @@ from torch.utils._pytree import tree_leaves
 
 import vicinal.losses
 from vicinal.arguments import build, describe
+from vicinal.documentation import arguments_of
 from vicinal.errors import ConfigError, DataError
-from vicinal.losses import CircleLoss, Loss, TripletLoss, reduce
+from vicinal.losses import CircleLoss, Loss, ProxyLoss, TripletLoss, reduce
 from vicinal.tuples import Triplets
 
 # What a loss may ask for without a default, by the name of the argument; batches here have up to 12 classes in 3
@@ -136,9 +137,13 @@ def test_has_a_name_and_documents_its_arguments(kind):
     assert kind in vicinal.losses.LOSSES.values()
     summary, _, rest = kind.__doc__.partition("\n")
     assert re.search(r"\(.*(19|20)\d\d\): ", summary), f"line 1 names no paper: {summary}"
+    shared = ProxyLoss.__doc__ if issubclass(kind, ProxyLoss) else ""  # whose arguments are told once
     _, _, arguments = rest.partition("    Args:\n")
     named = re.findall(r"^        (\w+): ", arguments, flags=re.MULTILINE)
-    assert sorted(named) == sorted(inspect.signature(kind).parameters)
+    assert len(set(named)) == len(named)
+    named += re.findall(r"^        (\w+): ", shared.partition("    Args:\n")[2], flags=re.MULTILINE)
+    assert sorted(set(named)) == sorted(inspect.signature(kind).parameters)
+    assert set(inspect.signature(kind).parameters) <= set(arguments_of(kind)), "`vicinal explain` tells all"
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 import vicinal.miners
 from vicinal.errors import DataError
+from vicinal.miners import pair_margin, uniform_histogram
 from vicinal.miners.batch import MinedPairs
 from vicinal.tuples import Triplets
 
@@ -55,6 +56,7 @@ def mine(request):
         return (kind if check_shapes else inspect.unwrap(kind))(embeddings, labels, **extra, **more)
 
     run.draws = "generator" in inspect.signature(kind).parameters and extra.get("rule", "random") == "random"
+    run.apart = kind in (pair_margin, uniform_histogram) or "all" in (extra.get("positive"), extra.get("negative"))
     return run
 
 
@@ -79,7 +81,8 @@ def columns(found):
 
 def test_all_miners_are_found_and_exported():
     assert {kind.__name__ for kind in KINDS} == {
-        *("distance_weighted", "easy_positive", "hardest", "multi_similarity", "semi_hard")
+        *("angular", "batch_easy_hard", "distance_weighted", "easy_positive", "hardest", "multi_similarity"),
+        *("pair_margin", "semi_hard", "triplet_margin", "uniform_histogram"),
     }
     assert all(getattr(vicinal.miners, kind.__name__) is kind for kind in KINDS)
     assert all(kind.__name__ in vicinal.miners.__all__ for kind in KINDS)
@@ -137,8 +140,14 @@ HARMLESS = {
 
 @pytest.mark.parametrize("state", DEGENERATE)
 def test_where_there_is_nothing_to_choose_nothing_is_chosen(mine, embeddings, state):
-    found = mine(*DEGENERATE[state](embeddings, LABELS))
-    assert as_set(found) == set() and all(column.dtype == torch.long for column in columns(found))
+    rows, labels = DEGENERATE[state](embeddings, LABELS)
+    found = mine(rows, labels)
+    assert all(column.dtype == torch.long for column in columns(found))
+    if mine.apart:  # one class has positive pairs to choose from, classes of one row have negative pairs
+        pairs = [(a, b) for a in range(len(labels)) for b in range(len(labels)) if a != b]
+        assert as_set(found) <= {(int(labels[a] != labels[b]), a, b) for a, b in pairs}
+    else:
+        assert as_set(found) == set()
 
 
 @pytest.mark.parametrize("state", HARMLESS)
@@ -171,7 +180,9 @@ def test_reference_rows_are_numbered_among_themselves(mine, embeddings):
     )
     everything = as_set(mine(embeddings, LABELS))
     rows = as_set(back)
-    if mine.draws:
+    if mine.draws and isinstance(found, MinedPairs):
+        assert rows and all((LABELS[a] == LABELS[b]) == (kind == 0) and a != b for kind, a, b in rows)
+    elif mine.draws:
         assert rows <= as_set(triplets(LABELS))
     else:
         anchor = 1 if isinstance(found, MinedPairs) else 0

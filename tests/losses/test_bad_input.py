@@ -64,6 +64,20 @@ def test_triplets_that_name_no_rows_are_rejected(triplets, message, embeddings):
         on_triplets(TripletLoss(), embeddings(12), Triplets(*map(torch.tensor, triplets)))
 
 
+def test_triplets_are_rejected_by_a_loss_with_proxies(embeddings):
+    triplets = Triplets(*torch.tensor([[0], [1], [5]]))
+    for loss in (ProxyNCALoss(4, 3), ProxyAnchorLoss(4, 3), SoftTripleLoss(4, 3)):
+        with pytest.raises(ConfigError, match="triplets have no meaning"):
+            loss.on_triplets(embeddings(12), triplets)
+
+
+def test_a_class_of_one_row_is_a_negative_of_loop(embeddings):
+    rows = embeddings(5).requires_grad_()
+    loss = OptimalNegatives(TripletLoss(5.0, squared=False))
+    (gradient,) = torch.autograd.grad(loss(rows, torch.tensor([0, 0, 1, 1, 2])), rows)
+    assert (gradient.norm(dim=1) > 1e-6).all()
+
+
 @pytest.mark.parametrize("name", ["queries", "gallery", "labels", "errors", "fits"])
 def test_pairs_of_views_of_other_shapes_are_rejected(name, embeddings):
     rows = embeddings(6)

@@ -7,10 +7,11 @@ import torch
 from tests.methods.build import build
 
 from vicinal.data.records import Batch
-from vicinal.losses import BatchAllTripletLoss, MultiSimilarityLoss
+from vicinal.errors import ConfigError
+from vicinal.losses import BatchAllTripletLoss, InfoNCELoss, MultiSimilarityLoss
 from vicinal.losses.diagnostics import describe_batch
 from vicinal.methods.optimizer import OptimizerConfig
-from vicinal.methods.plain import Plain
+from vicinal.methods.plain import MomentumQueue, Plain
 from vicinal.models import Embedder, Identity
 
 
@@ -43,6 +44,52 @@ def test_a_step_is_embed_score_step(batch):
     assert torch.equal(result.labels, batch.labels) and not result.embeddings.requires_grad
     for now, then in zip(embedder.parameters(), before.parameters(), strict=True):
         torch.testing.assert_close(now, then - 0.1 * then.grad)
+
+
+def test_momentum_contrast_step_by_step(batch, rng):
+    """Queries against the keys of all steps so far, one pair at a time; the encoder of keys follows slowly."""
+    sgd = OptimizerConfig("sgd", learning_rate=0.1, momentum=0.0, weight_decay=0.0, schedule="constant")
+    method = build(
+        MomentumQueue(momentum=0.9), Embedder(Identity(5), 3), InfoNCELoss(0.5), OneBatch(), sgd, labels=range(12)
+    )
+    query = copy.deepcopy(method.embedder)
+    key, queue = copy.deepcopy(query), []
+    for _ in range(3):
+        inputs = torch.randn(4, 5, generator=rng)
+        result = method(Batch(inputs, batch.labels, torch.arange(4)))
+        queries, keys = (net.embed(net.features(inputs)) for net in (query, key))
+        queue += [(keys[i].detach(), int(batch.labels[i])) for i in range(4)]
+        terms = []
+        for i in range(4):
+            own = len(queue) - 4 + i
+            cosine = [torch.cosine_similarity(queries[i], k, dim=0) / 0.5 for k, _ in queue]
+            against = sum(c.exp() for c, (_, label) in zip(cosine, queue, strict=True) if label != batch.labels[i])
+            terms += [
+                -torch.log(cosine[j].exp() / (cosine[j].exp() + against))
+                for j in range(len(queue))
+                if j != own and queue[j][1] == batch.labels[i]
+            ]
+        loss = sum(terms) / len(terms)
+        query.zero_grad()
+        loss.backward()
+        torch.testing.assert_close(result.scalars["loss"], loss.detach())
+        with torch.no_grad():
+            for slow, fast in zip(key.parameters(), query.parameters(), strict=True):
+                fast -= 0.1 * fast.grad
+                slow.copy_(0.9 * slow + 0.1 * fast)
+    for ours, byhand in ((method.embedder, query), (method.momentum_encoder, key)):
+        for now, then in zip(ours.parameters(), byhand.parameters(), strict=True):
+            torch.testing.assert_close(now, then)
+    assert not any(p.requires_grad for p in method.momentum_encoder.parameters())
+
+
+def test_momentum_contrast_with_momentum_0_is_a_memory_of_embeddings(batch):
+    with pytest.raises(ConfigError, match=r"MomentumQueue\.momentum must be .* got 1\.5"):
+        MomentumQueue(momentum=1.5)
+    method = build(MomentumQueue(momentum=0.0), Embedder(Identity(5), 3), InfoNCELoss(), OneBatch(), labels=range(12))
+    method(batch)
+    for slow, fast in zip(method.momentum_encoder.parameters(), method.embedder.parameters(), strict=True):
+        assert torch.equal(slow, fast)
 
 
 def test_spread_is_zero_for_one_point_and_one_around_the_origin():

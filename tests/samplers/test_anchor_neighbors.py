@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import DataLoader, TensorDataset
 
 from vicinal.errors import ConfigError, DataError
 from vicinal.samplers import AnchorNeighborSampler, ClassTree
@@ -88,7 +89,7 @@ def test_ties_leave_a_batch_its_classes(rows, linkage):
 
 
 def test_refusals_name_the_numbers():
-    with pytest.raises(ConfigError, match="neighborhood of at least 1, got 0"):
+    with pytest.raises(ConfigError, match="neighborhood must be at least 1, got 0"):
         sampler(neighborhood=0)
     with pytest.raises(ConfigError, match=r"needs 15 classes .* only 12 of the 12 "):
         sampler(anchors=5)
@@ -97,3 +98,10 @@ def test_refusals_name_the_numbers():
     part = ClassTree.build(torch.randn(4, 2), torch.tensor([-7, -7, 3, 3]))
     with pytest.raises(DataError, match="10 of them are not in the tree, class 13 first"):
         sampler().epoch(0, part)
+
+
+def test_a_loader_asks_for_the_tree_that_the_sampler_has():
+    made, tree = sampler(), tree_of()
+    made.tree = tree
+    loader = DataLoader(TensorDataset(torch.arange(len(LABELS))), batch_sampler=made)
+    assert [rows.tolist() for (rows,) in loader] == sampler().epoch(0, tree) != sampler().epoch(0)

@@ -12,10 +12,14 @@ SIZES = {
     "classes": (64, 64, 12, 4),
     "pairs": (64, 64, 8, 4),
     "triplets": (63, 51, 6, 3),
+    "category_balanced": (64, 64, 12, 4),
+    "hierarchical": (64, 64, 12, 4),
+    "fixed_triplets": (63, 51, 6, 3),
     "episodes": (64, 64, 8, None),
     "anchor_neighbors": (64, 64, 12, 4),
     "cross_view": (64, 64, 8, 4),
 }
+LAYOUTS = {"category_balanced": "classes", "hierarchical": "classes", "fixed_triplets": "triplets"}  # others': the name
 
 
 def test_an_epoch_that_could_not_be_planned_is_rejected():
@@ -65,7 +69,7 @@ def test_every_sampler_fits_its_batches_to_the_data(name):
                 SAMPLERS[name].fitted(labels, batch_size=64, seed=0)
             continue
         sampler = SAMPLERS[name].fitted(labels, batch_size=64, seed=0)
-        assert sampler.layout == name
+        assert sampler.layout == LAYOUTS.get(name, name)
         assert {len(batch) for batch in epoch_of(sampler, labels)} == {rows}
         assert (sampler.note is None) == (classes == 100 or (classes, rows) == (35, 64)), sampler.note
 

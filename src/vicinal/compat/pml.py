@@ -6,24 +6,39 @@
 
     vicinal.train("pictures/", loss=FromPML(losses.AngularLoss(), miners.AngularMiner()))
 
+A whole program runs after changing its import lines; `docs/howto/losses.md` lists every name of the package:
+
+    from vicinal.compat.pml import AccuracyCalculator, distances, losses, miners, reducers, samplers, testers
+
 Nothing here imports the package: what it agrees on are call signatures and tuples of row numbers.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Integer
+from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
 from vicinal.distances import at_least_float32
 from vicinal.errors import ConfigError, DataError
-from vicinal.losses import CrossBatchMemory, Loss, reduce
+from vicinal.losses import CrossBatchMemory, Loss
 from vicinal.miners.batch import MinedPairs
-from vicinal.tuples import Reference, Triplets, other_class, positives, same_class
+from vicinal.tuples import Pairs, Reference, Triplets, other_class, same_class
 
+# Where the names of the package's own modules are found.
+NAMESPACES = {"losses": "pml_losses", "distances": "pml_parts", "reducers": "pml_parts"}
+NAMESPACES |= dict.fromkeys(("miners", "samplers", "testers", "AccuracyCalculator"), "pml_loop")
 Indices = tuple[Tensor, ...]  # (anchor, positive, negative), or (anchor, positive, anchor, negative)
+
+
+def __getattr__(name: str) -> Any:
+    """Import a part when it is first used (PEP 562): those modules import this one."""
+    if name not in NAMESPACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = import_module(f"vicinal.compat.{NAMESPACES[name]}")
+    return module.AccuracyCalculator if name == "AccuracyCalculator" else module
 
 
 class LossForPML(nn.Module):
@@ -85,28 +100,8 @@ class LossForPML(nn.Module):
     ) -> Tensor:
         if len(indices) != 4:
             raise DataError(f"mined tuples have three columns (triplets) or four (pairs), got {len(indices)}.")
-        shape = len(embeddings), len(embeddings if reference is None else reference)
-        positive, negative = (_mask(shape, *indices[side : side + 2]) for side in (0, 2))
-        allowed = same_class(labels, reference_labels), other_class(labels, reference_labels)
-        if (positive & ~allowed[0]).any() or (negative & ~allowed[1]).any():
-            raise DataError("mined pairs contradict the labels: a positive pair is of one class, a negative of two.")
-        embeddings = at_least_float32(embeddings)
-        reference = None if reference is None else at_least_float32(reference)
         others = Reference.checked(embeddings, labels, reference, reference_labels)
-        seen = self.loss.comparisons(embeddings, labels, others)
-        columns, _ = positives(labels, reference_labels)
-        in_pairs = seen.keep_positive.shape == columns.shape and seen.keep_negative.shape == shape
-        if getattr(self.loss, "blocks", False) or not in_pairs or seen.partners is not None:
-            raise ConfigError(
-                f"{type(self.loss).__name__} does not see all rows in pairs here, so that mined pairs have no meaning "
-                f"for it. Call it without `indices_tuple`, without `ref_emb`, or with triplets."
-            )
-        mined = replace(
-            seen,
-            keep_positive=seen.keep_positive & positive.gather(1, columns),
-            keep_negative=seen.keep_negative & negative,
-        )
-        return reduce(self.loss.core(mined), self.loss.reduction)
+        return self.loss.on_pairs(embeddings, labels, Pairs(*indices[:2]), Pairs(*indices[2:]), others)
 
 
 class MinerForPML:
@@ -114,10 +109,16 @@ class MinerForPML:
 
     Args:
         miner: a function of ``vicinal.miners``; settings and a generator are bound with ``functools.partial``.
+
+    Attributes:
+        num_triplets: how many triplets the last call gave.
+        num_pos_pairs: how many positive pairs.
+        num_neg_pairs: how many negative pairs.
     """
 
     def __init__(self, miner: Callable[..., Triplets | MinedPairs]) -> None:
         self.miner = miner
+        self.num_triplets = self.num_pos_pairs = self.num_neg_pairs = 0
 
     def __call__(
         self,
@@ -129,7 +130,11 @@ class MinerForPML:
         if ref_emb is embeddings:
             ref_emb = ref_labels = None
         found = self.miner(embeddings, labels, reference=ref_emb, reference_labels=ref_labels)
-        return (*found.positive, *found.negative) if isinstance(found, MinedPairs) else tuple(found)
+        if isinstance(found, MinedPairs):
+            self.num_pos_pairs, self.num_neg_pairs = len(found.positive.anchor), len(found.negative.anchor)
+            return (*found.positive, *found.negative)
+        self.num_triplets = len(found.anchor)
+        return tuple(found)
 
 
 class FromPML(nn.Module):
@@ -166,18 +171,12 @@ class FromPML(nn.Module):
         reference, reference_labels = at_least_float32(reference), reference_labels.long()
         mined = None if self.miner is None else self.miner(embeddings, labels, reference, reference_labels)
         if own is not None:
-            mined = _without_own(mined, labels, reference_labels, own)
+            mined = without_own(mined, labels, reference_labels, own)
         return self.loss(embeddings, labels, mined, reference, reference_labels)  # type: ignore[no-any-return]
 
 
-def _mask(shape: tuple[int, int], rows: Tensor, columns: Tensor) -> Bool[Tensor, "n m"]:
-    mask = torch.zeros(shape, dtype=torch.bool, device=rows.device)
-    mask[rows, columns] = True
-    return mask
-
-
-def _without_own(mined: Sequence[Tensor] | None, labels: Tensor, reference_labels: Tensor, own: Tensor) -> Indices:
-    """Mined columns, or all pairs, less those in which an anchor is its own positive: the package has no ``own``."""
+def without_own(mined: Sequence[Tensor] | None, labels: Tensor, reference_labels: Tensor, own: Tensor) -> Indices:
+    """Return mined columns, or all pairs, less those in which an anchor is its own positive."""
     if mined is None:
         allowed = same_class(labels, reference_labels, own), other_class(labels, reference_labels)
         return tuple(column for mask in allowed for column in mask.nonzero().unbind(dim=1))

@@ -8,17 +8,10 @@ from vicinal.losses.contrastive import ContrastiveLoss
 from vicinal.losses.diagnostics import active_share, inseparable_shares
 from vicinal.losses.discriminative_deep_metric import DiscriminativeDeepMetricLoss
 from vicinal.losses.hard_exemplar import HardExemplarLoss, orientation_errors
-from vicinal.losses.info_nce import InfoNCELoss, SigmoidLoss, TupletMarginLoss
+from vicinal.losses.info_nce import InfoNCELoss, SigmoidLoss, SupervisedContrastiveLoss, TupletMarginLoss
 from vicinal.losses.lifted import HPHNLoss, ImprovedLiftedStructureLoss, LiftedStructureLoss
 from vicinal.losses.loss import Comparisons, Loss, Reduction, Terms, reduce, tuple_loss
 from vicinal.losses.margin import MarginLoss
-from vicinal.losses.margin_softmax import (
-    ArcFaceLoss,
-    CosFaceLoss,
-    InstanceLoss,
-    P2SGradLoss,
-    SubCenterArcFaceLoss,
-)
 from vicinal.losses.memory import CrossBatchMemory
 from vicinal.losses.multi_similarity import MultiSimilarityLoss
 from vicinal.losses.n_pair import ImprovedNPairLoss, NPairLoss
@@ -29,16 +22,20 @@ from vicinal.losses.pair_statistics import (
     VICRegLoss,
 )
 from vicinal.losses.proxies import (
+    ArcFaceLoss,
+    CosFaceLoss,
     ImprovedProxyNCALoss,
+    InstanceLoss,
     NormalizedSoftmaxLoss,
+    P2SGradLoss,
     ProxyAnchorLoss,
     ProxyLoss,
     ProxyNCALoss,
     SoftTripleLoss,
+    SubCenterArcFaceLoss,
 )
 from vicinal.losses.ranked_list import RankedListLoss
 from vicinal.losses.ranking import FastAPLoss, PNPLoss, RecallAtKLoss, ROADMAPLoss, SmoothAPLoss
-from vicinal.losses.supervised_contrastive import SupervisedContrastiveLoss
 from vicinal.losses.triplet import (
     BatchAllTripletLoss,
     BatchHardTripletLoss,

@@ -1,9 +1,11 @@
 """Softmax and sigmoid losses over pairs: InfoNCE or NT-Xent (van den Oord et al., 2018; Chen et al., ICML 2020), the
-sigmoid loss of SigLIP (Zhai et al., ICCV 2023) and the tuplet margin loss (Yu and Tao, ICCV 2019).
+supervised contrastive loss (Khosla et al., NeurIPS 2020), the sigmoid loss of SigLIP (Zhai et al., ICCV 2023) and the
+tuplet margin loss (Yu and Tao, ICCV 2019).
 """
 
 import math
 from dataclasses import KW_ONLY, dataclass
+from typing import ClassVar
 
 import torch
 from torch import nn
@@ -12,7 +14,7 @@ from torch.nn.functional import softplus
 from vicinal.arguments import NonNegative, Positive
 from vicinal.distances import Cosine, DotProduct
 from vicinal.geometry import log_sum_exp, shift_angle
-from vicinal.losses.loss import Comparisons, Loss, Terms
+from vicinal.losses.loss import Comparisons, Loss, PairRows, Terms
 
 
 @dataclass(eq=False, repr=False)
@@ -30,7 +32,7 @@ class InfoNCELoss(Loss):
         reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor, the mean over its positives.
     """
 
-    pair_rows = "pair"
+    pair_rows: ClassVar[PairRows] = "pair"
 
     temperature: Positive = 0.07
     _: KW_ONLY
@@ -44,6 +46,39 @@ class InfoNCELoss(Loss):
         c = comparisons
         against = log_sum_exp(c.negative / self.temperature, c.keep_negative, c.negative_weights)
         return c.per_positive(softplus(against[:, None] - c.positive / self.temperature, threshold=40.0))
+
+
+@dataclass(eq=False, repr=False)
+class SupervisedContrastiveLoss(InfoNCELoss):
+    """Supervised contrastive loss (Khosla et al. 2020): each positive against all other samples.
+
+        l_i = -1/|P_i| · Σ_{p ∈ P_i} log(exp(s_ip / τ) / Σ_{a ≠ i} exp(s_ia / τ))          Khosla et al. 2020, Eq. (2)
+
+    with the inner product s on the unit sphere: the paper's "out" form, its better one. The mean is over anchors that
+    have positives; the paper's views of one image are rows with the same label here.
+
+    Args:
+        temperature: τ.
+        normalize: whether embeddings are put on the unit sphere first.
+        reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor.
+    """
+
+    temperature: Positive = 0.1
+
+    pair_rows: ClassVar[PairRows] = None
+
+    def core(self, comparisons: Comparisons) -> Terms:
+        c = comparisons
+        positive, negative = c.positive / self.temperature, c.negative / self.temperature
+        everyone = torch.logaddexp(
+            log_sum_exp(positive, c.keep_positive), log_sum_exp(negative, c.keep_negative, c.negative_weights)
+        )
+        losses = everyone[:, None] - positive
+        if c.positive_weights is not None:
+            losses = losses * c.positive_weights
+        count = c.keep_positive.sum(dim=1)
+        sums = losses.masked_fill(~c.keep_positive, 0).sum(dim=1) / count.clamp(min=1)
+        return Terms(sums, (count > 0).to(sums.dtype))
 
 
 @dataclass(eq=False, repr=False)
@@ -65,7 +100,7 @@ class TupletMarginLoss(Loss):
     scale: Positive = 64.0
 
     distance = Cosine()
-    pair_rows = "pair"
+    pair_rows: ClassVar[PairRows] = "pair"
 
     def core(self, comparisons: Comparisons) -> Terms:
         c = comparisons

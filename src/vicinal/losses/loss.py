@@ -13,8 +13,8 @@ from torch.utils.checkpoint import checkpoint
 
 from vicinal.arguments import check_arguments
 from vicinal.distances import Distance, Euclidean, at_least_float32
-from vicinal.errors import ConfigError
-from vicinal.tuples import Labels, Reference, Triplets, multi_hot, other_class, positives
+from vicinal.errors import ConfigError, DataError
+from vicinal.tuples import Labels, Pairs, Reference, Triplets, multi_hot, other_class, positives, same_class
 
 Layout = Literal["pairs", "triplets"]
 PairRows = Literal["pair", "class"] | None
@@ -282,6 +282,47 @@ class Loss(nn.Module, ABC):
         triplets.check(embeddings)
         sums, counts = self.core(self.triplet_comparisons(at_least_float32(embeddings), triplets, labels))
         return reduce(Terms(sums if weights is None else sums * weights, counts), self.reduction)
+
+    def on_pairs(
+        self,
+        embeddings: Float[Tensor, "n d"],
+        labels: Integer[Tensor, "n"],
+        positive: Pairs,
+        negative: Pairs,
+        reference: Reference | None = None,
+    ) -> Float[Tensor, ""] | Float[Tensor, "n"]:
+        """Return the loss of the batch over these of its pairs alone, each once, as if there were no others.
+
+        Args:
+            embeddings: the anchors; without a reference also what they are compared with.
+            labels: class of each anchor.
+            positive: pairs of one class.
+            negative: pairs of two classes.
+            reference: the rows among which the second members of pairs are numbered.
+        """
+        rows, classes = (None, None) if reference is None else (at_least_float32(reference.rows), reference.labels)
+        others = Reference.checked(embeddings, labels, rows, classes, None if reference is None else reference.own)
+        embeddings = at_least_float32(embeddings)
+        shape = len(embeddings), len(embeddings if rows is None else rows)
+        masks = []
+        for pairs in (positive, negative):
+            mask = torch.zeros(shape, dtype=torch.bool, device=embeddings.device)
+            mask[pairs.anchor, pairs.other] = True
+            masks.append(mask)
+        own = None if others is None else others.own
+        allowed = same_class(labels, classes, own), other_class(labels, classes)
+        if any(bool((mask & ~fits).any()) for mask, fits in zip(masks, allowed, strict=True)):
+            raise DataError("mined pairs contradict the labels: a positive pair is of one class, a negative of two.")
+        seen = self.comparisons(embeddings, labels, others)
+        columns, _ = positives(labels, classes, own)
+        in_pairs = seen.keep_positive.shape == columns.shape and seen.keep_negative.shape == shape
+        if getattr(self, "blocks", False) or not in_pairs or seen.partners is not None:
+            raise ConfigError(
+                f"{type(self).__name__} does not see all rows in pairs here, so that mined pairs have no meaning for "
+                f"it. Give it triplets or all rows, or leave reference rows out."
+            )
+        keep = seen.keep_positive & masks[0].gather(1, columns), seen.keep_negative & masks[1]
+        return reduce(self.core(replace(seen, keep_positive=keep[0], keep_negative=keep[1])), self.reduction)
 
     def triplet_comparisons(
         self, embeddings: Float[Tensor, "n d"], triplets: Triplets, labels: Integer[Tensor, "n"] | None = None

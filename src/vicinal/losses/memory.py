@@ -57,21 +57,27 @@ class CrossBatchMemory(nn.Module):
         self.register_buffer("labels", torch.zeros(size, dtype=torch.long))
 
     def forward(
-        self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"]
+        self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"], keys: Float[Tensor, "n d"] | None = None
     ) -> Float[Tensor, ""] | Float[Tensor, "rows"]:
-        """Return the loss of the batch against the memory."""
+        """Return the loss of the batch against the memory.
+
+        Args:
+            embeddings: the anchors.
+            labels: class of each.
+            keys: what is kept of the batch, as a slower network embeds it; None: the embeddings themselves.
+        """
         if not self.training or not torch.is_grad_enabled():
             return self.loss(embeddings, labels)  # type: ignore[no-any-return]
         self.calls += 1
         if self.calls <= self.warmup:
             return self.loss(embeddings, labels)  # type: ignore[no-any-return]
-        own = self._write(embeddings.detach(), labels)
-        kept = min(self.written, self.size)
-        reference = self.embeddings[:kept].to(embeddings.dtype)
-        return self.loss(embeddings, labels, reference, self.labels[:kept], own)  # type: ignore[no-any-return]
+        own, rows, classes = self.remember(embeddings.detach() if keys is None else keys.detach(), labels)
+        return self.loss(embeddings, labels, rows.to(embeddings.dtype), classes, own)  # type: ignore[no-any-return]
 
-    def _write(self, rows: Float[Tensor, "n d"], labels: Integer[Tensor, "n"]) -> Integer[Tensor, "n"]:
-        """Put rows in the place of the oldest, and return their places."""
+    def remember(
+        self, rows: Float[Tensor, "n d"], labels: Integer[Tensor, "n"]
+    ) -> tuple[Integer[Tensor, "n"], Float[Tensor, "m d"], Integer[Tensor, "m"]]:
+        """Put rows in the place of the oldest; return their places, and all rows kept with their labels."""
         if len(rows) > self.size or rows.shape[1:] != (self.dim,):
             raise DataError(
                 f"a memory of {self.size} rows of {self.dim} dimensions cannot take in a batch {list(rows.shape)}. "
@@ -86,7 +92,8 @@ class CrossBatchMemory(nn.Module):
         self.embeddings = self.embeddings.index_copy(0, places, rows)
         self.labels = self.labels.index_copy(0, places, labels.long())
         self.written += len(rows)
-        return places
+        kept = min(self.written, self.size)
+        return places, self.embeddings[:kept], self.labels[:kept]
 
     def get_extra_state(self) -> Integer[Tensor, "2"]:
         """The counters, for ``state_dict``."""

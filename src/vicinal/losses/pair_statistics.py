@@ -130,7 +130,7 @@ class SignalToNoiseContrastiveLoss(Loss):
 class VICRegLoss(Loss):
     """VICReg (Bardes et al. 2022): positives together, dimensions spread and uncorrelated, and no negatives.
 
-        L  = λ mean_{(i, p)} 1/d ‖x_i - x_p‖² + Σ_Z (µ v(Z) + ν c(Z))                   Bardes et al. 2022, Eqs. (1)-(6)
+        L  = λ mean_{(i, p)} 1/d ‖x_i - x_p‖² + Σ_Z (µ v(Z) + ν c(Z))                   Bardes et al. 2022
         v(Z) = 1/d Σ_j [γ - √(var(z_j) + ε)]_+,      c(Z) = 1/d Σ_{j ≠ k} cov(z_j, z_k)²
 
     v and c keep embeddings from collapsing to a point or into few dimensions. Rows of one class are each other's views.

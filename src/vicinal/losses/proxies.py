@@ -2,9 +2,12 @@
 
 Proxy-NCA (Movshovitz-Attias et al., ICCV 2017) and ProxyNCA++ (Teh et al., ECCV 2020), its improved form after ANML
 (Song et al., TPAMI 2022), Proxy-Anchor (Kim et al., CVPR 2020), normalized softmax (Zhai and Wu, BMVC 2019) and
-SoftTriple (Qian et al., ICCV 2019).
+SoftTriple (Qian et al., ICCV 2019). By the angle to a proxy and with a margin: ArcFace (Deng et al., CVPR 2019),
+CosFace (Wang et al., CVPR 2018), sub-center ArcFace (Deng et al., ECCV 2020); also P2SGrad (Zhang et al., CVPR 2019)
+and the instance loss (Zheng et al., TOMM 2020).
 """
 
+import math
 from dataclasses import KW_ONLY, dataclass
 
 import torch
@@ -12,17 +15,17 @@ from jaxtyping import Bool, Float, Int, Integer
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from vicinal.arguments import Count, Positive
-from vicinal.distances import Cosine, at_least_float32, row_distances, unit_rows
+from vicinal.arguments import Count, NonNegative, Positive
+from vicinal.distances import Cosine, DotProduct, at_least_float32, row_distances, unit_rows
 from vicinal.errors import ConfigError, DataError
-from vicinal.geometry import log_one_plus_sum_exp, log_sum_exp
+from vicinal.geometry import log_one_plus_sum_exp, log_sum_exp, shift_angle
 from vicinal.losses.loss import Comparisons, Loss, Terms
 from vicinal.tuples import Reference, being_captured
 
 
 @dataclass(eq=False, repr=False)
 class ProxyLoss(Loss):
-    """What losses with proxies share: the proxies, and which labels they stand for.
+    """What losses with proxies share: the proxies, which labels they stand for, and the arguments below.
 
     >>> from vicinal.losses import ProxyAnchorLoss
     >>> loss: ProxyLoss = ProxyAnchorLoss(classes=3, dim=2, known=(4, 7, 9))
@@ -32,7 +35,8 @@ class ProxyLoss(Loss):
     Args:
         classes: number of classes.
         dim: dimension of the embeddings.
-        known: the labels of the classes in increasing order; None for 0 to ``classes`` - 1.
+        known: the labels of the classes in increasing order; None for 0 to ``classes`` - 1. Name no class that never
+            occurs: its proxy would only push.
         seed: seed of the initial proxies.
         reduction: as in ``torch.nn``.
     """
@@ -127,15 +131,10 @@ class ProxyNCALoss(ProxyLoss):
     The mean is over samples. The proxies are the loss's parameters: give them to an optimiser.
 
     Args:
-        classes: number of classes.
-        dim: dimension of the embeddings.
         temperature: T.
         full_softmax: whether the sum is over all proxies.
         squared: whether distances are squared.
         normalize: whether embeddings and proxies are put on the unit sphere first.
-        known: the labels of the classes in increasing order; None for 0 to ``classes`` - 1. Name no class that never
-            occurs: its proxy would only push.
-        seed: seed of the initial proxies.
         reduction: as in ``torch.nn``; ``"none"`` gives one value per sample.
     """
 
@@ -169,15 +168,10 @@ class ImprovedProxyNCALoss(ProxyLoss):
     The mean is over samples. The proxies are the loss's parameters: give them to an optimiser.
 
     Args:
-        classes: number of classes.
-        dim: dimension of the embeddings.
         gamma: γ > 0.
         offset: λ; above 0 it relaxes.
         squared: whether distances are squared.
         normalize: whether embeddings and proxies are put on the unit sphere first.
-        known: the labels of the classes in increasing order; None for 0 to ``classes`` - 1. Name no class that never
-            occurs: its proxy would only push.
-        seed: seed of the initial proxies.
         reduction: as in ``torch.nn``; ``"none"`` gives one value per sample.
     """
 
@@ -207,13 +201,8 @@ class ProxyAnchorLoss(ProxyLoss):
     for them is 100 times the network's.
 
     Args:
-        classes: number of classes.
-        dim: dimension of the embeddings.
         margin: δ.
         alpha: how sharply the hardest sample dominates.
-        known: the labels of the classes in increasing order; None for 0 to ``classes`` - 1. Name no class that never
-            occurs: its proxy would only push.
-        seed: seed of the initial proxies.
         reduction: as in ``torch.nn``; ``"none"`` gives one value per proxy.
     """
 
@@ -253,12 +242,7 @@ class NormalizedSoftmaxLoss(ProxyLoss):
     The mean is over samples. The proxies are the loss's parameters: give them to an optimiser.
 
     Args:
-        classes: number of classes.
-        dim: dimension of the embeddings.
         temperature: σ; the paper's 0.05.
-        known: the labels of the classes in increasing order; None for 0 to ``classes`` - 1. Name no class that never
-            occurs: its proxy would only push.
-        seed: seed of the initial proxies.
         reduction: as in ``torch.nn``; ``"none"`` gives one value per sample.
     """
 
@@ -288,16 +272,11 @@ class SoftTripleLoss(ProxyLoss):
     The mean is over samples. The centres are the loss's parameters: give them to an optimiser.
 
     Args:
-        classes: C.
-        dim: dimension of the embeddings.
         centers: K.
         scale: λ.
         gamma: how evenly a sample belongs to the centres of a class; small is the nearest one alone.
         margin: δ.
         merge: τ.
-        known: the labels of the classes in increasing order; None for 0 to ``classes`` - 1. Name no class that never
-            occurs: its proxy would only push.
-        seed: seed of the initial proxies.
         reduction: as in ``torch.nn``; ``"none"`` gives one value per sample.
     """
 
@@ -336,3 +315,145 @@ class SoftTripleLoss(ProxyLoss):
         against = log_sum_exp(self.scale * c.negative, c.keep_negative, c.negative_weights)
         losses = softplus(against[:, None] - self.scale * (c.positive - self.margin), threshold=40.0)
         return c.per_positive(losses)
+
+
+def _cross_entropy(c: Comparisons, own: Float[Tensor, "n 1"], others: Float[Tensor, "n c"]) -> Terms:
+    """Return -log(exp(own) / (exp(own) + Σ exp(others))) of each sample."""
+    against = log_sum_exp(others, c.keep_negative, c.negative_weights)
+    return c.per_positive(softplus(against[:, None] - own, threshold=40.0))  # log(1 + Σ / p)
+
+
+@dataclass(eq=False, repr=False)
+class CosFaceLoss(ProxyLoss):
+    """CosFace (Wang et al. 2018): classify by the cosine to one proxy for each class, the right one less a margin.
+
+        l_i = -log(exp(s (cos θ_y - m)) / (exp(s (cos θ_y - m)) + Σ_{z ≠ y} exp(s cos θ_z)))   Wang et al. 2018
+
+    θ_z is the angle between the sample and the proxy of class z. The mean is over samples. The proxies are the loss's
+    parameters: give them to an optimizer.
+
+    Args:
+        margin: m.
+        scale: s.
+        reduction: as in ``torch.nn``; ``"none"`` gives one value per sample.
+    """
+
+    _: KW_ONLY
+    margin: NonNegative = 0.35
+    scale: Positive = 64.0
+
+    distance = Cosine()
+
+    def core(self, comparisons: Comparisons) -> Terms:
+        c = comparisons
+        return _cross_entropy(c, self.scale * (c.positive - self.margin), self.scale * c.negative)
+
+
+@dataclass(eq=False, repr=False)
+class ArcFaceLoss(ProxyLoss):
+    """ArcFace (Deng et al. 2019): classify by the angle to one proxy for each class, the right one plus a margin.
+
+        l_i = -log( exp(s cos(θ_y + m)) / (exp(s cos(θ_y + m)) + Σ_{z ≠ y} exp(s cos θ_z)) )   Deng et al. 2019, Eq. (3)
+
+    θ_z is the angle between the sample and the proxy of class z. Beyond θ_y = π - m, where cos(θ_y + m) would rise
+    again, cos θ_y - m sin m takes its place, as in the authors' code. The mean is over samples. The proxies are the
+    loss's parameters: give them to an optimizer.
+
+    Args:
+        margin: m in radians; 0.5 is 28.6 degrees.
+        scale: s.
+        reduction: as in ``torch.nn``; ``"none"`` gives one value per sample.
+    """
+
+    _: KW_ONLY
+    margin: NonNegative = 0.5
+    scale: Positive = 64.0
+
+    distance = Cosine()
+
+    def core(self, comparisons: Comparisons) -> Terms:
+        c = comparisons
+        beyond = c.positive < -math.cos(self.margin)
+        falling = c.positive - self.margin * math.sin(self.margin)
+        own = torch.where(beyond, falling, shift_angle(c.positive, self.margin))
+        return _cross_entropy(c, self.scale * own, self.scale * c.negative)
+
+
+@dataclass(eq=False, repr=False)
+class SubCenterArcFaceLoss(ArcFaceLoss):
+    """Sub-center ArcFace (Deng et al. 2020): ArcFace with several centers for each class, of which the nearest counts.
+
+        cos θ_z = max_k x_i·w_z^k                                                         Deng et al. 2020
+
+    and then as `ArcFaceLoss`: mislabeled samples gather at a center of their own and pull the others less.
+
+    Args:
+        margin: m in radians; 0.5 is 28.6 degrees.
+        scale: s.
+        centers: how many centers a class has.
+        reduction: as in ``torch.nn``; ``"none"`` gives one value per sample.
+    """
+
+    _: KW_ONLY
+    centers: Count = 3
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.classes, self.centers, self.dim
+
+    def with_proxies(
+        self, embeddings: Float[Tensor, "n d"], own: Int[Tensor, "n 1"], others: Bool[Tensor, "n c"]
+    ) -> Comparisons:
+        """Compare each sample with the nearest center of its own class, and with that of each other class."""
+        to_centers = self.distance(embeddings, self.beside(embeddings).flatten(end_dim=1))
+        to_classes = to_centers.view(-1, self.classes, self.centers).amax(dim=2)
+        return Comparisons(to_classes.gather(1, own), torch.ones_like(own, dtype=torch.bool), to_classes, others)
+
+
+@dataclass(eq=False, repr=False)
+class P2SGradLoss(ProxyLoss):
+    """P2SGrad (Zhang et al. 2019): the gradient of a softmax over angles with cosines in place of probabilities.
+
+        l_i  = 1/2 Σ_z (cos θ_z - 1[z = y])²
+        ∇l_i = Σ_z (cos θ_z - 1[z = y]) ∇cos θ_z                                          Zhang et al. 2019
+
+    A sample pulls by how far its cosine is off, whatever the scale and the number of classes. The paper gives the
+    gradient alone. The mean is over samples. The proxies are the loss's parameters: give them to an optimizer.
+
+    Args:
+        reduction: as in ``torch.nn``; ``"none"`` gives one value per sample.
+    """
+
+    distance = Cosine()
+
+    def core(self, comparisons: Comparisons) -> Terms:
+        c = comparisons
+        sums = c.add_up((1 - c.positive).square() / 2, c.negative.square() / 2)
+        return Terms(sums, (c.count_pairs() > 0).to(sums.dtype))
+
+
+@dataclass(eq=False, repr=False)
+class InstanceLoss(ProxyLoss):
+    """Instance loss (Zheng et al. 2020): every instance is a class of its own, of which views or texts are samples.
+
+        l_i = -log softmax(s W x_i)_y                                                     Zheng et al. 2020
+
+    with one row of W for each instance y, shared by the modalities, and no bias. The mean is over samples. W is the
+    loss's parameter: give it to an optimizer.
+
+    Args:
+        scale: s; 1 in the paper, some 64 for normalized rows.
+        normalize: whether embeddings and W are put on the unit sphere first; the paper does not.
+        reduction: as in ``torch.nn``; ``"none"`` gives one value per sample.
+    """
+
+    _: KW_ONLY
+    scale: Positive = 1.0
+    normalize: bool = False
+
+    @property
+    def distance(self) -> DotProduct:
+        return DotProduct(self.normalize)
+
+    def core(self, comparisons: Comparisons) -> Terms:
+        return _cross_entropy(comparisons, self.scale * comparisons.positive, self.scale * comparisons.negative)

@@ -12,7 +12,7 @@ from vicinal.methods.her import HER
 from vicinal.methods.htl import HTL, HTLHDML
 from vicinal.methods.loop import EmbeddingExpansion, LoOp
 from vicinal.methods.method import Method, StepResult
-from vicinal.methods.plain import CrossBatchMemory, Plain
+from vicinal.methods.plain import CrossBatchMemory, MomentumQueue, Plain
 
 METHODS: dict[str, type[Method]] = {
     "plain": Plain,
@@ -25,6 +25,7 @@ METHODS: dict[str, type[Method]] = {
     "hdml_ala": HDMLALA,
     "htl_hdml": HTLHDML,
     "cross_batch_memory": CrossBatchMemory,
+    "momentum_queue": MomentumQueue,
 }
 
 
@@ -60,6 +61,7 @@ __all__ = [
     "EmbeddingExpansion",
     "LoOp",
     "Method",
+    "MomentumQueue",
     "Plain",
     "StepResult",
     "combination",

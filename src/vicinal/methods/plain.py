@@ -1,16 +1,20 @@
-"""The baseline of every method, and cross-batch memory, which differs from it in its loss alone."""
+"""The baseline of every method, and two that compare batches with past ones: cross-batch memory and MoCo's queue."""
 
+import copy
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import nn
 
-from vicinal.arguments import Count, Natural, check_arguments
+from vicinal.arguments import Count, Natural, Share, check_arguments
+from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
 from vicinal.losses import memory
 from vicinal.losses.loss import tuple_loss
 from vicinal.methods.ala.scoring import EpisodeLoss, TripletScoring
-from vicinal.methods.method import Method, Parts
+from vicinal.methods.method import Method, Parts, StepResult
+from vicinal.parallel import gather
 
 
 @dataclass(eq=False)
@@ -51,7 +55,7 @@ class CrossBatchMemory(Plain):
 
     def check(self, loss: nn.Module, sampler: object) -> None:
         super().check(loss, sampler)
-        memory.CrossBatchMemory(tuple_loss(loss, "cross-batch memory"), size=1, dim=1)
+        memory.CrossBatchMemory(tuple_loss(loss, self.title), size=1, dim=1)
         rows = getattr(sampler, "batch_size", 0)
         if rows > self.size:
             raise ConfigError(f"the memory keeps {self.size} rows, got batches of {rows}. Set method.size={4 * rows}.")
@@ -64,3 +68,47 @@ class CrossBatchMemory(Plain):
             dim=parts.embedder.embedding_dim,
             warmup=parts.steps // 10 if self.warmup is None else self.warmup,
         )
+
+
+@dataclass(eq=False)
+class MomentumQueue(CrossBatchMemory):
+    """Momentum contrast (MoCo, He et al. 2020): compare each batch with a queue of keys from a momentum encoder.
+
+        θ_k ← m θ_k + (1 - m) θ_q
+
+    The trained network gives the queries; the keys of the batch come from a copy of it whose weights follow slowly, so
+    that all keys in the queue are alike though they are of many steps. They enter the queue before the loss is
+    computed, and queries are compared with the whole queue.
+
+    Differs: the paper has no labels, and two views of an image are its only positive pair. Here all keys of a class are
+    positives, and, as there is one view of an image in a batch, a query is not compared with its own key. All
+    processes share one queue instead of shuffling batch norms.
+
+    Attributes:
+        size: number of keys kept; at most as many as there are training records.
+        warmup: steps before the queue is used; None for a tenth of all steps.
+        momentum: m.
+    """
+
+    warmup: Natural | None = 0
+    momentum: Share = 0.999
+
+    default_loss: ClassVar[str] = "info_nce"
+    title: ClassVar[str] = "momentum contrast"
+
+    def setup(self, parts: Parts) -> None:
+        super().setup(parts)
+        self.momentum_encoder = copy.deepcopy(self.embedder).requires_grad_(requires_grad=False).train()
+
+    def step(self, batch: Batch) -> StepResult:
+        queries, labels = self.embed(batch)
+        with torch.no_grad():
+            encoder = self.momentum_encoder
+            keys, _ = gather(encoder.embed(encoder.features(batch.inputs)), batch.labels)
+        loss = self.loss(queries, labels, keys)
+        self.differentiate(loss)
+        self.optimize()
+        with torch.no_grad():
+            slow, fast = ([p.detach() for p in network.parameters()] for network in (encoder, self.embedder))
+            torch._foreach_lerp_(slow, fast, 1 - self.momentum)
+        return StepResult({"loss": loss.detach()}, queries.detach(), labels)

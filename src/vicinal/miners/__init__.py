@@ -1,19 +1,25 @@
 """Mining: which tuples of a batch, or of a training set, are worth learning from.
 
 A miner is a function of embeddings and labels (and, where it draws, of a generator), so equal seeds give equal tuples
-in every process. It gives row numbers; ``loss.on_triplets(embeddings, miner(embeddings, labels))`` learns from them.
+in every process. It gives row numbers; ``loss.on_triplets(embeddings, miner(embeddings, labels))`` learns from
+triplets, ``loss.on_pairs(embeddings, labels, *miner(embeddings, labels))`` from pairs.
 """
 
 from vicinal.miners.batch import (
     MINERS,
     Mined,
+    angular,
+    batch_easy_hard,
     distance_weighted,
     easy_positive,
     hardest,
     multi_similarity,
+    pair_margin,
     semi_hard,
+    triplet_margin,
+    uniform_histogram,
 )
 from vicinal.miners.smart import SmartMiner
 
-__all__ = ["MINERS", "Mined", "SmartMiner"]
-__all__ += ["distance_weighted", "easy_positive", "hardest", "multi_similarity", "semi_hard"]
+__all__ = ["MINERS", "Mined", "SmartMiner", "angular", "batch_easy_hard", "distance_weighted", "easy_positive"]
+__all__ += ["hardest", "multi_similarity", "pair_margin", "semi_hard", "triplet_margin", "uniform_histogram"]

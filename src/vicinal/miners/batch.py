@@ -1,9 +1,11 @@
 """Miners in a batch.
 
 Batch-hard (Hermans et al., 2017), easy positives (Xuan et al., WACV 2020), semi-hard negatives (Schroff et al., CVPR
-2015), distance-weighted negatives (Wu et al., ICCV 2017) and multi-similarity (Wang et al., CVPR 2019).
+2015), distance-weighted negatives (Wu et al., ICCV 2017), multi-similarity (Wang et al., CVPR 2019), and what
+pytorch-metric-learning adds: triplets by margin or angle, pairs by margin, by rank or evenly over their distances.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack, get_args
 
@@ -11,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Integer
 from torch import Tensor, nn
 
-from vicinal.distances import cosine_similarity, pairwise_distances, unit_rows
+from vicinal.distances import Distance, Euclidean, at_least_float32, cosine_similarity, pairwise_distances, unit_rows
 from vicinal.errors import ConfigError, unknown
 from vicinal.losses.loss import tuple_loss
 from vicinal.losses.multi_similarity import informative
@@ -20,8 +22,12 @@ from vicinal.tuples import Pairs, Reference, Triplets, other_class, positives, s
 
 EasyNegative = Literal["semi_hard", "hardest"]
 SemiHardRule = Literal["nearest", "random", "nearest_else_farthest", "all"]
+TripletKind = Literal["all", "hard", "semi_hard", "easy"]
+Rank = Literal["hard", "semi_hard", "easy", "all"]
+Range = tuple[float, float]
 
 
+EUCLIDEAN = Euclidean()
 MOST_TUPLES = 2**24  # three int64 columns of this length are 384 MiB; whoever needs more should not list tuples
 
 
@@ -58,17 +64,34 @@ class Candidates(NamedTuple):
     @classmethod
     @torch.no_grad()
     def of(
-        cls, embeddings: Tensor, labels: Tensor, among: ReferenceRows, *, normalize: bool, squared: bool = False
+        cls,
+        embeddings: Tensor,
+        labels: Tensor,
+        among: ReferenceRows,
+        *,
+        normalize: bool = True,
+        squared: bool = False,
+        distance: Distance | None = None,
+        pairs: bool = False,
     ) -> "Candidates | None":
-        """Measure the anchors against the batch or the reference rows; None where there is nothing to choose from."""
+        """Measure the anchors against the batch or the reference rows; None where there is nothing to choose from.
+
+        The numbers are distances: similarities of a ``distance`` that is one are negated. Triplets need a positive;
+        ``pairs`` says that negatives are chosen by themselves.
+        """
         rows, classes, own = _reference(embeddings, labels, among)
-        if normalize:
-            embeddings, rows = unit_rows(embeddings), None if rows is None else unit_rows(rows)
-        distances = pairwise_distances(embeddings, rows, squared=squared)
+        distance = distance or Euclidean(normalize, squared)
+        distances = distance(embeddings, rows)
+        if distance.larger_is_closer:
+            distances = -distances
         columns, keep = positives(labels, classes, own)
-        if not columns.shape[1] or not distances.shape[1]:
+        if not distances.numel() or not (pairs or columns.shape[1]):
             return None
         return cls(distances.gather(1, columns), keep, columns, distances, other_class(labels, classes))
+
+    def counted(self, count: Int[Tensor, "n p"]) -> Int[Tensor, "n p"]:
+        """Return how many negatives stand against each positive: none against padding."""
+        return count.masked_fill(~self.keep_positive, 0).clamp_(min=0)
 
 
 def hardest(
@@ -173,8 +196,7 @@ def semi_hard(
         return _chosen(c.keep_positive & there[:, None], c.columns, negative)
     ordered, order = c.negative.masked_fill(~c.keep_negative, torch.inf).sort(dim=1)
     first = torch.searchsorted(ordered, c.positive, right=True)
-    count = torch.searchsorted(ordered, c.positive + margin) - first
-    count = count.masked_fill_(~c.keep_positive, 0).clamp_(min=0)
+    count = c.counted(torch.searchsorted(ordered, c.positive + margin) - first)
     if rule == "all":
         return _listed(first, count, c.columns, order, most)
     if generator is not None:
@@ -228,6 +250,268 @@ def distance_weighted(
     return _chosen(c.keep_positive & drawable.gather(1, negative), c.columns, negative)
 
 
+def triplet_margin(
+    embeddings: Float[Tensor, "n d"],
+    labels: Integer[Tensor, "n"],
+    margin: float = 0.2,
+    *,
+    kind: TripletKind = "all",
+    distance: Distance = EUCLIDEAN,
+    most: int = MOST_TUPLES,
+    **among: Unpack[ReferenceRows],
+) -> Triplets:
+    """Mine every triplet that violates a margin, d_an ≤ d_ap + margin, or one kind of them.
+
+    Args:
+        embeddings: the anchors; without a reference also what they are compared with.
+        labels: class of each anchor.
+        margin: how much farther, or less similar, than the positive a negative should be.
+        kind: ``"all"`` that violate it; of these the ``"hard"`` ones, d_an ≤ d_ap, or the ``"semi_hard"`` ones,
+            d_an > d_ap; or the ``"easy"`` triplets, which do not violate it.
+        distance: how embeddings are compared.
+        most: more triplets than this are an error.
+        among: see `ReferenceRows`.
+
+    >>> line, labels = torch.tensor([[0.0], [1.0], [1.1]]), torch.tensor([0, 0, 1])
+    >>> [part.tolist() for part in triplet_margin(line, labels, kind="hard", distance=Euclidean(normalize=False))]
+    [[1], [0], [2]]
+    """
+    if kind not in get_args(TripletKind):
+        raise ConfigError(unknown("kind", str(kind), get_args(TripletKind)))
+    c = Candidates.of(embeddings, labels, among, distance=distance)
+    if c is None:
+        return _nothing(labels)
+    ordered, order = c.negative.masked_fill(~c.keep_negative, torch.inf).sort(dim=1)
+    near, within = (torch.searchsorted(ordered, c.positive + beyond, right=True) for beyond in (0, margin))
+    there = c.keep_negative.sum(dim=1, keepdim=True)
+    first, last = {
+        "all": (torch.zeros_like(near), within),
+        "hard": (torch.zeros_like(near), torch.minimum(near, within)),
+        "semi_hard": (near, within),
+        "easy": (within, there),
+    }[kind]
+    return _listed(first, c.counted(torch.minimum(last, there) - first), c.columns, order, most)
+
+
+@torch.no_grad()
+def angular(
+    embeddings: Float[Tensor, "n d"],
+    labels: Integer[Tensor, "n"],
+    angle: float = 20.0,
+    *,
+    normalize: bool = True,
+    most: int = MOST_TUPLES,
+    **among: Unpack[ReferenceRows],
+) -> Triplets:
+    """Mine the triplets whose angle at the negative is larger than ``angle``, as the angular loss measures it.
+
+        tan α = ‖x_a - x_p‖ / (2 ‖x_n - x_c‖),   x_c = (x_a + x_p) / 2                   Wang et al. 2017
+
+    Args:
+        embeddings: the anchors; without a reference also what they are compared with.
+        labels: class of each anchor.
+        angle: α in degrees, below 90.
+        normalize: whether embeddings are put on the unit sphere first.
+        most: more triplets than this are an error.
+        among: see `ReferenceRows`.
+
+    >>> rows, labels = torch.tensor([[-1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 5.0]]), torch.tensor([0, 0, 1, 2])
+    >>> [part.tolist() for part in angular(rows, labels, angle=40.0, normalize=False)]  # 45 and 11 degrees
+    [[0, 1], [1, 0], [2, 2]]
+    """
+    if not 0 <= angle < 90:
+        raise ConfigError(f"`angle` is in degrees, 0 <= angle < 90, got {angle}.")
+    c = Candidates.of(embeddings, labels, among, normalize=normalize)
+    if c is None:
+        return _nothing(labels)
+    reference = among.get("reference")
+    anchors, rows = at_least_float32(embeddings), at_least_float32(embeddings if reference is None else reference)
+    if normalize:
+        anchors, rows = unit_rows(anchors), unit_rows(rows)
+    found: list[Triplets] = []
+    total = 0
+    for place, column in enumerate(c.columns.unbind(dim=1)):  # a positive of each anchor at a time: memory stays n x m
+        far = pairwise_distances((anchors + rows[column]) / 2, rows, squared=False)
+        wide = c.positive[:, place, None] > 2 * math.tan(math.radians(angle)) * far
+        anchor, negative = (wide & c.keep_positive[:, place, None] & c.keep_negative).nonzero().unbind(dim=1)
+        found.append(Triplets(anchor, column[anchor], negative))
+        total += len(anchor)
+        _check_total(total, most, "triplets of that angle")
+    together = [torch.cat(parts) for parts in zip(*found, strict=True)]
+    order = together[0].argsort(stable=True)
+    return Triplets(*(part[order] for part in together))
+
+
+def batch_easy_hard(
+    embeddings: Float[Tensor, "n d"],
+    labels: Integer[Tensor, "n"],
+    *,
+    positive: Rank = "easy",
+    negative: Rank = "hard",
+    positive_range: Range | None = None,
+    negative_range: Range | None = None,
+    distance: Distance = EUCLIDEAN,
+    **among: Unpack[ReferenceRows],
+) -> MinedPairs:
+    """Mine one positive and one negative pair of each anchor, each by its rank, or all of a kind.
+
+    The easy positive is the nearest, the hard one the farthest; the easy negative is the farthest, the hard one the
+    nearest. A semi-hard negative is the nearest that is farther than the chosen positive, a semi-hard positive the
+    farthest that is nearer than the chosen negative. An anchor without one of the two has no pair.
+
+    Args:
+        embeddings: the anchors; without a reference also what they are compared with.
+        labels: class of each anchor.
+        positive: which positive; ``"all"`` keeps every positive pair.
+        negative: which negative; not both may be semi-hard, nor one semi-hard and the other all.
+        positive_range: the distances, or similarities, both ends included, that a chosen positive may have; None: any.
+        negative_range: the same for negatives.
+        distance: how embeddings are compared.
+        among: see `ReferenceRows`.
+
+    >>> line, labels = torch.tensor([[0.0], [1.0], [3.0], [7.0]]), torch.tensor([0, 0, 0, 1])
+    >>> pairs = batch_easy_hard(line, labels, distance=Euclidean(normalize=False))
+    >>> pairs.positive.other.tolist(), pairs.negative.other.tolist()
+    ([1, 0, 1], [3, 3, 3])
+    """
+    for name, value in (("positive", positive), ("negative", negative)):
+        if value not in get_args(Rank):
+            raise ConfigError(unknown(name, str(value), get_args(Rank)))
+    if "semi_hard" in (positive, negative) and {positive, negative} <= {"semi_hard", "all"}:
+        raise ConfigError(
+            f"semi-hard pairs are found beside one pair of the other kind, got positive={positive!r} and "
+            f"negative={negative!r}. Use easy or hard for one of them."
+        )
+    c = Candidates.of(embeddings, labels, among, distance=distance, pairs=True)
+    if c is None:
+        return _no_pairs(labels)
+    sides = {"positive": (c.positive, c.keep_positive), "negative": (c.negative, c.keep_negative)}
+    ranks, ranges = {"positive": positive, "negative": negative}, (positive_range, negative_range)
+    sign = -1 if distance.larger_is_closer else 1
+    for side, allowed in zip(sides, ranges, strict=True):
+        if allowed is not None and ranks[side] != "all":
+            values, keep = sides[side]
+            sides[side] = values, keep & (sign * values >= allowed[0]) & (sign * values <= allowed[1])
+    chosen: dict[str, Tensor] = {}
+    bound: Tensor | None = None  # the distance of the pair that was chosen first
+    for side in sorted(sides, key=lambda side: ranks[side] == "semi_hard"):
+        values, keep = sides[side]
+        nearest = (ranks[side] == "easy") == (side == "positive")
+        if ranks[side] == "all" or not values.shape[1]:
+            chosen[side] = keep
+            continue
+        if ranks[side] == "semi_hard" and bound is not None:
+            keep = keep & (values < bound if side == "positive" else values > bound)
+        worst = torch.inf if nearest else -torch.inf
+        ordered = values.masked_fill(~keep, worst)
+        bound, place = (ordered.min if nearest else ordered.max)(dim=1, keepdim=True)
+        chosen[side] = torch.zeros_like(keep).scatter_(1, place, value=True) & keep
+    if "all" not in (positive, negative):
+        both = chosen["positive"].any(dim=1, keepdim=True) & chosen["negative"].any(dim=1, keepdim=True)
+        chosen = {side: mask & both for side, mask in chosen.items()}
+    anchor, place = chosen["positive"].nonzero().unbind(dim=1)
+    return MinedPairs(Pairs(anchor, c.columns[anchor, place]), _pairs(chosen["negative"]))
+
+
+def pair_margin(
+    embeddings: Float[Tensor, "n d"],
+    labels: Integer[Tensor, "n"],
+    *,
+    positive_margin: float = 0.2,
+    negative_margin: float = 0.8,
+    distance: Distance = EUCLIDEAN,
+    **among: Unpack[ReferenceRows],
+) -> MinedPairs:
+    """Mine the positive pairs farther apart than one margin and the negative pairs nearer than another.
+
+    Args:
+        embeddings: the anchors; without a reference also what they are compared with.
+        labels: class of each anchor.
+        positive_margin: positive pairs at this distance, or similarity, or nearer are left out.
+        negative_margin: negative pairs at this distance, or similarity, or farther are left out.
+        distance: how embeddings are compared.
+        among: see `ReferenceRows`.
+
+    >>> line, labels = torch.tensor([[0.0], [1.0], [1.5]]), torch.tensor([0, 0, 1])
+    >>> pairs = pair_margin(line, labels, distance=Euclidean(normalize=False))
+    >>> pairs.positive.other.tolist(), pairs.negative.anchor.tolist()
+    ([1, 0], [1, 2])
+    """
+    c = Candidates.of(embeddings, labels, among, distance=distance, pairs=True)
+    if c is None:
+        return _no_pairs(labels)
+    sign = -1 if distance.larger_is_closer else 1
+    anchor, place = (c.keep_positive & (c.positive > sign * positive_margin)).nonzero().unbind(dim=1)
+    negative = _pairs(c.keep_negative & (c.negative < sign * negative_margin))
+    return MinedPairs(Pairs(anchor, c.columns[anchor, place]), negative)
+
+
+def uniform_histogram(
+    embeddings: Float[Tensor, "n d"],
+    labels: Integer[Tensor, "n"],
+    *,
+    generator: torch.Generator,
+    bins: int = 100,
+    positives_per_bin: int = 10,
+    negatives_per_bin: int = 10,
+    distance: Distance = EUCLIDEAN,
+    **among: Unpack[ReferenceRows],
+) -> MinedPairs:
+    """Draw positive and negative pairs evenly over their distances: as many from each bin of a histogram.
+
+    The bins of each kind have equal width, from its least distance to its largest.
+
+    Differs: pytorch-metric-learning draws with replacement; here no pair is drawn twice, and a bin that has fewer pairs
+    than wanted gives them all.
+
+    Args:
+        embeddings: the anchors; without a reference also what they are compared with.
+        labels: class of each anchor.
+        generator: what is drawn from, on any device; equal seeds draw equally in every process.
+        bins: number of bins of each kind.
+        positives_per_bin: positive pairs drawn from each bin.
+        negatives_per_bin: negative pairs drawn from each bin.
+        distance: how embeddings are compared.
+        among: see `ReferenceRows`.
+
+    >>> line, labels = torch.tensor([[0.0], [1.0], [3.0], [7.0]]), torch.tensor([0, 0, 0, 0])
+    >>> drawn = uniform_histogram(
+    ...     line, labels, generator=torch.Generator(), bins=2, positives_per_bin=3, distance=Euclidean(normalize=False)
+    ... )
+    >>> (line[drawn.positive.anchor] - line[drawn.positive.other]).abs().flatten().sort().values[3:].tolist()
+    [4.0, 6.0, 7.0]
+    """
+    if min(bins, positives_per_bin, negatives_per_bin) < 1:
+        raise ConfigError(
+            f"a histogram has 1 bin or more and gives 1 pair or more of each, got bins={bins}, positives_per_bin="
+            f"{positives_per_bin} and negatives_per_bin={negatives_per_bin}."
+        )
+    c = Candidates.of(embeddings, labels, among, distance=distance, pairs=True)
+    if c is None:
+        return _no_pairs(labels)
+    anchor, place = _evenly(c.positive, c.keep_positive, bins, positives_per_bin, generator)
+    negative = Pairs(*_evenly(c.negative, c.keep_negative, bins, negatives_per_bin, generator))
+    return MinedPairs(Pairs(anchor, c.columns[anchor, place]), negative)
+
+
+def _evenly(
+    values: Float[Tensor, "n m"], keep: Bool[Tensor, "n m"], bins: int, each: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Draw up to ``each`` kept places from each of ``bins`` equal intervals of their values."""
+    row, column = keep.nonzero().unbind(dim=1)
+    if not len(row):
+        return row, column
+    kept = values[row, column]
+    low, high = kept.aminmax()
+    interval = ((kept - low) / (high - low).clamp(min=torch.finfo(kept.dtype).tiny) * bins).long().clamp(0, bins - 1)
+    draws = torch.rand(len(kept), generator=generator, device=generator.device, dtype=torch.float64).to(kept.device)
+    order = (interval + draws.clamp(max=1 - 1e-9)).argsort()  # bin by bin, shuffled inside
+    sizes = torch.bincount(interval, minlength=bins)
+    rank = torch.arange(len(order), device=order.device) - (sizes.cumsum(dim=0) - sizes)[interval[order]]
+    drawn = order[rank < each].sort().values
+    return row[drawn], column[drawn]
+
+
 @torch.no_grad()
 def multi_similarity(
     embeddings: Float[Tensor, "n d"],
@@ -250,39 +534,44 @@ def multi_similarity(
     similarity = cosine_similarity(embeddings, rows)
     positive, negative = same_class(labels, classes, own), other_class(labels, classes)
     kept = informative(similarity, positive, similarity, negative, epsilon)
-    return MinedPairs(*(Pairs(*mask.nonzero().unbind(dim=1)) for mask in kept))
+    return MinedPairs(*map(_pairs, kept))
 
 
-# The miners that choose triplets in a batch, by the names that `loss.miner` takes. `multi_similarity` chooses pairs and
-# is part of its loss (`loss.epsilon`); `SmartMiner` chooses in the whole training set.
-MINERS: dict[str, Callable[..., Triplets]] = {
+# The miners that choose in a batch, by the names that `loss.miner` takes; `SmartMiner` chooses in the training set.
+MINERS: dict[str, Callable[..., Triplets | MinedPairs]] = {
+    "angular": angular,
+    "batch_easy_hard": batch_easy_hard,
     "distance_weighted": distance_weighted,
     "easy_positive": easy_positive,
     "hardest": hardest,
+    "multi_similarity": multi_similarity,
+    "pair_margin": pair_margin,
     "semi_hard": semi_hard,
+    "triplet_margin": triplet_margin,
+    "uniform_histogram": uniform_histogram,
 }
 
 
 class Mined(nn.Module):
-    """A loss over the triplets that a miner chooses, in place of all tuples of the batch.
+    """A loss over the triplets or pairs that a miner chooses, in place of all tuples of the batch.
 
-    A miner that draws (``distance_weighted``, ``semi_hard`` with ``rule="random"``) is given a generator, which follows
-    from ``seed`` and the number of training batches so far; that number is part of ``state_dict``, so a resumed run
-    draws the same triplets.
+    A miner that draws (``distance_weighted``, ``uniform_histogram``, ``semi_hard`` with ``rule="random"``) is given a
+    generator, which follows from ``seed`` and the number of training batches so far; that number is part of
+    ``state_dict``, so a resumed run draws the same tuples.
 
     Args:
-        loss: a tuple loss, scored by its ``on_triplets``.
-        miner: a name in ``vicinal.miners.MINERS``, or a function ``miner(embeddings, labels) -> Triplets``.
+        loss: a tuple loss, scored by its ``on_triplets`` or ``on_pairs``.
+        miner: a name in ``vicinal.miners.MINERS``, or a function of embeddings and labels like those.
         arguments: keyword arguments of the miner.
         seed: seed of what the miner draws.
     """
 
-    capturable = False  # the number of triplets changes from batch to batch
+    capturable = False  # the number of tuples changes from batch to batch
 
     def __init__(
         self,
         loss: nn.Module,
-        miner: str | Callable[..., Triplets],
+        miner: str | Callable[..., Triplets | MinedPairs],
         *,
         arguments: Mapping[str, Any] | None = None,
         seed: int = 0,
@@ -298,13 +587,16 @@ class Mined(nn.Module):
     def forward(
         self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"]
     ) -> Float[Tensor, ""] | Float[Tensor, "t"]:
-        """Mine the triplets of the batch and return their loss."""
-        return self.loss.on_triplets(embeddings, self.mine(embeddings.detach(), labels), labels=labels)
+        """Mine the tuples of the batch and return their loss."""
+        mined = self.mine(embeddings.detach(), labels)
+        if isinstance(mined, MinedPairs):
+            return self.loss.on_pairs(embeddings, labels, *mined)
+        return self.loss.on_triplets(embeddings, mined, labels=labels)
 
-    def mine(self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"]) -> Triplets:
-        """Choose the triplets of a batch."""
+    def mine(self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"]) -> Triplets | MinedPairs:
+        """Choose the tuples of a batch."""
         given = dict(self.arguments or {})
-        if self.miner == "distance_weighted" or given.get("rule") == "random":
+        if self.miner in ("distance_weighted", "uniform_histogram") or given.get("rule") == "random":
             given["generator"] = torch.Generator().manual_seed((self.seed * 2**32 + self.calls) % 2**63)
         if self.training and torch.is_grad_enabled():
             self.calls += 1
@@ -346,18 +638,30 @@ def _chosen(anchors: Bool[Tensor, "n k"], positive: Int[Tensor, "n k"], negative
     return Triplets(anchor, positive[anchor, place], negative[anchor, place])
 
 
+def _pairs(marked: Bool[Tensor, "n m"]) -> Pairs:
+    return Pairs(*marked.nonzero().unbind(dim=1))
+
+
 def _nothing(labels: Integer[Tensor, "n"]) -> Triplets:
     return Triplets(*labels.new_empty(3, 0, dtype=torch.long))
+
+
+def _no_pairs(labels: Integer[Tensor, "n"]) -> MinedPairs:
+    return MinedPairs(*(Pairs(*labels.new_empty(2, 0, dtype=torch.long)) for _ in range(2)))
+
+
+def _check_total(total: int, most: int, what: str) -> None:
+    if total > most:
+        raise ConfigError(
+            f"all {what} of the batch were asked for as a list, but there are {total:,} and the limit is {most:,}. "
+            f"Use a loss that lists none, such as SemiHardTripletLoss, a smaller batch, or raise `most`."
+        )
 
 
 def _listed(first: Tensor, count: Tensor, columns: Tensor, order: Tensor, most: int) -> Triplets:
     """Return every triplet of the ranges that begin at ``first`` and are ``count`` long."""
     total = int(count.sum())
-    if total > most:
-        raise ConfigError(
-            f"all semi-hard triplets of the batch were asked for as a list, but there are {total:,} and the limit is "
-            f"{most:,}. Use SemiHardTripletLoss, which lists none, another `rule`, or raise `most`."
-        )
+    _check_total(total, most, "chosen triplets")
     flat = count.flatten()
     pair = torch.repeat_interleave(torch.arange(len(flat), device=flat.device), flat, output_size=total)
     within = torch.arange(total, device=flat.device) - (flat.cumsum(dim=0) - flat)[pair]

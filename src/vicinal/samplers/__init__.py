@@ -6,13 +6,24 @@ from vicinal.samplers.anchor_neighbors import AnchorNeighborSampler
 from vicinal.samplers.class_tree import ClassTree, Linkage
 from vicinal.samplers.cross_view import CrossViewSampler
 from vicinal.samplers.episodes import EpisodeSampler, episode_triplets
-from vicinal.samplers.sampler import BatchSampler, NPairSampler, PKSampler, TripletSampler
+from vicinal.samplers.sampler import (
+    BatchSampler,
+    CategoryBalancedSampler,
+    FixedTripletSampler,
+    HierarchicalSampler,
+    NPairSampler,
+    PKSampler,
+    TripletSampler,
+)
 
 # By name: classes with ``fitted(labels, *, batch_size, seed, ...)``, which sizes batches by what there is.
 SAMPLERS: dict[str, Any] = {
     "classes": PKSampler,
     "pairs": NPairSampler,
     "triplets": TripletSampler,
+    "category_balanced": CategoryBalancedSampler,
+    "hierarchical": HierarchicalSampler,
+    "fixed_triplets": FixedTripletSampler,
     "episodes": EpisodeSampler,
     "anchor_neighbors": AnchorNeighborSampler,
     "cross_view": CrossViewSampler,
@@ -22,9 +33,12 @@ __all__ = [
     "SAMPLERS",
     "AnchorNeighborSampler",
     "BatchSampler",
+    "CategoryBalancedSampler",
     "ClassTree",
     "CrossViewSampler",
     "EpisodeSampler",
+    "FixedTripletSampler",
+    "HierarchicalSampler",
     "Linkage",
     "NPairSampler",
     "PKSampler",

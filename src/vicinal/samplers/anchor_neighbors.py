@@ -1,24 +1,27 @@
 """Batches of classes with the classes nearest to them, as HTL samples (Ge et al., ECCV 2018)."""
 
-from typing import ClassVar
+from dataclasses import KW_ONLY, dataclass, field
 
 import numpy as np
 import torch
 from jaxtyping import Int
 
-from vicinal.errors import ConfigError, DataError
+from vicinal.arguments import Count
+from vicinal.errors import DataError
 from vicinal.samplers.class_tree import ClassTree
-from vicinal.samplers.sampler import Labels, PKSampler, fit, generator
+from vicinal.samplers.sampler import BatchSampler, BatchShape, Labels, fit
 
 BLOCK = 1024  # classes whose distances to all others are held at once
 
 
-class AnchorNeighborSampler:
+@dataclass(eq=False, repr=False)
+class AnchorNeighborSampler(BatchSampler):
     """``anchors`` random classes, each with its nearest classes, ``per_class`` samples of each, class by class.
 
     A batch has exactly l'm different classes: the anchors, the m - 1 nearest of each, and, where neighborhoods
     overlap, the next nearest of each anchor in turn until there are as many. Anchors are dealt from a shuffled deck. An
-    epoch is a function of the seed, its number and the tree.
+    epoch is a function of the seed, its number and the tree: ``epoch(number, tree)``, or ``sampler.tree = tree`` before
+    each pass of a ``DataLoader``. While there is no tree, all classes of a batch are random.
 
     Paper to code: l' = ``anchors``, m = ``neighborhood``, t = ``per_class``.
 
@@ -34,27 +37,22 @@ class AnchorNeighborSampler:
         batches: batches per epoch; None for as many as the data fills once.
     """
 
-    layout: ClassVar[str | None] = "anchor_neighbors"
-    shrunk: str | None = None  # how a fitted sampler differs from what was asked for
+    _: KW_ONLY
+    anchors: Count
+    neighborhood: Count
+    per_class: Count
+    tree: ClassTree | None = field(default=None, init=False)
 
-    def __init__(
-        self,
-        labels: Labels,
-        *,
-        anchors: int,
-        neighborhood: int,
-        per_class: int,
-        seed: int,
-        batches: int | None = None,
-    ) -> None:
-        for name, value in (("anchors", anchors), ("neighborhood", neighborhood)):
-            if value < 1:
-                raise ConfigError(f"AnchorNeighborSampler needs {name} of at least 1, got {value}.")
-        self.anchors, self.neighborhood, self.per_class, self.seed = anchors, neighborhood, per_class, seed
-        found, sizes = np.unique(np.asarray(labels), return_counts=True)
-        self._classes = found[sizes >= per_class]  # as the decks number them
-        classes = anchors * neighborhood
-        self._rows = PKSampler(labels, classes=classes, per_class=per_class, seed=seed, batches=batches)
+    layout = "anchor_neighbors"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        found, sizes = np.unique(self.labels, return_counts=True)
+        self._classes = found[sizes >= self.per_class]  # as the decks number them
+
+    def shape(self) -> BatchShape:
+        classes = self.anchors * self.neighborhood
+        return BatchShape(classes, self.per_class, classes * self.per_class)
 
     @classmethod
     def fitted(
@@ -86,32 +84,26 @@ class AnchorNeighborSampler:
             seed=seed,
             batches=batches,
         )
-        if (got := (made.anchors, made.neighborhood, made.per_class)) != asked:
-            made.shrunk = (
-                f"batches have {got[0]} neighborhoods of {got[1]} classes x {got[2]} samples instead of {asked[0]} of "
-                f"{asked[1]} x {asked[2]}: the training part has no more."
-            )
-        return made
+        if (got := (made.anchors, made.neighborhood, made.per_class)) == asked:
+            return made
+        return made.noted(
+            f"batches have {got[0]} neighborhoods of {got[1]} classes x {got[2]} samples instead of {asked[0]} of "
+            f"{asked[1]} x {asked[2]}: the training part has no more."
+        )
 
-    @property
-    def note(self) -> str | None:
-        return " ".join(note for note in (self._rows.note, self.shrunk) if note) or None
+    def epoch(self, number: int, tree: ClassTree | None = None) -> list[list[int]]:
+        """Return the batches of epoch ``number``, by the classes' distances in ``tree`` or in ``self.tree``."""
+        self.tree = tree or self.tree
+        return super().epoch(number)
 
-    @property
-    def batch_size(self) -> int:
-        return self._rows.batch_size
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def epoch(self, number: int, tree: ClassTree) -> list[list[int]]:
-        """Return the batches of epoch ``number``, by the classes' distances in ``tree``."""
-        rng, members = generator(self.seed, number), self._rows.members
-        anchors = members.deal_classes(rng, batches=len(self), classes=self.anchors)
-        ranked = self._ranked(tree)
-        chosen = np.array([self._neighborhoods(batch, ranked) for batch in anchors])
-        plan: list[list[int]] = members.deal_rows(rng, chosen, per_class=self.per_class).reshape(len(self), -1).tolist()
-        return plan
+    def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
+        if self.tree is None:
+            chosen = self.members.deal_classes(rng, batches=batches, classes=self.shape().classes)
+        else:
+            anchors = self.members.deal_classes(rng, batches=batches, classes=self.anchors)
+            ranked = self._ranked(self.tree)
+            chosen = np.array([self._neighborhoods(batch, ranked) for batch in anchors])
+        return self.members.deal_rows(rng, chosen, per_class=self.per_class).reshape(batches, -1)
 
     def _ranked(self, tree: ClassTree) -> Int[np.ndarray, "c k"]:
         """Return for each class in use the classes in use from near to far, as many as a batch could ask for."""

@@ -5,9 +5,11 @@ nothing comes twice before all came. Every sampler is made of two deals, each a 
 classes there are: which classes form each batch, and which samples of a class it shows each time that it comes up.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
+from itertools import combinations
 from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -102,6 +104,15 @@ class Members:
         first = starts[place] + hand * per_class
         return np.asarray(shuffled[first[:, None] + np.arange(per_class)]).reshape(*classes.shape, per_class)
 
+    def draw_triplets(self, rng: np.random.Generator, count: int) -> Int[np.ndarray, "count 3"]:
+        """Draw triplets: a random class, two of its rows, and a row of another class."""
+        anchor = rng.integers(len(self), size=count)
+        other = (anchor + rng.integers(1, len(self), size=count)) % len(self)
+        first = rng.integers(self.sizes[anchor])
+        second = (first + rng.integers(1, self.sizes[anchor])) % self.sizes[anchor]
+        places = ((anchor, first), (anchor, second), (other, rng.integers(self.sizes[other])))
+        return np.stack([self._rows[self._starts[group] + place] for group, place in places], axis=1)
+
 
 class BatchShape(NamedTuple):
     """What a batch consists of: so many different classes, each with so many samples at least, and rows in all."""
@@ -126,7 +137,8 @@ class BatchSampler(Sampler[list[int]], ABC):
         labels: class of each row.
         seed: with the epoch it determines every batch.
         batches: batches per epoch; None for as many as the data fills once.
-        layout: what a batch is, by the sampler's name in ``SAMPLERS``; None where methods need not know.
+        layout: what a batch is, by a sampler's name in ``SAMPLERS``; None where methods need not know.
+        fixed: whether all epochs show the same tuples, so that rows outside of them never come up.
         members: the rows of the classes that are used.
     """
 
@@ -136,6 +148,7 @@ class BatchSampler(Sampler[list[int]], ABC):
     batches: Batches | None = None
 
     layout: ClassVar[str | None] = None
+    fixed: ClassVar[bool] = False
     shrunk: ClassVar[str | None] = None  # how a fitted sampler differs from what was asked for
 
     def __post_init__(self) -> None:
@@ -211,8 +224,8 @@ class PKSampler(BatchSampler):
         per_class: K.
         seed: with the epoch it determines every batch.
         batches: batches per epoch; None for as many as the data fills once.
-        strata: a coarser class of each row (a super-class, an alphabet); then every batch has classes of each in
-            proportion to how many there are, within one.
+        strata: a coarser class of each row (a super-class, an alphabet), in the slot ``sampler`` the name of a column;
+            then every batch has classes of each in proportion to how many there are, within one.
 
     >>> batch = PKSampler([0, 0, 1, 1, 1], classes=2, per_class=2, seed=0).epoch(0)[0]
     >>> sorted(batch)[:2], len(batch)
@@ -245,7 +258,7 @@ class PKSampler(BatchSampler):
         classes: int | None = None,
         per_class: int = 4,
         batches: int | None = None,
-        strata: Labels | None = None,
+        strata: str | Labels | None = None,
     ) -> "PKSampler":
         """Return batches of ``batch_size // per_class`` classes unless ``classes`` is given, smaller where data are.
 
@@ -269,6 +282,129 @@ class PKSampler(BatchSampler):
     def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
         chosen = self.members.deal_classes(rng, batches=batches, classes=self.classes, strata=self._stratum)
         return self.members.deal_rows(rng, chosen, per_class=self.per_class).reshape(batches, -1)
+
+
+@dataclass(eq=False, repr=False)
+class CategoryBalancedSampler(PKSampler):
+    """A few categories in each batch, with equally many classes of each and ``per_class`` samples of each class.
+
+    Classes of one category are harder to tell apart than any classes. Categories, the classes of each and the samples
+    of each class are dealt from shuffled decks, so that categories come up equally often however large they are.
+
+    Args:
+        labels: class of each row.
+        strata: the category of each row, in the slot ``sampler`` the name of a column; None: all are of one.
+        categories: categories in a batch; None: 2, or as many as there are.
+        classes: classes in a batch, as many of each category.
+        per_class: K.
+        seed: with the epoch it determines every batch.
+        batches: batches per epoch; None for as many as the data fills once.
+
+    >>> sampler = CategoryBalancedSampler(
+    ...     np.arange(12) // 2, strata=np.arange(12) // 4, categories=1, classes=2, per_class=2, seed=0
+    ... )
+    >>> sorted(sorted(batch) for batch in sampler.epoch(0))
+    [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    """
+
+    _: KW_ONLY
+    categories: Count | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        stratum = np.zeros(len(self.members), dtype=np.int64) if self._stratum is None else self._stratum
+        there = len(np.unique(stratum))
+        self.categories = min(2, there) if self.categories is None else self.categories
+        if self.classes % self.categories:
+            raise ConfigError(
+                f"a batch has as many classes of each category, got {self.classes} classes for {self.categories} "
+                f"categories. Set classes to a multiple."
+            )
+        each = self.classes // self.categories
+        self._groups = Members(stratum, least=each)  # whose rows are classes
+        if len(self._groups) < self.categories:
+            raise ConfigError(
+                f"a batch needs {self.categories} categories with {each} classes of {self.per_class} samples each, but "
+                f"only {len(self._groups)} of the {there} categories have that many. Ask for fewer."
+            )
+
+    @classmethod
+    def fitted(
+        cls,
+        labels: Labels,
+        *,
+        batch_size: int,
+        seed: int,
+        classes: int | None = None,
+        per_class: int = 4,
+        batches: int | None = None,
+        strata: str | Labels | None = None,
+        categories: int | None = None,
+    ) -> "CategoryBalancedSampler":
+        """Return batches of ``batch_size // per_class`` classes unless ``classes`` is given, smaller where data are."""
+        asked = batch_size // max(1, per_class) if classes is None else classes
+        fits, samples = fit(labels, asked, per_class, batch_size)
+        strata = np.zeros(len(labels)) if strata is None else strata
+        members = Members(np.asarray(labels), least=samples)
+        sizes = np.sort(np.bincount(members.strata(np.asarray(strata))))[::-1]
+        wanted = min(categories or 2, int((sizes > 0).sum()), fits)
+        fits = wanted * min(fits // wanted, int(sizes[wanted - 1]))  # what the smallest of the largest categories has
+        sampler = cls(
+            labels, classes=fits, per_class=samples, seed=seed, batches=batches, strata=strata, categories=wanted
+        )
+        if (fits, samples, categories or wanted) == (asked, per_class, wanted):
+            return sampler
+        return sampler.noted(
+            f"batches have {fits} classes of {wanted} categories x {samples} samples instead of {asked} classes of "
+            f"{categories or wanted} x {per_class}: the training part has no more."
+        )
+
+    def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
+        groups = self.deal_categories(rng, batches, self.categories or 1)
+        each = self.classes // groups.shape[1]
+        chosen = self._groups.deal_rows(rng, groups, per_class=each).reshape(batches, -1)
+        return self.members.deal_rows(rng, chosen, per_class=self.per_class).reshape(batches, -1)
+
+    def deal_categories(
+        self, rng: np.random.Generator, batches: int, categories: int
+    ) -> Int[np.ndarray, "batches categories"]:
+        """Deal different categories to each batch."""
+        return self._groups.deal_classes(rng, batches=batches, classes=categories)
+
+
+@dataclass(eq=False, repr=False)
+class HierarchicalSampler(CategoryBalancedSampler):
+    """As `CategoryBalancedSampler`, but every combination of categories comes up before one comes up again.
+
+    So each two categories meet equally often, as FastAP's authors (Cakir et al. 2019) sample.
+
+    Args:
+        labels: class of each row.
+        strata: the category of each row, in the slot ``sampler`` the name of a column; None: all are of one.
+        categories: categories in a batch; None: 2, or as many as there are.
+        classes: classes in a batch, as many of each category.
+        per_class: K.
+        seed: with the epoch it determines every batch.
+        batches: batches per epoch; None for as many as the data fills once.
+
+    >>> sampler = HierarchicalSampler(
+    ...     np.arange(12) // 2, strata=np.arange(12) // 4, classes=4, per_class=2, seed=0, batches=3
+    ... )
+    >>> sorted(sorted({row // 4 for row in batch}) for batch in sampler.epoch(0))
+    [[0, 1], [0, 2], [1, 2]]
+    """
+
+    @property
+    def combinations(self) -> int:
+        """Number of combinations of categories."""
+        return math.comb(len(self._groups), self.categories or 1)
+
+    def deal_categories(
+        self, rng: np.random.Generator, batches: int, categories: int
+    ) -> Int[np.ndarray, "batches categories"]:
+        every = np.array(list(combinations(range(len(self._groups)), categories)))
+        decks = rng.random((-(-batches // len(every)), len(every))).argsort(axis=1)
+        return every[decks.ravel()[:batches]]
 
 
 @dataclass(eq=False, repr=False)
@@ -350,6 +486,68 @@ class TripletSampler(BatchSampler):
         pairs = self.members.deal_rows(rng, chosen[:, : self.triplets], per_class=2)
         negatives = self.members.deal_rows(rng, chosen[:, self.triplets :], per_class=1)
         return np.concatenate([pairs[..., 0], pairs[..., 1], negatives[..., 0]], axis=1)
+
+
+@dataclass(eq=False, repr=False)
+class FixedTripletSampler(TripletSampler):
+    """A set of triplets that is drawn once; every epoch shows the same ones, shuffled, in blocks ``[a; p; n]``.
+
+    For experiments in which a set of triplets is all that is known of the classes; a loss should have ``blocks=True``.
+    Each triplet has two different samples of a random class and one of another; a sample may be in several of them.
+
+    Args:
+        labels: class of each row; classes with one sample are left out.
+        triplets: T, triplets in a batch.
+        total: number of triplets in the set; None for as many as the data fills once.
+        seed: determines the set, and with the epoch the order.
+        batches: batches per epoch; None for as many as the set fills.
+
+    >>> sampler = FixedTripletSampler(np.arange(40) // 4, triplets=2, total=6, seed=0)
+    >>> shown = [sorted(triplet for batch in sampler.epoch(n) for triplet in zip(batch[:2], batch[2:4], batch[4:]))
+    ...     for n in range(2)]
+    >>> len(shown[0]), shown[0] == shown[1]
+    (6, True)
+    """
+
+    _: KW_ONLY
+    total: Count | None = None
+
+    fixed: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        least = self.triplets
+        total = least * super().__len__() if self.total is None else self.total
+        if total < least:
+            raise ConfigError(f"a batch has {least} triplets of the set, got total={total}. Set total={least} or more.")
+        self.set = self.members.draw_triplets(np.random.default_rng([self.seed & MASK, 0, 1]), total)
+
+    def shape(self) -> BatchShape:
+        return BatchShape(2, 2, 3 * self.triplets)
+
+    def __len__(self) -> int:
+        return len(self.set) // self.triplets if self.batches is None else self.batches
+
+    def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
+        per_deck = len(self.set) // self.triplets
+        decks = rng.random((-(-batches // per_deck), len(self.set))).argsort(axis=1)[:, : per_deck * self.triplets]
+        chosen = decks.reshape(-1, self.triplets)[:batches]
+        return self.set[chosen].swapaxes(1, 2).reshape(batches, -1)
+
+    @classmethod
+    def fitted(
+        cls,
+        labels: Labels,
+        *,
+        batch_size: int,
+        seed: int,
+        triplets: int | None = None,
+        batches: int | None = None,
+        total: int | None = None,
+    ) -> "FixedTripletSampler":
+        """Return batches of ``batch_size // 3`` triplets unless ``triplets`` is given, fewer where classes are."""
+        like = TripletSampler.fitted(labels, batch_size=batch_size, seed=seed, triplets=triplets)
+        return cls(labels, triplets=like.triplets, seed=seed, batches=batches, total=total).noted(like.shrunk)
 
 
 def fit(labels: Labels, classes: int, per_class: int, batch_size: int) -> tuple[int, int]:

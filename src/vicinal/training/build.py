@@ -88,6 +88,14 @@ def _build_sampler(config: Config, train: Records) -> Sampler:
     kind = slot.kind or SAMPLERS[slot.name]
     known = parameters(getattr(kind, "fitted", kind))
     arguments = {name: value for name, value in slot.arguments.items() if value is not None}
+    strata = arguments.get("strata")
+    if isinstance(strata, str):  # the name of a column
+        if strata not in train.columns:
+            raise ConfigError(
+                f"sampler.strata names a column of the data, got {strata!r}. Columns here: "
+                f"{', '.join(train.columns) or 'none'}."
+            )
+        arguments["strata"] = train.columns[strata]
     if "roles" in known and "role" in train.columns:
         arguments["roles"] = train.columns["role"]
     if hasattr(kind, "fitted"):
@@ -140,12 +148,13 @@ def _build_loss(config: Config, labels: np.ndarray, dim: int) -> nn.Module:
     kind, arguments = slot.kind or LOSSES[slot.name], dict(slot.arguments)
     miner = arguments.pop("miner", None)
     classes = np.unique(labels)
+    layout = getattr(kind, "layout", None)
     derived = {
         "classes": len(classes),
         "dim": dim,
         "known": tuple(classes.tolist()),
         "seed": seed,
-        "blocks": config.sampler.name == getattr(kind, "layout", None),
+        "blocks": layout is not None and getattr(SAMPLERS.get(config.sampler.name), "layout", None) == layout,
     }
     if arguments.get("dim", dim) != dim:
         raise ConfigError(f"loss.dim={arguments['dim']}, but the embeddings have {dim} numbers. Leave loss.dim out.")
