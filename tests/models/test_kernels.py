@@ -25,7 +25,11 @@ def maps(rng, *shape):
 
 @pytest.fixture
 def enabled(monkeypatch):
-    return lambda on: monkeypatch.setattr(backbone._Kernels, "enabled", on)
+    def switch(on):
+        for name in ("enabled", "depthwise"):
+            monkeypatch.setattr(backbone.Kernels, name, on)
+
+    return switch
 
 
 @pytest.mark.parametrize(

@@ -173,7 +173,7 @@ def fold(convolution: nn.Conv2d, norm: _BatchNorm) -> tuple[Tensor, Tensor]:
 
 def max_pool(maps: Tensor, kernel: int, stride: int = 1, padding: int = 0, ceil_mode: bool = False) -> Tensor:
     """Compute maxima over windows; with a kernel of our own where ``kernels`` allows."""
-    if not use_kernels():
+    if not Kernels.enabled:
         return functional.max_pool2d(maps, kernel, stride, padding, ceil_mode=ceil_mode)
     sides = [(side + 2 * padding - kernel + (stride - 1 if ceil_mode else 0)) // stride + 1 for side in maps.shape[2:]]
     if ceil_mode:  # no window starts outside
@@ -182,24 +182,26 @@ def max_pool(maps: Tensor, kernel: int, stride: int = 1, padding: int = 0, ceil_
     return pooled
 
 
-class _Kernels:
+class Kernels:
     """Whether the pass that runs now may use kernels that have first derivatives only."""
 
-    enabled = False
+    enabled = depthwise = False
 
 
 @contextmanager
 def kernels(inputs: Tensor) -> Iterator[None]:
-    """Use Triton's kernels for what runs here, on a GPU with Triton. They have no derivatives in forward mode."""
-    before, _Kernels.enabled = _Kernels.enabled, inputs.is_cuda and _have_kernels()
+    """Use Triton's kernels for what runs here, on a GPU with Triton, up to float32.
+
+    They have no derivatives in forward mode. The environment's ``VICINAL_KERNELS`` is ``pooling`` by default; ``all``
+    takes those for depthwise convolutions, too, which no training on a GPU has run with yet; ``off`` takes none.
+    """
+    before = Kernels.enabled, Kernels.depthwise
+    Kernels.enabled = inputs.is_cuda and inputs.dtype != torch.float64 and _have_kernels()
+    Kernels.depthwise = Kernels.enabled and os.environ.get("VICINAL_KERNELS") == "all"
     try:
         yield
     finally:
-        _Kernels.enabled = before
-
-
-def use_kernels() -> bool:
-    return _Kernels.enabled
+        Kernels.enabled, Kernels.depthwise = before
 
 
 @cache

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vicinal.errors import ConfigError, unknown
-from vicinal.models.backbone import HALF, Backbone, Preprocessing, convolve, fold, initialize, is_frozen, use_kernels
+from vicinal.models.backbone import HALF, Backbone, Kernels, Preprocessing, convolve, fold, initialize, is_frozen
 
 Variant = Literal["lite0", "lite1", "lite2"]
 
@@ -118,7 +118,7 @@ class _InvertedResidual(nn.Module):
     def _filtered(self, maps: Tensor) -> Tensor:
         """Widen and filter; with a kernel that adds the biases, clips and pads within the depthwise convolution."""
         expand, depthwise, shift = self._expand_conv, self._depthwise_conv, None
-        if use_kernels() and is_frozen(self._bn1) and (self._bn0 is None or is_frozen(self._bn0)):
+        if Kernels.depthwise and is_frozen(self._bn1) and (self._bn0 is None or is_frozen(self._bn0)):
             if expand is not None and self._bn0 is not None:
                 weight, shift = fold(expand, self._bn0)
                 maps = functional.conv2d(maps, weight)
