@@ -1,6 +1,7 @@
 """The dependency direction, executable: a part imports only from layers before its own; siblings are strangers."""
 
 import ast
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,12 @@ def imports(tree):
         else:
             continue
         yield from (name.split(".")[1] for name in names if name.startswith("vicinal."))
+
+
+def test_the_page_on_architecture_shows_these_layers():
+    page = (SRC.parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    lines = page.split("```")[1].strip().splitlines()
+    assert [set(takewhile(DEPTH.__contains__, line.split())) for line in lines] == LAYERS[:-1]
 
 
 @pytest.mark.parametrize("path", sorted(SRC.rglob("*.py")), ids=lambda p: str(p.relative_to(SRC)))

@@ -1,11 +1,14 @@
 """Distances, cosines and inner products: values against differences row by row, derivatives, and where rows meet."""
 
+import math
+
 import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
 from vicinal import distances
 from vicinal.distances import cosine_similarity, inner_products, pairwise_distances, row_distances, unit_rows
+from vicinal.errors import ConfigError
 
 # Forward mode makes torch load its own tables, which it compiles in a way that it has itself deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
@@ -193,3 +196,60 @@ def test_the_device_resolves_near_rows_too(rows, distance):
     found = pairwise_distances(*given, squared=False)
     torch.testing.assert_close(found.cpu(), pairwise_distances(x, y, squared=False), rtol=1e-5, atol=1e-6)
     assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(found.sum(), given))
+
+
+def poincare_by_hand(x, y, c):
+    """Möbius addition and artanh as Ermolov et al. (2022) print them, one pair at a time."""
+
+    def distance(u, v):
+        u = [-value for value in u]
+        uv, uu, vv = (sum(a * b for a, b in zip(*pair, strict=True)) for pair in ((u, v), (u, u), (v, v)))
+        above = [(1 + 2 * c * uv + c * vv) * a + (1 - c * uu) * b for a, b in zip(u, v, strict=True)]
+        length = math.sqrt(sum(value**2 for value in above)) / (1 + 2 * c * uv + c**2 * uu * vv)
+        return 2 / math.sqrt(c) * math.atanh(math.sqrt(c) * length)
+
+    return torch.tensor([[distance(u, v) for v in y.tolist()] for u in x.tolist()], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("c", [0.1, 1.0, 3.0])
+def test_poincare_distance_equals_its_three_forms(rows, c):
+    x, y = (distances.exponential_map(rows(n, 4), c, clip=2.3) for n in (5, 3))
+    found = distances.Poincare(curvature=c)(x, y)
+    torch.testing.assert_close(found, poincare_by_hand(x, y, c))
+    room = (1 - c * x.square().sum(1))[:, None] * (1 - c * y.square().sum(1))
+    arcosh = torch.acosh(1 + 2 * c * by_hand(x, y, squared=True) / room) / math.sqrt(c)  # Nickel and Kiela 2017
+    torch.testing.assert_close(found, arcosh)
+    three_axes = distances.Poincare(curvature=c)(x, y.expand(5, 3, 4))
+    torch.testing.assert_close(three_axes, found)
+
+
+def test_poincare_distance_of_near_and_equal_points_and_at_the_rim(rows):
+    x = 0.3 * unit_rows(rows(3, 4, dtype=torch.float32))
+    near = distances.Poincare()(x, x + 1e-5)
+    torch.testing.assert_close(near.double(), poincare_by_hand(x.double(), (x + 1e-5).double(), 1.0), rtol=1e-3, atol=0)
+    assert (distances.Poincare()(x).diagonal() == 0).all()
+    rim = unit_rows(rows(3, 4, dtype=torch.float32)).requires_grad_()
+    far = distances.Poincare()(rim)
+    assert far.isfinite().all() and torch.autograd.grad(far.sum(), rim)[0].isfinite().all()
+    for wrong in ({"curvature": 0.0}, {"normalize": True}):
+        with pytest.raises(ConfigError, match="curvature is above 0"):
+            distances.Poincare(**wrong)
+
+
+def test_exponential_map_clips_and_has_the_printed_formula(rows):
+    x, c, r = 3 * rows(6, 4), 0.1, 2.3
+    lengths = x.norm(dim=1, keepdim=True)
+    v = x * torch.minimum(torch.ones_like(lengths), r / lengths)
+    length = math.sqrt(c) * v.norm(dim=1, keepdim=True)
+    torch.testing.assert_close(distances.exponential_map(x, c, r), torch.tanh(length) * v / length)
+    assert (distances.exponential_map(1e6 * x.float(), 1.0, 1e9).norm(dim=1) < 1).all()  # never on the rim
+    assert (distances.exponential_map(0 * x, c, r) == 0).all()
+
+
+def test_derivatives_in_the_ball(rows):
+    x, y = rows(4, 3).requires_grad_(), rows(3, 3).requires_grad_()
+
+    def between(x, y):
+        return distances.Poincare(curvature=0.5)(*(distances.exponential_map(z, 0.5, 10.0) for z in (x, y)))
+
+    assert gradcheck(between, (x, y))

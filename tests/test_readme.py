@@ -6,6 +6,7 @@ import tomllib
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
+from inspect import isclass
 from pathlib import Path
 from runpy import run_path
 
@@ -21,6 +22,7 @@ from vicinal.cli.main import app
 from vicinal.config import compose, from_words, presets
 from vicinal.documentation import explanation
 from vicinal.errors import ConfigError
+from vicinal.losses import LOSSES
 from vicinal.methods import Plain
 from vicinal.training import experiment
 
@@ -48,6 +50,15 @@ def beside_data(tmp_path, monkeypatch):
     np.savez(tmp_path / "vectors.npz", features=features.astype(np.float32), labels=labels)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(experiment, "pick_workers", lambda config, records: 0)  # processes cost more than 32 files
+
+
+def test_the_readme_counts_losses_as_they_are():
+    """Ours by class; the peer's without its base classes, mixins, wrappers and memory."""
+    losses = pytest.importorskip("pytorch_metric_learning.losses")
+    others = re.compile("Base|Mixin|MultipleLosses|SelfSupervised|CrossBatchMemory|GenericPair")
+    theirs = [name for name, each in vars(losses).items() if isclass(each) and not others.search(name)]
+    counts = re.search(r"\*\*(\d+) losses\*\*, \d+ linear \| (\d+) losses", (ROOT / "README.md").read_text())
+    assert counts is not None and [int(each) for each in counts.groups()] == [len(set(LOSSES.values())), len(theirs)]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

@@ -23,6 +23,7 @@ from vicinal.arguments import (
     Seed,
     Settings,
     class_name,
+    coerce,
     coerce_arguments,
     construct,
     defaults,
@@ -32,6 +33,7 @@ from vicinal.arguments import (
 from vicinal.data import DATASETS_BY_NAME, CrossView, open_path
 from vicinal.data.records import Dataset, Kind, Records
 from vicinal.data.resident import Residency
+from vicinal.data.shards import FromHuggingFace
 from vicinal.data.splits import hold_out, kin_of
 from vicinal.data.transforms import FeatureTransform, ImageTransform, OwnTransform, TrainingTransform
 from vicinal.errors import ConfigError, DataError, unknown
@@ -123,6 +125,7 @@ class Evaluation(Settings):
 
     Attributes:
         recalls: the K of Recall@K in the result table.
+        dims: smaller sizes of embeddings to measure as well, the first so many numbers; by default ``loss.nested``.
         restarts: runs of k-means whose mean NMI, AMI and F1 are.
         artifacts: whether the report gets retrievals, map and confusions, and rows of the raw inputs and the untrained
             network; tables of many runs do without.
@@ -131,6 +134,7 @@ class Evaluation(Settings):
 
     slot: ClassVar[str] = "evaluation"
     recalls: tuple[Count, ...] = (1, 2, 4, 8)
+    dims: tuple[Count, ...] = ()
     restarts: Count = 3
     artifacts: bool = True
     batch_size: Count = 256
@@ -439,9 +443,14 @@ def as_mapping(slot: str, value: Any) -> dict[str, Any]:
         return {}
     if isinstance(value, (str, Path)):
         return {"name": str(value)}
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) and not _is_hugging_face(value):
         return dict(value)
     return _plain(slot, value) if type(value) in REGISTRIES.get(slot, {}).values() else {"own": value}
+
+
+def _is_hugging_face(value: object) -> bool:
+    """Whether this is a data set of Hugging Face, which also has dictionaries of them."""
+    return type(value).__module__.partition(".")[0] == "datasets"
 
 
 def _preset_for(data: Dataset, model: Mapping[str, Any], reasons: list[str]) -> str:
@@ -474,7 +483,8 @@ def kind_of(data: Dataset) -> Kind:
 
 def _data(raw: Mapping[str, Any]) -> Dataset:
     if "own" in raw:
-        return typing.cast(Dataset, raw["own"])
+        own = raw["own"]
+        return FromHuggingFace(path="", dataset=own) if _is_hugging_face(own) else typing.cast(Dataset, own)
     arguments = {key: value for key, value in raw.items() if key != "name"}
     name = raw.get("name", arguments.get("path"))
     if name is None:
@@ -519,9 +529,13 @@ def _part(slot: str, raw: Mapping[str, Any], default: str, trust: Trust) -> Part
     name = raw.get("name", default)
     kind = _found(slot, name, trust)
     arguments = {key: value for key, value in raw.items() if key != "name"}
-    mined = {"miner": arguments.pop("miner")} if slot == "loss" and "miner" in arguments else {}
-    if mined and mined["miner"] not in MINERS:
-        raise ConfigError("for loss.miner: " + unknown("miner", mined["miner"], MINERS))
+    around: dict[str, Any] = {
+        key: arguments.pop(key) for key in ("miner", "nested") if slot == "loss" and key in arguments
+    }
+    if "miner" in around and around["miner"] not in MINERS:
+        raise ConfigError("for loss.miner: " + unknown("miner", around["miner"], MINERS))
+    if "nested" in around:
+        around["nested"] = coerce(around["nested"], tuple[Count, ...], "loss.nested")
     takes = getattr(kind, "fitted", kind) if slot == "sampler" else kind  # whose sizes follow from the batch size
     fixed = ("labels", "seed", "roles", *(["batch_size"] if takes is not kind else [])) if slot == "sampler" else ()
     for key in filter(arguments.__contains__, fixed):
@@ -529,7 +543,7 @@ def _part(slot: str, raw: Mapping[str, Any], default: str, trust: Trust) -> Part
             f"{slot}.{key} follows from the data and from training.batch_size and training.seed; omit it."
         )
     own = {key: value for key, value in defaults(takes).items() if key not in DERIVED[slot]}
-    return Part(name, {**own, **coerce_arguments(takes, arguments, slot, DERIVED[slot]), **mined}, kind)
+    return Part(name, {**own, **coerce_arguments(takes, arguments, slot, DERIVED[slot]), **around}, kind)
 
 
 def _found(slot: str, name: str, trust: Trust) -> type:

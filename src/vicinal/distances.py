@@ -4,9 +4,10 @@ The functions are accurate where rows meet and never have a NaN gradient. Everyt
 float32 at least, whatever half precision or autocast surrounds it.
 """
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float
@@ -16,7 +17,9 @@ from torch.nn.functional import threshold
 from vicinal.errors import ConfigError
 from vicinal.geometry import arc_distances, arc_similarity
 
+Metric = Literal["euclidean", "cosine", "poincare"]  # by which neighbors are searched
 BLOCK = 2**22  # entries of a block of rows: 16 MiB of float32, so that temporaries stay far below the result
+RIM = 1e-5  # share of the Poincaré ball's radius that points keep from its rim, where float32 ends
 NEAR = 0.01  # squared distance over squared norms; at it |x|² + |y|² - 2xy still has 5 of float32's 7 digits
 
 
@@ -187,6 +190,68 @@ class Cosine(DotProduct):
     """Cosine similarity."""
 
     normalize: bool = True
+
+
+@dataclass(frozen=True)
+class Poincare(Distance):
+    """Hyperbolic distance of points in the Poincaré ball of curvature -c, whose radius is 1/√c.
+
+        d(x, y) = 1/√c · arcosh(1 + 2 c |x - y|² / ((1 - c|x|²)(1 - c|y|²)))      Nickel and Kiela 2017, Eq. (1), c = 1
+                = 2/√c · arsinh(√c |x - y| / √((1 - c|x|²)(1 - c|y|²)))
+                = 2/√c · artanh(√c |-x ⊕ y|)                                     Ermolov et al. 2022; ⊕ Möbius addition
+
+    The second form is computed: it keeps all digits of near points. `exponential_map` puts vectors into the ball; a row
+    on or beyond its rim is taken just inside.
+
+    Attributes:
+        curvature: c.
+
+    >>> Poincare()(torch.tensor([[0.0, 0.0]]), torch.tensor([[0.0, 0.0], [0.5, 0.0]]))  # 2 artanh(1/2) = log 3
+    tensor([[0.0000, 1.0986]])
+    """
+
+    normalize: bool = False
+    curvature: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.normalize or not 0 < self.curvature < float("inf"):
+            raise ConfigError(
+                f"points of the Poincaré ball are not normalized and its curvature is above 0, got normalize="
+                f"{self.normalize} and curvature={self.curvature}."
+            )
+
+    def __call__(
+        self, x: Float[Tensor, "n d"], y: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
+    ) -> Float[Tensor, "n m"]:
+        own = squared_lengths(x)
+        return self.of_lengths(pairwise_distances(x, y, squared=False), own, own if y is None else squared_lengths(y))
+
+    def of_lengths(
+        self, apart: Float[Tensor, "n m"], x: Float[Tensor, "n"], y: Float[Tensor, "m"] | Float[Tensor, "n m"]
+    ) -> Float[Tensor, "n m"]:
+        """Return the distances of points that are ``apart`` by Euclid and whose squared lengths are ``x`` and ``y``."""
+        root, least = math.sqrt(self.curvature), torch.finfo(apart.dtype).eps
+        x, y = ((1 - self.curvature * squares).clamp(min=least) for squares in (x, y))
+        return 2 / root * torch.asinh(root * apart / (x[:, None] * y).sqrt())
+
+    def between_arcs(self, starts: Float[Tensor, "p d"], ends: Float[Tensor, "p d"]) -> Float[Tensor, "p p"]:
+        raise ConfigError("arcs lie on the unit sphere, not in the Poincaré ball. Use a Euclidean distance.")
+
+
+def exponential_map(x: Float[Tensor, "*rows d"], curvature: float, clip: float) -> Float[Tensor, "*rows d"]:
+    """Put vectors into the Poincaré ball of curvature -c by the exponential map at 0, their length clipped to r first.
+
+        exp_0(v) = tanh(√c |v|) v / (√c |v|),   v = min(1, r/|x|) x                                 Ermolov et al. 2022
+
+    Clipping keeps points from the rim, where gradients vanish (Guo et al. 2022).
+
+    >>> exponential_map(torch.tensor([[3.0, 4.0], [0.0, 0.0]]), curvature=1.0, clip=2.3)
+    tensor([[0.5881, 0.7841],
+            [0.0000, 0.0000]])
+    """
+    root = math.sqrt(curvature)
+    lengths = _lengths(at_least_float32(x))[..., None].clamp(max=clip)
+    return unit_rows(x) * torch.tanh(root * lengths).clamp(max=1 - RIM) / root
 
 
 @dataclass(frozen=True)

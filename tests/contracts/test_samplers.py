@@ -117,7 +117,7 @@ def test_keeps_its_arguments(make):
 def test_too_few_classes_are_refused_with_the_numbers(make):
     with pytest.raises(ConfigError, match=r"but only 1 of the 3 classes here have that many"):
         make([0, 0, 1, 2])
-    with pytest.raises(ConfigError, match=r"batches must be at least 1, got 0"):
+    with pytest.raises(ConfigError, match=r"batches must be at least 1 and at most 1e6, got 0"):
         make(batches=0)
 
 

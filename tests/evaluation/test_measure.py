@@ -6,7 +6,7 @@ import torch
 
 from vicinal.data.records import FeatureArray, Records
 from vicinal.errors import ConfigError, DataError
-from vicinal.evaluation import evaluate
+from vicinal.evaluation import evaluate, kmeans, verification_scores
 from vicinal.evaluation import measure as module
 from vicinal.evaluation.clustering import cluster
 from vicinal.evaluation.encoder import Embedded
@@ -185,3 +185,103 @@ def test_queries_are_clustered_only_where_two_of_a_class_could_be_together(queri
 def test_mixed_roles_are_rejected(rng):
     with pytest.raises(DataError, match="mixes rows"):
         measure(embedded([0] * 6 + [2] * 6, rng), recalls=(1,), clustering=False, seed=0)
+
+
+# -- other scores, tables, comparisons and sizes ---------------------------------------------------
+
+LINE = np.array([[0.0], [1.0], [2.1], [3.3], [10.0]])
+CLASSES = np.array([0, 1, 0, 0, 2])  # the last one is alone
+
+
+def test_named_scores_of_five_points_on_a_line():
+    names = ["precision@1", "precision@2", "cmc@2", "recall@2", "map", "mrr", "r_precision", "tar@far=0.2", "eer"]
+    found = evaluate(LINE, CLASSES, metrics=names, lone="count")
+    assert list(found) == names
+    # Rankings, right ones starred: 0 -> 1 2* 3* 4; 1 -> 0 2 3 4 (nothing to find); 2 -> 1 3* 0* 4 (1.1 before 1.2);
+    # 3 -> 2* 1 0* 4; 4 -> 3 2 1 0 (nothing to find).
+    assert found["precision@1"] == pytest.approx(1 / 5)
+    assert found["precision@2"] == pytest.approx((0.5 + 0.5 + 0.5) / 5)
+    assert found["cmc@2"] == found["recall@2"] == pytest.approx(3 / 5)
+    assert found["map"] == pytest.approx(((1 / 2 + 2 / 3) / 2 + (1 / 2 + 2 / 3) / 2 + (1 + 2 / 3) / 2) / 5)
+    assert found["mrr"] == pytest.approx((1 / 2 + 1 / 2 + 1) / 5)
+    assert found["r_precision"] == pytest.approx((1 / 2 + 1 / 2 + 1 / 2) / 5)
+    # Same pairs are 2.1, 1.2, 3.3 apart, different ones 1, 1.1, 2.3, 6.7, 7.9, 9, 10: one of seven may be accepted.
+    assert found["tar@far=0.2"] == 0.0
+    pairs = torch.tensor([2.1, 1.2, 3.3, 1.0, 1.1, 2.3, 6.7, 7.9, 9.0, 10.0])
+    assert found["eer"] == pytest.approx(verification_scores(pairs, torch.arange(10) < 3, fars=[0.2])["eer"])
+
+
+def test_tables_by_query_and_by_class():
+    found = evaluate(LINE, CLASSES, metrics=["precision@1", "map"])
+    assert found.per_query["query"].tolist() == [0, 2, 3] and found.per_query["label"].tolist() == [0, 0, 0]
+    assert found.per_query["precision@1"].tolist() == [0, 0, 1]
+    assert found.per_class["label"].tolist() == [0] and found.per_class["queries"].tolist() == [3]
+    assert found.per_class["map"][0] == pytest.approx(found["map"])
+    assert evaluate(LINE, CLASSES, metrics=["eer"]).per_query == {}
+
+
+def test_a_comparison_of_labels_of_ones_own(labelled):
+    rows, labels = labelled
+    names = ["recall@1", "map@r", "map", "r_precision", "tar@far=0.1", "eer"]
+    coarse = evaluate(rows, labels // 2, metrics=names)
+    assert evaluate(rows, labels, metrics=names, same=lambda a, b: a // 2 == b // 2) == pytest.approx(coarse)
+    # Several labels a row: those that share one belong together; here labels 2c and 2c + 1 share column c.
+    shared = np.eye(4)[labels.numpy() // 2]
+    found = evaluate(rows.numpy(), shared, metrics=names, same=lambda a, b: (a * b).sum(dim=-1) > 0)
+    assert found == pytest.approx(coarse) and found.per_class == {}
+    asked = evaluate(rows[::2], shared[::2], metrics=names, gallery=rows[1::2], gallery_labels=shared[1::2],
+                     same=lambda a, b: (a * b).sum(dim=-1) > 0)  # fmt: skip
+    half = labels // 2
+    assert asked == pytest.approx(
+        evaluate(rows[::2], half[::2], metrics=names, gallery=rows[1::2], gallery_labels=half[1::2])
+    )
+    with pytest.raises(ConfigError, match="clusters are compared with classes"):
+        evaluate(rows, labels, metrics=["nmi"], same=torch.eq)
+
+
+def test_several_sizes(labelled):
+    rows, labels = labelled
+    found = evaluate(rows, labels, normalize=True, sizes=(2, 5), clustering=False)
+    assert found.by_size[5] == found
+    assert found.by_size[2] == evaluate(rows[:, :2], labels, normalize=True, clustering=False)
+    with pytest.raises(ConfigError, match="from 1 to the 5"):
+        evaluate(rows, labels, sizes=(6,))
+
+
+@pytest.mark.parametrize("name", ["recall", "tar", "ndcg", "precision@x"])
+def test_unknown_scores_are_named(labelled, name):
+    with pytest.raises(ConfigError, match="unknown retrieval score"):
+        evaluate(*labelled, metrics=[name])
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_agrees_with_pytorch_metric_learning(labelled, separate):
+    calculators = pytest.importorskip("pytorch_metric_learning.utils.accuracy_calculator")
+    from pytorch_metric_learning.distances import LpDistance
+    from pytorch_metric_learning.utils.inference import CustomKNN
+
+    ours = {
+        "precision_at_1": "precision@1",
+        "r_precision": "r_precision",
+        "mean_average_precision_at_r": "map@r",
+        "mean_average_precision": "map",
+        "mean_reciprocal_rank": "mrr",
+        "NMI": "nmi",
+        "AMI": "ami",
+    }
+    rows, labels = labelled
+    clusters = kmeans(rows[::2] if separate else rows, 8, seed=0, restarts=1)
+    theirs = calculators.AccuracyCalculator(
+        include=tuple(ours),
+        k=24 if separate else 47,
+        knn_func=CustomKNN(LpDistance(normalize_embeddings=False)),
+        kmeans_func=lambda x, n: clusters,
+    )
+    if separate:
+        found = evaluate(rows[::2], labels[::2], gallery=rows[1::2], gallery_labels=labels[1::2],
+                         metrics=list(ours.values()), seed=0, restarts=1)  # fmt: skip
+        expected = theirs.get_accuracy(rows[::2], labels[::2], rows[1::2], labels[1::2])
+    else:
+        found = evaluate(rows, labels, metrics=list(ours.values()), seed=0, restarts=1)
+        expected = theirs.get_accuracy(rows, labels)
+    assert {name: found[ours[name]] for name in ours} == pytest.approx({name: expected[name] for name in ours})

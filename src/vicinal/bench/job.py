@@ -265,7 +265,7 @@ def finished(run: RunDirectory) -> Line:
     return {
         "seconds": run.status["seconds"],
         "data": run.info["data"]["fingerprint"],
-        "metrics": row_metrics(results) | _in_training(run),
+        "metrics": row_metrics(results) | cut_metrics(results) | _in_training(run),
         "held_out": results["selected"].get("value"),
         **run_class_scores(run, "recall@1"),
         "curves": curves(run),
@@ -374,6 +374,12 @@ def run_class_scores(run: RunDirectory, metric: str) -> dict[str, Any]:
     recalls = (int(rank),) if rank.isdigit() else (1,)
     embedded = encoder.embed(part, workers=workers, skip_corrupt=skip)
     return class_scores(measure(embedded, recalls=recalls, clustering=False).queries.by_class(), metric)
+
+
+def cut_metrics(results: dict[str, Any]) -> dict[str, float]:
+    """The scores of each smaller size that was measured, such as ``recall@1 64-d``."""
+    sizes = [(row["name"].split()[1], row["metrics"]) for row in results["rows"] if row["name"].startswith("trained, ")]
+    return {f"{name} {size}-d": value for size, metrics in sizes for name, value in metrics.items()}
 
 
 def row_metrics(results: dict[str, Any], name: str = "trained") -> dict[str, float]:

@@ -14,6 +14,7 @@ def evaluate(
     ] = None,
     split: Annotated[str, typer.Option(help="train, validation, test, or all.")] = "test",
     recalls: Annotated[str, typer.Option(help="The K of Recall@K.")] = "1,2,4,8",
+    dims: Annotated[str, typer.Option(help="Also measure so many first dimensions, such as 32,64.")] = "",
     clustering: Annotated[bool, typer.Option(help="Also NMI, AMI and F1 by k-means.")] = True,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     skip_corrupt: Annotated[bool, typer.Option(help="Leave unreadable images out instead of stopping.")] = False,
@@ -27,15 +28,18 @@ def evaluate(
     from vicinal.training.console import Console
     from vicinal.training.finish import measure_run
 
-    try:
-        wanted = tuple(int(k) for k in recalls.split(","))
-    except ValueError:
-        raise ConfigError(f"--recalls takes whole numbers with commas, such as 1,2,4,8, got {recalls!r}.") from None
+    def numbers(option: str, text: str) -> tuple[int, ...]:
+        try:
+            return tuple(int(k) for k in text.split(",") if text)
+        except ValueError:
+            raise ConfigError(f"{option} takes whole numbers with commas, such as 1,2,4,8, got {text!r}.") from None
+
     results = measure_run(
         RunDirectory.open(run),
         data=data,
         split=split,
-        recalls=wanted,
+        recalls=numbers("--recalls", recalls),
+        dims=numbers("--dims", dims),
         clustering=clustering,
         device=pick_device(device),
         skip_corrupt=skip_corrupt,

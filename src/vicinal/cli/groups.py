@@ -50,7 +50,7 @@ def cluster(
     elif max_false_match is not None:
         raise ConfigError(f"--max-false-match calibrates DBSCAN's distance; got --method {method}. Leave it out.")
     known = cast("Method", method)  # checked there
-    found = group(snapshot.vectors(), method=known, groups=groups, distance=distance, least=least, seed=seed)
+    found = group(snapshot.euclidean_vectors(), method=known, groups=groups, distance=distance, least=least, seed=seed)
     contents = cluster_contents(snapshot, found, *words)
     _write(Console(), snapshot, contents, (opened.path / "clusters" if to is None else to) / "groups")
 
@@ -86,7 +86,7 @@ def dedupe(
         raise ConfigError("--embeddings compares within a distance of your own. Name it with --distance.")
     with console.following(len(snapshot), 0, "reading" if not embeddings else "comparing") as follower:
         if embeddings and distance is not None:
-            pairs = duplicates.close_pairs(snapshot.vectors(), distance, progress=follower.advance)
+            pairs = duplicates.close_pairs(snapshot.euclidean_vectors(), distance, progress=follower.advance)
             found = duplicates.group_pairs(len(snapshot), pairs)
         else:
             rows, views = duplicates.collection_views(snapshot, follower.advance)

@@ -16,6 +16,10 @@ def handover(embedder: Embedder, transform: Transform, *, metric: str) -> dict[s
     else:
         steps, shape = feature_steps(transform, embedder), ["batch", embedder.input_width]
     length = "of length 1" if embedder.normalize else "of any length"
+    compared = f"{metric} distance of their vectors"
+    if metric == "poincare":
+        length = "shorter than 1, a point of the Poincaré ball"
+        compared += ", arcosh(1 + 2 |x - y|² / ((1 - |x|²)(1 - |y|²)))"
     return {
         "kind": transform.kind,
         "input": {"name": "inputs", "type": "float32", "shape": shape, "words": "The batch may have any size."},
@@ -26,8 +30,7 @@ def handover(embedder: Embedder, transform: Transform, *, metric: str) -> dict[s
             "dim": embedder.embedding_dim,
             "unit_length": embedder.normalize,
             "metric": metric,
-            "words": f"One vector for each input, {length}. Two inputs are the more alike the smaller the {metric} "
-            f"distance of their vectors.",
+            "words": f"One vector for each input, {length}. Two inputs are the more alike the smaller the {compared}.",
         },
     }
 

@@ -15,6 +15,7 @@ from vicinal.data.omniglot import Omniglot, OmniglotPairs
 from vicinal.data.packed import Packed, pack, unpack
 from vicinal.data.published import CUB, Cars196, InShop, StanfordOnlineProducts
 from vicinal.data.records import Batch, Dataset, FeatureArray, ImageArray, ImageFiles, Records, Source
+from vicinal.data.shards import HuggingFace, Shards
 from vicinal.data.splits import hold_out
 from vicinal.data.table import VIEWS, Arrays, CrossView, Table, column_names
 from vicinal.data.transforms import TRANSFORMS, FeatureTransform, ImageTransform
@@ -30,6 +31,8 @@ DATASETS_BY_NAME: dict[str, type] = {  # names of the slot ``data``
     "arrays": Arrays,
     "cross_view": CrossView,
     "packed": Packed,
+    "shards": Shards,
+    "huggingface": HuggingFace,
     "corrupted": Corrupted,
     "cub": CUB,
     "cars196": Cars196,
@@ -45,8 +48,9 @@ _PUBLISHED = (CUB, Cars196, StanfordOnlineProducts, InShop, Omniglot)
 def open_path(path: str | Path) -> Dataset:
     """Return the data set that lies at ``path``, with default settings; only what tells its kind is read.
 
-    A folder with the lists or archives of a published set is that set, one that ``pack`` wrote is what was packed, any
-    other a folder of class folders; ``.csv`` and ``.tsv`` are tables of image paths, or of pairs of them where they
+    A folder with the lists or archives of a published set is that set, one that ``pack`` wrote is what was packed, one
+    of ``save_to_disk`` a set of Hugging Face, one of ``.tar`` files WebDataset's shards, any other a folder of class
+    folders; ``.csv`` and ``.tsv`` are tables of image paths, or of pairs of them where they
     have a column ``query_path``; ``.npz`` holds feature vectors; ``.parquet`` is a table where it has such columns,
     else vectors. The word ``glyphs`` names the embedded set, and the place where a published set lies by default names
     that set even while nothing lies there, which its ``load`` reports. ``$VICINAL_DATA`` and ``~`` stay as they are
@@ -61,7 +65,11 @@ def open_path(path: str | Path) -> Dataset:
     path = os.path.abspath(path) if found == Path(path) else path  # so that a run knows its data from any folder
     ending = found.suffix.lower()
     if found.is_dir():
-        return next((kind(path) for kind in (Packed, *_PUBLISHED) if kind.lies_in(found)), Folder(path))
+        return next(
+            (kind(path) for kind in (Packed, HuggingFace, *_PUBLISHED, Shards) if kind.lies_in(found)), Folder(path)
+        )
+    if ending == ".tar":
+        return Shards(path)
     if ending == ".npz":
         return Arrays(path)
     if ending in (".csv", ".tsv", ".parquet"):
@@ -78,7 +86,7 @@ def open_path(path: str | Path) -> Dataset:
         )
     raise DataError(
         f"{found} is not a known data set: a folder of class folders, .csv, .tsv or .parquet with `path,label[,split]` "
-        f"or `query_path,gallery_path[,angle][,split]`, .npz or .parquet with `features` and `labels`."
+        f"or `query_path,gallery_path[,angle][,split]`, .npz or .parquet with `features` and `labels`, .tar shards."
     )
 
 
@@ -109,6 +117,6 @@ __all__ = [
     "unpack",
 ]
 __all__ += ["Batch", "Dataset", "FeatureArray", "ImageArray", "ImageFiles", "Records", "Source"]
-__all__ += ["Arrays", "Corrupted", "CrossView", "Folder", "Glyphs", "Packed", "Table"]
+__all__ += ["Arrays", "Corrupted", "CrossView", "Folder", "Glyphs", "HuggingFace", "Packed", "Shards", "Table"]
 __all__ += ["CUB", "Cars196", "InShop", "Omniglot", "OmniglotPairs", "StanfordOnlineProducts"]
 __all__ += ["FeatureTransform", "ImageTransform"]

@@ -68,18 +68,19 @@ def _images(root: Path, folder: str) -> list[str]:
     found = []
     for here, folders, files in os.walk(root / folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [(Path(here) / name).relative_to(root).as_posix() for name in files if _is_image(name)]
+        found += [(Path(here) / name).relative_to(root).as_posix() for name in files if is_image(name)]
     return sorted(found)
 
 
-def _is_image(name: str) -> bool:
+def is_image(name: str) -> bool:
+    """Whether a file's name has an image's ending and is not hidden."""
     return Path(name).suffix.lower() in ENDINGS and not name.startswith(".")
 
 
 def _empty_classes(root: Path, images: dict[str, list[str]], *, strict: bool) -> list[str]:
     """Return the class folders without an image; an error if ``strict``, or if there is no image at all."""
     if not images:
-        loose = sum(_is_image(entry.name) for entry in root.iterdir())
+        loose = sum(is_image(entry.name) for entry in root.iterdir())
         beside = f"; {loose} images lie in it directly" if loose else ""
         raise DataError(f"{root} should hold one folder per class, but has none{beside}. Put each class in its own.")
     empty = [name for name, found in images.items() if not found]
@@ -98,10 +99,10 @@ def without_labels(path: str) -> Records | None:
     ``path`` is an image file or a folder without class folders; None for anything else.
     """
     root, paths = expanded(path), list[str]()
-    if root.is_file() and _is_image(root.name):
+    if root.is_file() and is_image(root.name):
         root, paths = root.parent, [root.name]
     elif root.is_dir() and not _folders(root):
-        paths = sorted(entry.name for entry in root.iterdir() if _is_image(entry.name))
+        paths = sorted(entry.name for entry in root.iterdir() if is_image(entry.name))
     if not paths:
         return None
     name = root.resolve().name

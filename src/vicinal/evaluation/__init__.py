@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vicinal.evaluation.clustering import clustering_scores, kmeans
-    from vicinal.evaluation.measure import evaluate
+    from vicinal.evaluation.measure import Scores, evaluate
     from vicinal.evaluation.reidentification import reidentify
     from vicinal.evaluation.retrieval import CARS_RECALLS, CUB_RECALLS, INSHOP_RECALLS, SOP_RECALLS
     from vicinal.evaluation.verification import verification_scores, verify
@@ -15,6 +15,7 @@ __all__ = [
     "CUB_RECALLS",
     "INSHOP_RECALLS",
     "SOP_RECALLS",
+    "Scores",
     "clustering_scores",
     "evaluate",
     "kmeans",
@@ -23,7 +24,7 @@ __all__ = [
     "verify",
 ]
 
-_MODULES = {"evaluate": "measure", "kmeans": "clustering", "reidentify": "reidentification"}
+_MODULES = {"Scores": "measure", "evaluate": "measure", "kmeans": "clustering", "reidentify": "reidentification"}
 _MODULES |= {"clustering_scores": "clustering", "verification_scores": "verification", "verify": "verification"}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from PIL import Image, ImageOps
 from torch import Tensor
 
@@ -62,7 +62,7 @@ def write_artefacts(
         return
     rng = np.random.default_rng(seed)
     asked, gallery = trained.roles()
-    found = _nearest(trained.vectors, asked, gallery, NEIGHBOURS)
+    found = _nearest(trained, asked, gallery, NEIGHBOURS)
     retrieved = _retrievals(run, trained, untrained, found, rng)
     records, first = trained.records, min(retrieved)
     if records.source.kind == "images" and max(records.source.read(first).size) > TILE:
@@ -74,16 +74,15 @@ def write_artefacts(
     run.write_document("records", write_thumbnails(run.thumbnails_path, records, sorted(shown), TILE, COLUMNS))
 
 
-def _nearest(
-    vectors: Float[Tensor, "n d"], queries: Int[Tensor, "q"], gallery: Int[Tensor, "g"] | None, count: int
-) -> Neighbors:
+def _nearest(embedded: Embedded, queries: Int[Tensor, "q"], gallery: Int[Tensor, "g"] | None, count: int) -> Neighbors:
     """The nearest rows of some rows, by position, in a gallery or among the other rows; -1 where there are too few."""
+    vectors, metric = embedded.vectors, embedded.metric
     if gallery is not None:
-        found = neighbors(vectors[queries], count, gallery=vectors[gallery])
+        found = neighbors(vectors[queries], count, gallery=vectors[gallery], metric=metric)
         return replace(found, ids=torch.where(found.ids >= 0, gallery[found.ids], -1))
     if len(queries) == len(vectors):
-        return neighbors(vectors, count)
-    found = neighbors(vectors[queries], count + 1, gallery=vectors)
+        return neighbors(vectors, count, metric=metric)
+    found = neighbors(vectors[queries], count + 1, gallery=vectors, metric=metric)
     own = found.ids == queries[:, None]
     own[:, -1] |= ~own.any(dim=1)  # hidden behind duplicates of itself: then the last one goes
     ids, distances = (part[~own].view(len(queries), count) for part in (found.ids, found.distances))
@@ -100,7 +99,7 @@ def _retrievals(
     _, first = np.unique(labels[order], return_index=True)
     chosen = torch.from_numpy(np.unique(np.concatenate([rng.permutation(order[first]), order])[:QUERIES]))
     query, after = queries[chosen], found.ids[chosen]
-    before = _nearest(untrained.vectors, query, gallery, NEIGHBOURS).ids
+    before = _nearest(untrained, query, gallery, NEIGHBOURS).ids
     run.write_arrays(
         "retrieval",
         query=query.numpy(),

@@ -17,7 +17,8 @@ from vicinal.data.loader import load_all
 from vicinal.data.records import BOTH, GALLERY, QUERY, Batch, Records
 from vicinal.data.resident import Resident
 from vicinal.data.transforms import ImageTransform, Transform
-from vicinal.errors import DataError, RunError
+from vicinal.distances import Metric
+from vicinal.errors import ConfigError, DataError, RunError
 from vicinal.files import decoding, read_object, read_tensors, write_atomically, write_json
 from vicinal.models import MODELS
 from vicinal.models.custom import trusted
@@ -35,15 +36,24 @@ class Embedded:
         vectors: one row per record that could be read, on the CPU.
         records: those records, in the same order.
         skipped: names of the records that could not be read.
+        metric: by which vectors are near.
     """
 
     vectors: Float[Tensor, "n d"]
     records: Records
     skipped: tuple[str, ...]
+    metric: Metric = "euclidean"
 
     @property
     def labels(self) -> Tensor:
         return torch.from_numpy(self.records.labels).long()
+
+    def first(self, size: int, *, normalize: bool) -> "Embedded":
+        """Cut vectors to their first numbers, scaled to length 1 again where the model does so."""
+        if not 1 <= size <= self.vectors.shape[1]:
+            raise ConfigError(f"embeddings have {self.vectors.shape[1]} dimensions, got a size of {size}.")
+        vectors = self.vectors[:, :size]
+        return replace(self, vectors=torch.nn.functional.normalize(vectors, dim=1) if normalize else vectors)
 
     def roles(self) -> tuple[Int[Tensor, "q"], Int[Tensor, "g"] | None]:
         """Positions of the queries and of the gallery; all rows and None where each row is sought among the others."""
@@ -109,7 +119,8 @@ class Encoder:
         unread = tuple(records.source.name(row) for _, _, skipped in shares for row in skipped)
         if not found:
             raise DataError(f"{records.name} has no readable record to embed ({len(unread)} could not be read).")
-        return Embedded(torch.cat(found), records.take(np.asarray(positions, dtype=np.int64)), unread)
+        metric: Metric = "euclidean" if features else self.embedder.metric
+        return Embedded(torch.cat(found), records.take(np.asarray(positions, dtype=np.int64)), unread, metric)
 
     def _forward(
         self, batches: Iterable[Batch], *, features: bool, progress: Callable[[int], None] | None

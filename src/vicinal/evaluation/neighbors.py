@@ -11,16 +11,15 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, get_args
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from vicinal.distances import Metric, Poincare, squared_lengths
 from vicinal.errors import ConfigError, DataError, unknown
-
-Metric = Literal["euclidean", "cosine"]
 
 SLACK = 16  # candidates beyond k; distances of unrelated rows rarely crowd more than that into the rounding's reach
 _WIDEN = 4  # growth of the candidates for rows where they did not settle the matter
@@ -86,13 +85,14 @@ def neighbor_chunks(
     is sought among the others: it is left out by its position, so duplicates of it remain its neighbors. Where the
     gallery has fewer than ``k`` rows to offer, ids end in -1 and distances in infinity. Half precision is computed
     as float32. ``"cosine"`` is 1 - cosine similarity, of rows scaled to length 1 beforehand; a zero row has similarity
-    0 with all rows but zero rows, with which it has 1.
+    0 with all rows but zero rows, with which it has 1. ``"poincare"`` is `vicinal.distances.Poincare` of rows in the
+    ball of radius 1, the output of a hyperbolic head; all rows are compared in float64.
 
     Args:
         queries: rows to find neighbors for.
         k: neighbors per query, at least 1.
         gallery: rows to find them among; None for leave-one-out.
-        metric: ``"euclidean"`` or ``"cosine"``.
+        metric: ``"euclidean"``, ``"cosine"`` or ``"poincare"``.
         chunk_bytes: size of the largest temporary; the default suits the device.
     """
     found = _gallery(queries, gallery, metric)
@@ -116,8 +116,8 @@ def hit_chunks(
 
 
 def _gallery(queries: Tensor, gallery: Tensor | None, metric: Any) -> "Gallery":
-    if metric not in ("euclidean", "cosine"):
-        raise ConfigError(unknown("metric", metric, ("euclidean", "cosine")))
+    if metric not in get_args(Metric):
+        raise ConfigError(unknown("metric", metric, get_args(Metric)))
     if gallery is None:
         require_finite(queries, "embeddings")
         return Gallery(queries, metric)
@@ -188,14 +188,14 @@ class Gallery:
     ) -> Iterator[Neighbors]:
         count = len(self.rows) if excluded is None else int((~excluded).sum())
         # Without proposals where k asks for most of the rows; float32 values, or else float64, order and copy.
-        proposing = _worth_proposing(k + SLACK, count)
+        proposing = self.metric != "poincare" and _worth_proposing(k + SLACK, count)
         per_chunk = max(1, budget // ((4 if proposing else 24) * len(self.rows)))
         buffer = self.proposal.buffer(min(per_chunk, len(rows))) if proposing else None
         for start in range(0, len(rows), per_chunk):
             block = rows[start : start + per_chunk]
             own = torch.arange(start, start + len(block), device=rows.device) if leave_one_out else None
             if buffer is None:
-                ids, distances = _nearest_of_all(block, self.rows, k, own, excluded)
+                ids, distances = _nearest_of_all(block, self.rows, k, own, excluded, self.metric)
             else:
                 values = buffer[: len(block)]
                 reach = self.proposal(block, out=values)
@@ -268,7 +268,7 @@ class Proposal:
         return torch.empty(queries, len(self.rows), dtype=self.dtype, device=self.rows.device)
 
     def __call__(self, block: Float[Tensor, "b d"], out: Float[Tensor, "b g"]) -> Float[Tensor, "b"]:
-        """Fill ``out`` with ``|g|² - 2 q·g``; return for each query the gap at which two of its values surely differ.
+        """Fill ``out`` with ``|g|² - 2 q·g``; return for each query the gap beyond which two values must differ.
 
         With unit roundoff u and |g| <= 1, the coordinates' rounding costs at most 4u|q| + 2u; the product, in any
         order of summation, 2du|q| (Higham 2002, Eq. (3.5)); |g|² and the last addition 2u + 2u|q|. Two values are
@@ -292,7 +292,9 @@ def _prepared(rows: Tensor, metric: Metric) -> Tensor:
     if rows.device.type == "mps":  # has no float64, which decides
         rows = rows.cpu()
     exact = torch.promote_types(rows.dtype, torch.float32)
-    if metric == "euclidean":
+    if metric == "poincare" and len(rows) and not float(squared_lengths(rows.to(exact)).max()) < 1:
+        raise DataError("points of the Poincaré ball are shorter than 1, got a longer row. Pass a hyperbolic head's.")
+    if metric != "cosine":
         return rows.to(exact)
     unit = rows.new_zeros(len(rows), rows.shape[1] + 1, dtype=exact)
     for part, target in zip(torch.split(rows, _PASS), torch.split(unit, _PASS), strict=True):
@@ -350,9 +352,12 @@ def _nearest_of_all(
     k: int,
     own: Int[Tensor, "b"] | None,
     excluded: Bool[Tensor, "g"] | None,
+    metric: Metric = "euclidean",
 ) -> tuple[Int[Tensor, "b k"], Float[Tensor, "b k"]]:
     """The nearest by the distances to all rows; padded with -1 and infinity."""
     exact = torch.cat([_distances(block, part) for part in torch.split(among, _PASS)], dim=1)
+    if metric == "poincare":
+        exact = Poincare().of_lengths(exact, squared_lengths(block.double()), squared_lengths(among.double()))
     _hide(exact, own, excluded)
     distances, ids = (part[:, :k] for part in exact.sort(dim=1, stable=True))
     missing = k - ids.shape[1]

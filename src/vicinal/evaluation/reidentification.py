@@ -6,8 +6,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from vicinal.distances import Metric
 from vicinal.errors import DataError
-from vicinal.evaluation.neighbors import Metric, Neighbors, neighbor_chunks
+from vicinal.evaluation.neighbors import Neighbors, neighbor_chunks
 from vicinal.evaluation.retrieval import right
 
 

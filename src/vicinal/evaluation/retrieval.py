@@ -1,4 +1,4 @@
-"""Retrieval scores as pure functions of neighbor ids and labels: Recall@K, R-precision, MAP@R.
+"""Retrieval scores as pure functions of neighbor ids and labels: Recall@K, R-precision, MAP@R and others.
 
 A query is right at rank i if its i-th neighbor has its label. R is the number of gallery rows with the query's label
 (in leave-one-out, of other rows). Scores are fractions in float64, first one per query, then their mean.
@@ -7,19 +7,25 @@ A lone query, with no other row of its class (R = 0), can never be right and sco
 left out of the means, as in pytorch-metric-learning; ``lone="count"`` keeps them, as codes that merely count do.
 """
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from vicinal.errors import ConfigError, DataError, unknown
 from vicinal.evaluation.neighbors import Hits, Neighbors
 
 Lone = Literal["exclude", "count"]
+# Whether rows belong together, of their labels as tensors that broadcast; None is equality.
+Same = Callable[[Tensor, Tensor], Tensor] | None
+WHOLE = ("map", "mrr")  # scores that look at the whole ranking
+
+_ROWS = 1024  # queries at a time where a function compares labels
 
 # The K at which each data set's papers report recall.
 CUB_RECALLS = CARS_RECALLS = (1, 2, 4, 8, 16, 32)
@@ -33,11 +39,13 @@ class QueryScores:
 
     Attributes:
         labels: the queries' classes.
-        scores: ``recall@K`` for each K, ``map@r`` and ``r_precision``.
+        scores: ``recall@K`` for each K, ``map@r`` and ``r_precision``, or others that were asked for.
+        rows: the queries' positions.
     """
 
-    labels: Int[Tensor, "q"]
+    labels: Shaped[Tensor, "q *c"]
     scores: dict[str, Float[Tensor, "q"]]
+    rows: Int[Tensor, "q"] | None = None
 
     def means(self) -> dict[str, float]:
         return {name: float(values.sum()) / len(values) for name, values in self.scores.items()}
@@ -54,11 +62,13 @@ class QueryScores:
 
 def query_scores(
     chunks: Iterable[Neighbors] | Iterable[Hits],
-    labels: Int[Tensor, "q"],
-    gallery_labels: Int[Tensor, "g"] | None = None,
+    labels: Shaped[Tensor, "q *c"],
+    gallery_labels: Shaped[Tensor, "g *c"] | None = None,
     *,
     recalls: Sequence[int] = (1, 2, 4, 8),
     lone: Lone = "exclude",
+    metrics: Sequence[str] | None = None,
+    same: Same = None,
 ) -> QueryScores:
     """Score all queries from their neighbors as these arrive; no chunk is kept.
 
@@ -68,10 +78,12 @@ def query_scores(
         gallery_labels: the gallery's labels; None for leave-one-out, where ids name queries.
         recalls: the K of Recall@K; Recall@1 is precision at 1.
         lone: what becomes of queries whose class has no other row.
+        metrics: names of the scores instead, as in ``query_score``.
+        same: whether a query and a row belong together; None: if their labels are equal.
     """
     if lone not in ("exclude", "count"):
         raise ConfigError(unknown("treatment of lone queries", lone, ("exclude", "count")))
-    relevant = relevant_counts(labels, gallery_labels)
+    relevant = relevant_counts(labels, gallery_labels, same)
     counted = relevant > 0 if lone == "exclude" else torch.ones_like(relevant, dtype=torch.bool)
     if not counted.any():
         raise DataError(
@@ -79,29 +91,51 @@ def query_scores(
             f"{len(labels)} queries without. Evaluate on classes with at least two rows."
         )
     names = gallery_labels if gallery_labels is not None else labels
-    parts: dict[str, list[Tensor]] = {name: [] for name in (*(f"recall@{k}" for k in recalls), "map@r", "r_precision")}
+    asked = (*(f"recall@{k}" for k in recalls), "map@r", "r_precision") if metrics is None else metrics
+    parts: dict[str, list[Tensor]] = {name: [] for name in asked}
     seen = 0
     for chunk in chunks:
         size = len(chunk.hits if isinstance(chunk, Hits) else chunk.ids)
         part = slice(chunk.start, chunk.start + size)
-        hits = (chunk.hits if isinstance(chunk, Hits) else right(chunk.ids, labels[part], names))[counted[part]]
-        wanted = relevant[part][counted[part]]
-        for k in recalls:
-            parts[f"recall@{k}"].append(recall_at(hits, k))
-        parts["map@r"].append(map_at_r(hits, wanted))
-        parts["r_precision"].append(r_precision(hits, wanted))
+        hits = chunk.hits if isinstance(chunk, Hits) else right(chunk.ids, labels[part], names, same)
+        hits, wanted = hits[counted[part]], relevant[part][counted[part]]
+        for name, found in parts.items():
+            found.append(query_score(name, hits, wanted))
         seen += size
     if seen != len(labels):
         raise DataError(
             f"each query needs its neighbors, got those of {seen} for {len(labels)} labels. Pass those of all."
         )
-    return QueryScores(labels[counted], {name: torch.cat(found) for name, found in parts.items()})
+    scores = {name: torch.cat(found) for name, found in parts.items()}
+    return QueryScores(labels[counted], scores, counted.nonzero().flatten())
+
+
+def query_score(name: str, hits: Bool[Tensor, "q n"], relevant: Int[Tensor, "q"]) -> Float[Tensor, "q"]:
+    """Score rankings by name: ``recall@K`` or ``cmc@K``, ``precision@K``, ``map@r``, ``r_precision``, ``map``, ``mrr``.
+
+    >>> query_score("precision@2", torch.tensor([[True, False, True]]), torch.tensor([2])).item()
+    0.5
+    """
+    if found := re.fullmatch(r"(recall|cmc|precision)@(\d+)", name):
+        k = int(found[2])
+        return hits[:, :k].sum(dim=1) / float(k) if found[1] == "precision" else recall_at(hits, k)
+    match name:
+        case "map@r":
+            return map_at_r(hits, relevant)
+        case "r_precision":
+            return r_precision(hits, relevant)
+        case "map":
+            return mean_precision(hits, relevant)
+        case "mrr":
+            return reciprocal_rank(hits)
+    known = ("recall@K", "cmc@K", "precision@K", "map@r", "r_precision", *WHOLE)
+    raise ConfigError(unknown("retrieval score", name, known))
 
 
 def retrieval_scores(
     chunks: Iterable[Neighbors] | Iterable[Hits],
-    labels: Int[Tensor, "q"],
-    gallery_labels: Int[Tensor, "g"] | None = None,
+    labels: Shaped[Tensor, "q *c"],
+    gallery_labels: Shaped[Tensor, "g *c"] | None = None,
     *,
     recalls: Sequence[int] = (1, 2, 4, 8),
     lone: Lone = "exclude",
@@ -117,12 +151,18 @@ def ranks_needed(relevant: Int[Tensor, "q"], recalls: Sequence[int]) -> int:
     return max([1, *recalls, int(relevant.max()) if len(relevant) else 0])
 
 
-def relevant_counts(labels: Int[Tensor, "q"], gallery_labels: Int[Tensor, "g"] | None = None) -> Int[Tensor, "q"]:
+def relevant_counts(
+    labels: Shaped[Tensor, "q *c"], gallery_labels: Shaped[Tensor, "g *c"] | None = None, same: Same = None
+) -> Int[Tensor, "q"]:
     """R of each query: the gallery rows of its class, or, without a gallery, the other rows of its class.
 
     >>> relevant_counts(torch.tensor([7, 7, 7, 9])).tolist()
     [2, 2, 2, 0]
     """
+    if same is not None:
+        others, parts = labels if gallery_labels is None else gallery_labels, torch.split(labels, _ROWS)
+        counts = torch.cat([same(part[:, None], others[None]).sum(dim=1) for part in parts])
+        return counts if gallery_labels is not None else counts - same(labels, labels).long()
     names = (labels if gallery_labels is None else gallery_labels).long()
     classes, counts = torch.unique(names, return_counts=True)
     place = torch.searchsorted(classes, labels.long().contiguous()).clamp(max=len(classes) - 1)
@@ -130,9 +170,11 @@ def relevant_counts(labels: Int[Tensor, "q"], gallery_labels: Int[Tensor, "g"] |
     return torch.where(classes[place] == labels, counts[place] - own, 0)
 
 
-def right(ids: Int[Tensor, "q k"], labels: Int[Tensor, "q"], gallery_labels: Int[Tensor, "g"]) -> Bool[Tensor, "q k"]:
+def right(
+    ids: Int[Tensor, "q k"], labels: Shaped[Tensor, "q *c"], gallery_labels: Shaped[Tensor, "g *c"], same: Same = None
+) -> Bool[Tensor, "q k"]:
     """Which neighbors have their query's label; an absent neighbor (id -1) has none."""
-    return (gallery_labels[ids] == labels.unsqueeze(1)) & (ids >= 0)
+    return (same or torch.eq)(gallery_labels[ids], labels.unsqueeze(1)) & (ids >= 0)
 
 
 def recall_at(hits: Bool[Tensor, "q n"], k: int) -> Float[Tensor, "q"]:
@@ -142,6 +184,22 @@ def recall_at(hits: Bool[Tensor, "q n"], k: int) -> Float[Tensor, "q"]:
     [1.0, 0.0]
     """
     return hits[:, :k].any(dim=1).double()
+
+
+def mean_precision(hits: Bool[Tensor, "q n"], relevant: Int[Tensor, "q"]) -> Float[Tensor, "q"]:
+    """Average precision of a whole ranking, 1/R Σ of the precision at each right neighbor; 0 where R = 0.
+
+    >>> mean_precision(torch.tensor([[True, False, True]]), torch.tensor([2])).item()  # (1/1 + 2/3) / 2
+    0.8333333333333333
+    """
+    rank = torch.arange(1, hits.shape[1] + 1, dtype=torch.float64, device=hits.device)
+    return (hits.cumsum(dim=1) / rank * hits).sum(dim=1) / relevant.clamp(min=1)
+
+
+def reciprocal_rank(hits: Bool[Tensor, "q n"]) -> Float[Tensor, "q"]:
+    """1 over the rank of the first right neighbor; 0 where there is none."""
+    rank = torch.arange(1, hits.shape[1] + 1, dtype=torch.float64, device=hits.device)
+    return (hits / rank).amax(dim=1)
 
 
 def r_precision(hits: Bool[Tensor, "q n"], relevant: Int[Tensor, "q"]) -> Float[Tensor, "q"]:

@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.neighbors import require_finite
+from vicinal.evaluation.retrieval import Same
 
 _BINS = 2**16
 _TILE = 2048  # rows and columns of pairs at a time: float64 tiles of 32 MiB
@@ -46,27 +47,28 @@ def verification_scores(
 
 def verify(
     embeddings: Float[Tensor, "q d"],
-    labels: Int[Tensor, "q"],
+    labels: Shaped[Tensor, "q *c"],
     *,
     gallery: Float[Tensor, "g d"] | None = None,
-    gallery_labels: Int[Tensor, "g"] | None = None,
+    gallery_labels: Shaped[Tensor, "g *c"] | None = None,
     fars: Sequence[float] = (1e-3,),
+    same: Same = None,
 ) -> dict[str, float]:
     """``tar@far=f`` for each f, and ``eer``, over all pairs of rows (or of query and gallery) by Euclidean distance.
 
     Scale the rows to length 1 beforehand for cosine. Distances are taken in float64 about the mean, tile by tile and
-    once for each of the two passes, and rounded to float32.
+    once for each of the two passes, and rounded to float32. ``same`` compares labels in place of equality.
     """
     if (gallery is None) != (gallery_labels is None):
         raise ConfigError("a gallery comes with its labels, got one without the other. Pass both or neither.")
     require_finite(embeddings, "embeddings")
     if gallery is not None:
         require_finite(gallery, "gallery")
-    return _scores(lambda: _all_pairs(embeddings.detach(), labels, gallery, gallery_labels), fars)
+    return _scores(lambda: _all_pairs(embeddings.detach(), labels, gallery, gallery_labels, same), fars)
 
 
 def _all_pairs(
-    rows: Tensor, labels: Tensor, gallery: Tensor | None, gallery_labels: Tensor | None
+    rows: Tensor, labels: Tensor, gallery: Tensor | None, gallery_labels: Tensor | None, alike: Same
 ) -> Iterator[tuple[Tensor, Tensor]]:
     columns, column_labels = (rows, labels) if gallery is None or gallery_labels is None else (gallery, gallery_labels)
     columns, labels, column_labels = (part.to(rows.device) for part in (columns.detach(), labels, column_labels))
@@ -76,7 +78,8 @@ def _all_pairs(
         for start in range(top if gallery is None else 0, len(columns), _TILE):
             right = columns[start : start + _TILE].double() - center
             distances = torch.cdist(left, right, compute_mode="use_mm_for_euclid_dist")
-            same = labels[top : top + _TILE].unsqueeze(1) == column_labels[start : start + _TILE]
+            pairs = labels[top : top + _TILE].unsqueeze(1), column_labels[start : start + _TILE].unsqueeze(0)
+            same = (alike or torch.eq)(*pairs)
             if gallery is None and start == top:
                 once = torch.ones_like(same).triu(1)
                 yield distances[once], same[once]

@@ -49,12 +49,12 @@ class LANML(MahalanobisTransformer):
         t_i(M) = - 1/γ1 log(1/|S_i| Σ_{j ∈ S_i} exp(-γ1 d_M(x_i, x_j)))
                  + 1/γ2 log(1/|D_i| Σ_{l ∈ D_i} exp(-γ2 d_M(x_i, x_l)))
 
-    with squared distances d_M. The log-exp means are soft radii: the dissimilar one leans to the nearest dissimilar
-    samples as γ2 grows. With γ1 < 0 (LANML⁻) the similar radius leans to the farthest similar sample, each class is
-    drawn together into one cluster (Proposition 5), and the problem is convex (Lemma 3): its optimum is found from any
-    start, by L-BFGS on a full factor of M and projected gradient steps that end it. With γ1 > 0 (LANML⁺) it leans to
-    the nearest, so a class may lie in several clusters; the problem is not convex and starts from M = I/√N, as the
-    paper's.
+    with squared distances d_M. The log-exp means are soft radii: the dissimilar one approaches the nearest dissimilar
+    sample as γ2 grows. With γ1 < 0 (LANML⁻) the similar radius approaches the farthest similar sample, each class is
+    pulled together into one cluster (Proposition 5), and the problem is convex (Lemma 3): its optimum is found from any
+    start, by L-BFGS on a full factor of M followed by projected gradient steps. With γ1 > 0 (LANML⁺) it approaches the
+    nearest, so a class may lie in several clusters; the problem is not convex and starts from M = I/√N, as in the
+    paper.
 
     Paper to code: m = ``margin``, λ = ``regularization``, |S_i| = ``n_similar``; D_i holds all samples of other
     classes.

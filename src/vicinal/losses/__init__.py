@@ -15,6 +15,7 @@ from vicinal.losses.margin import MarginLoss
 from vicinal.losses.memory import CrossBatchMemory
 from vicinal.losses.multi_similarity import MultiSimilarityLoss
 from vicinal.losses.n_pair import ImprovedNPairLoss, NPairLoss
+from vicinal.losses.nested import NestedLoss
 from vicinal.losses.pair_statistics import (
     IntraPairVarianceLoss,
     SignalToNoiseContrastiveLoss,
@@ -119,6 +120,7 @@ __all__ = [
     "MarginLoss",
     "MultiSimilarityLoss",
     "NPairLoss",
+    "NestedLoss",
     "NormalizedSoftmaxLoss",
     "P2SGradLoss",
     "PNPLoss",

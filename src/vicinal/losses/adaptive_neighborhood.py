@@ -32,7 +32,7 @@ class AdaptiveNeighborhoodLoss(Loss):
         u_i = 1/α log[(exp(-α λ1) + Σ_P exp(-α S_ij)) / (|P_i| + 1)]
             + 1/β log[(exp(+β λ2) + Σ_N exp(+β S_ik)) / (|N_i| + 1)],  l_i = ℓ(u_i)
 
-    r_i leans to the farthest positive the more, the larger α, and R_i to the nearest negative the more, the larger β.
+    r_i approaches the farthest positive as α grows, and R_i the nearest negative as β grows.
     λ1 and λ2 stand in for what a random batch does not show: they count as one more positive and one more negative.
 
     Instead of a γ for all, ``radius`` may ask for the mean of K distances, Eq. (6): ``"exact"`` takes it as it is,
@@ -54,7 +54,7 @@ class AdaptiveNeighborhoodLoss(Loss):
     divisors are then |P_i| and |N_i|.
 
     Args:
-        alpha: α; the paper tries 1, 2, 3. Below 0, r_i leans to the nearest positive: a class may have many clusters.
+        alpha: α; the paper tries 1, 2, 3. Below 0, r_i approaches the nearest positive: a class may have many clusters.
         beta: β; the paper tries 25, 30, 35.
         lambda1: λ1; the paper tries 0.5 to 0.65. None leaves it out.
         lambda2: λ2; the paper tries λ1 + 0.01, 0.02, 0.03. None leaves it out.
@@ -68,8 +68,8 @@ class AdaptiveNeighborhoodLoss(Loss):
         without_farthest: in place of ``k1``, r_i is the mean of all but so many of the farthest; at least one stays.
             Not of ``"gamma"``.
         similarity: ``"cosine"``, or ``"distance"``, the Euclidean distance.
-        squared: whether the distance is squared; of no concern to ``"cosine"``.
-        normalize: whether embeddings are put on the unit sphere first; of no concern to ``"cosine"``.
+        squared: whether the distance is squared; ignored by ``"cosine"``.
+        normalize: whether embeddings are put on the unit sphere first; ignored by ``"cosine"``.
         reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor.
     """
 

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor, nn
 
-from vicinal.distances import Euclidean, pairwise_distances, unit_rows
+from vicinal.distances import Euclidean, Poincare, pairwise_distances, unit_rows
 from vicinal.errors import ConfigError
 from vicinal.geometry import hinge_sums, mean_of_k
 from vicinal.tuples import other_class, positives
@@ -39,7 +39,8 @@ def describe_batch(
     loss = getattr(loss, "loss", loss)  # inside a memory or an adapter
     margin, distance = getattr(loss, "margin", 0.0), getattr(loss, "distance", None)
     euclidean = Euclidean(getattr(distance, "normalize", True), bool(getattr(distance, "squared", False)))
-    apart = euclidean(embeddings)
+    ball = getattr(distance, "of", distance)
+    apart = (ball if isinstance(ball, Poincare) else euclidean)(embeddings)
     active = active_among(apart, labels, float(margin) if isinstance(margin, (int, float)) else 0.0, largest_class)
     similar, dissimilar = inseparable_among(apart, labels, largest_class=largest_class)
     centered = embeddings - embeddings.mean(dim=0)

@@ -40,8 +40,8 @@ class LiftedStructureLoss(Loss):
         margin: m.
         form: which of the three.
         similarity: ``"distance"``, D is the Euclidean distance, or ``"cosine"``, D is minus the cosine.
-        squared: whether the distance is squared; of no concern to ``"cosine"``.
-        normalize: whether embeddings are put on the unit sphere first; of no concern to ``"cosine"``.
+        squared: whether the distance is squared; ignored by ``"cosine"``.
+        normalize: whether embeddings are put on the unit sphere first; ignored by ``"cosine"``.
         reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor, the mean over its pairs.
     """
 

@@ -36,7 +36,7 @@ class NPairLoss(Loss):
     Args:
         similarity: ``"dot"``, the inner product, or ``"distance"``, minus the Euclidean distance.
         l2: r; HDML's authors use 3e-3 on Cars196 and 1.5e-2 on CUB.
-        squared: whether the distance is squared; of no concern to ``"dot"``.
+        squared: whether the distance is squared; ignored by ``"dot"``.
         normalize: whether embeddings are put on the unit sphere first.
         blocks: whether rows lie in blocks ``[a; p]``.
         reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor, the mean over its positives.
@@ -95,7 +95,7 @@ class ImprovedNPairLoss(NPairLoss):
     Args:
         similarity: ``"dot"``, the inner product, or ``"distance"``, minus the Euclidean distance.
         l2: r.
-        squared: whether the distance is squared; of no concern to ``"dot"``.
+        squared: whether the distance is squared; ignored by ``"dot"``.
         normalize: whether embeddings are put on the unit sphere first.
         blocks: whether rows lie in blocks ``[a; p]``.
         gamma: γ > 0. No value is printed.

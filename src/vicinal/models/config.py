@@ -22,7 +22,7 @@ from vicinal.models.resnet import ResNet, SmallResNet
 from vicinal.models.small import Identity, SmallConvNet
 from vicinal.models.weights import load_pretrained
 
-Head = Literal["linear", "mlp", "none"]
+Head = Literal["linear", "mlp", "hyperbolic", "none"]
 Start = Literal["random", "glorot", "principal", "discriminant", "best"]
 COMPUTED_STARTS = ("principal", "discriminant", "best")
 
@@ -50,7 +50,10 @@ class ModelConfig(Settings):
         arguments: further arguments of the backbone's constructor; on the command line ``model.ARGUMENT=VALUE``.
         dim: size of the embedding; none leaves the head out.
         head: ``linear``; ``mlp``, two linear layers with ReLU between and a hidden layer as wide as the feature, as in
-            SimCLR (Chen et al. 2020); ``none`` takes the backbone's feature as the embedding.
+            SimCLR (Chen et al. 2020); ``hyperbolic``, a linear layer into the Poincaré ball, whose distance losses and
+            evaluation then take (Ermolov et al. 2022); ``none`` takes the backbone's feature as the embedding.
+        curvature: c of a hyperbolic head: the ball has curvature -c.
+        clip: length to which a hyperbolic head clips its vectors first.
         head_norm: whether a batch norm precedes the head, as in the code of HDML's authors.
         pooling: how a map or tokens become a vector: ``average``, ``max``, ``both`` (their sum), ``generalized`` (mean
             of cubes), ``token`` (class token of a transformer) or ``attention`` (weights that learn). By default the
@@ -81,6 +84,8 @@ class ModelConfig(Settings):
     arguments: Mapping[str, Any] = field(default_factory=dict)
     dim: Width | None = 512
     head: Head = "linear"
+    curvature: Positive = 0.1
+    clip: Positive = 2.3
     head_norm: bool = False
     pooling: Pooling | None = None
     normalize: bool = True
@@ -129,7 +134,9 @@ class ModelConfig(Settings):
     def _check_head(self) -> None:
         missing, computed = self.head == "none" or self.dim is None, self.start in COMPUTED_STARTS
         got = f"got model.head={self.head}, model.dim={self.dim} and model.head_norm={self.head_norm}"
-        if computed and (self.head != "linear" or missing or self.head_norm):
+        if self.head == "hyperbolic" and missing:
+            raise ConfigError(f"model.head=hyperbolic needs model.dim, {got}. Set model.dim=128.")
+        if computed and (self.head not in ("linear", "hyperbolic") or missing or self.head_norm):
             raise ConfigError(
                 f"model.start={self.start} computes a linear head, {got}. Set model.head=linear, model.dim and "
                 f"model.head_norm=false, or model.start=random."
@@ -205,13 +212,15 @@ class ModelConfig(Settings):
         return Embedder(
             backbone,
             None if self.head == "none" else self.dim,
-            normalize=self.normalize,
+            normalize=self.normalize and self.head != "hyperbolic",
             pooling=self.pooling or own,
             hidden=int(backbone.width) if self.head == "mlp" else None,  # type: ignore[arg-type]
             head_norm=self.head_norm,
             freeze=self.freeze,
             lora=self.lora,
             lora_alpha=self.lora_alpha,
+            curvature=self.curvature if self.head == "hyperbolic" else None,
+            clip=self.clip,
         )
 
     def _backbone(self, channels: int, width: int | None, size: int | None) -> nn.Module:

@@ -1,6 +1,7 @@
 """The embedder: backbone, pooling and head; and two of them for data of two views."""
 
 import copy
+import math
 from collections.abc import Callable
 from typing import Literal, NoReturn, Self, cast, get_args
 
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from vicinal.distances import Metric, exponential_map
 from vicinal.errors import ConfigError, unknown
 from vicinal.models.attention import AttentionPooling
 from vicinal.models.backbone import kernels
@@ -44,6 +46,10 @@ class Embedder(nn.Module):
         lora: rank of the updates to linear layers, the only part of the backbone that then trains
             (``finetuning.add_lora``).
         lora_alpha: α of those updates; None is the rank.
+        curvature: c of a hyperbolic head: z is a point of the Poincaré ball of curvature -c and is compared by
+            `vicinal.distances.Poincare` (Ermolov et al., CVPR 2022). ``forward`` gives √c z, in the ball of radius 1.
+            None is a Euclidean head.
+        clip: length to which a hyperbolic head clips its vectors before they enter the ball.
     """
 
     def __init__(
@@ -58,6 +64,8 @@ class Embedder(nn.Module):
         freeze: str | None = None,
         lora: int | None = None,
         lora_alpha: float | None = None,
+        curvature: float | None = None,
+        clip: float = 2.3,
     ) -> None:
         super().__init__()
         if pooling not in get_args(Pooling):
@@ -70,6 +78,9 @@ class Embedder(nn.Module):
             )
         self.backbone, self.dim, self.normalize, self.pooling, self.hidden = backbone, dim, normalize, pooling, hidden
         self.head_norm, self.freeze, self.lora, self.lora_alpha = head_norm, freeze, lora, lora_alpha
+        self.curvature, self.clip = curvature, clip
+        if curvature is not None and (dim is None or normalize):
+            raise ConfigError(f"a hyperbolic head needs dim and normalize=False, got {dim} and {normalize}.")
         self.width = int(backbone.width)  # type: ignore[arg-type]
         self.head = self._head()
         self.attention = AttentionPooling(self.width) if pooling == "attention" else None
@@ -176,13 +187,23 @@ class Embedder(nn.Module):
         return maps.mean(dim=(2, 3)) + maps.amax(dim=(2, 3))
 
     def embed(self, features: Float[Tensor, "n c"]) -> Float[Tensor, "n d"]:
-        """Compute z = g(y), before any normalization."""
+        """Compute z = g(y), before any normalization; a hyperbolic head's lies in the ball of its curvature."""
         embeddings: Tensor = self.head(features)
-        return embeddings
+        return embeddings if self.curvature is None else exponential_map(embeddings, self.curvature, self.clip)
+
+    def deploy(self, embeddings: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+        """Turn z into what is deployed and compared by `metric`: on the unit sphere, or in the ball of radius 1."""
+        if self.curvature is not None:
+            return math.sqrt(self.curvature) * embeddings
+        return functional.normalize(embeddings, dim=1) if self.normalize else embeddings
+
+    @property
+    def metric(self) -> Metric:
+        """By which deployed embeddings are near."""
+        return "euclidean" if self.curvature is None else "poincare"
 
     def forward(self, inputs: Tensor) -> Float[Tensor, "n d"]:
-        embeddings = self.embed(self.features(inputs))
-        return functional.normalize(embeddings, dim=1) if self.normalize else embeddings
+        return self.deploy(self.embed(self.features(inputs)))
 
 
 class TwoStreamEmbedder(Embedder):
@@ -206,6 +227,7 @@ class TwoStreamEmbedder(Embedder):
         self.query, self.gallery = query, gallery
         self.dim, self.width, self.normalize, self.pooling = query.dim, query.width, query.normalize, query.pooling
         self.head_norm = query.head_norm
+        self.curvature, self.clip = query.curvature, query.clip
         self.freeze = self.lora = None  # each stream restricts itself
         self.precision = query.precision
 

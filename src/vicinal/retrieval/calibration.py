@@ -149,6 +149,11 @@ def calibration(run: RunDirectory, *, device: torch.device | None = None) -> Cal
             f"{classes or 'none'}. Train with `training.validation=0.1`, or name a distance with --max-distance."
         )
     encoder = Encoder.load(run, device)
+    if encoder.embedder.metric != "euclidean":
+        raise ConfigError(
+            f"distance thresholds are set for Euclidean distances, but the run {run.path} has a hyperbolic head. Name "
+            f"a distance with --max-distance."
+        )
     asking, held = encoder.stream("query"), encoder.stream("gallery")
     queries = asking.embed(part, skip_corrupt=True)
     gallery = None if asking.embedder is held.embedder else held.embed(part, skip_corrupt=True).vectors

@@ -24,10 +24,11 @@ import numpy as np
 from jaxtyping import Float
 from PIL import Image
 
-from vicinal.arguments import build
+from vicinal.arguments import build, coerce
 from vicinal.data.images import read_image
 from vicinal.data.location import cache_folder
 from vicinal.data.packed import file_hash
+from vicinal.distances import Metric
 from vicinal.errors import ConfigError, DataError, RunError, unknown
 from vicinal.files import check_links, read_array, read_lines, read_object
 from vicinal.retrieval.store import Attributes, FlatStore, Ids, Item, Queries, Store, Where
@@ -102,7 +103,8 @@ class Snapshot:
         self.folder = folder
         self.about = about = read_object(folder / ABOUT)
         try:
-            self.generation, self.dim, self.metric = int(about["generation"]), int(about["dim"]), str(about["metric"])
+            self.generation, self.dim = int(about["generation"]), int(about["dim"])
+            self.metric = coerce(about["metric"], Metric, "metric")
             self.places = tuple(Place(**place) for place in about["places"])
             self._items = tuple(_item(line) for line in read_lines(folder / ITEMS))
         except (KeyError, TypeError, ValueError) as error:
@@ -139,6 +141,12 @@ class Snapshot:
     def labels(self) -> Mapping[str, int]:
         """Return how many items each label has, by label; items without one are not counted."""
         return self.attributes.values("label")
+
+    def euclidean_vectors(self) -> Float[np.ndarray, "n d"]:
+        """Return `vectors` to whoever compares them by Euclidean distance; an error where the model does not."""
+        if self.metric != "euclidean":
+            raise ConfigError(f"groups are made by Euclidean distance, but this collection's is {self.metric}.")
+        return self.vectors()
 
     def vectors(self) -> Float[np.ndarray, "n d"]:
         """Return all vectors, float32, memory-mapped and read-only, in the order of ``items()``."""
@@ -249,7 +257,7 @@ class Snapshot:
         if store is None:
             ids = np.array([item.id for item in self._items], dtype=np.int64)
             # Not self.attributes.rows: most searches have no condition, and need no attributes.
-            return FlatStore(self._vectors, ids, matching=lambda where: self.attributes.rows(where))
+            return FlatStore(self._vectors, ids, metric=self.metric, matching=lambda where: self.attributes.rows(where))
         from vicinal.retrieval.milvus import Milvus
 
         self._require_trust(f"the engine at {store['address']}")

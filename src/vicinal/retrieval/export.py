@@ -23,7 +23,6 @@ from vicinal.compat.handover import handover
 from vicinal.data.transforms import ImageTransform
 from vicinal.errors import ConfigError, RunError
 from vicinal.evaluation.encoder import Encoder
-from vicinal.evaluation.neighbors import Metric
 from vicinal.files import read_json, write_atomically, write_json
 from vicinal.models.embedder import Embedder, Role
 from vicinal.reports import table
@@ -38,7 +37,6 @@ TOLERANCE = 1e-5  # of a number of an embedding of length 1; larger embeddings m
 BATCHES = (1, 2, 5, 8)  # sizes compared: one alone, the size that was traced, and others
 _MOST_BYTES = 2**31 - 1  # of one protobuf message
 ONNX, CARD = "model.onnx", "README.md"
-METRIC: Metric = "euclidean"  # by which runs are trained, selected and measured
 
 
 @dataclass(frozen=True)
@@ -85,7 +83,7 @@ def export_run(
     document = {
         "format": FORMAT,
         "run": {**_facts(run), "role": role},
-        **handover(encoder.embedder, encoder.preprocessing, metric=METRIC),
+        **handover(encoder.embedder, encoder.preprocessing, metric=encoder.embedder.metric),
     }
     tensors = {name: value.contiguous() for name, value in encoder.embedder.state_dict().items()}
     config = {"format": RUN_FORMAT, "library_name": "vicinal", "embedder": describe(encoder.embedder)}

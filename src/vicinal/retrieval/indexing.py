@@ -134,6 +134,8 @@ class _Indexing:
             )
         self.same_model, self.store = about.get("model") == self.model, about.get("store")
         self.engine = wanted_engine(request.store, request.store_index, self.store, path, self.model)
+        if self.engine is not None and encoder.embedder.metric != "euclidean":
+            raise ConfigError("engines search by Euclidean distance, but this head is hyperbolic. Omit --store.")
         # Rows of the generation before by content; vectors of another model are worth nothing.
         known = self.before.items() if self.before is not None and self.same_model else ()
         self.rows = {item.digest: row for row, item in enumerate(known)}
@@ -220,7 +222,12 @@ class _Indexing:
             dim=self.dim,
             places=plan.places,
             next_id=plan.next_id,
-            facts={"model": self.model, "run": str(self.run.path.absolute()), "retired": None if same else store},
+            facts={
+                "metric": self.encoder.embedder.metric,
+                "model": self.model,
+                "run": str(self.run.path.absolute()),
+                "retired": None if same else store,
+            },
             engine=None
             if engine is None
             else lambda number, vectors: write_engine(engine, number, items, vectors, old),

@@ -17,9 +17,10 @@ from torch import Tensor
 from vicinal.data.images import read_image, upright
 from vicinal.data.records import Kind, Records
 from vicinal.data.transforms import ImageTransform
+from vicinal.distances import Metric, Poincare, squared_lengths
 from vicinal.errors import ConfigError, DataError, RunError
 from vicinal.evaluation.encoder import Encoder
-from vicinal.evaluation.neighbors import Metric, require_finite
+from vicinal.evaluation.neighbors import require_finite
 from vicinal.files import read_object, regular
 from vicinal.models.embedder import Role
 from vicinal.parallel import pick_device
@@ -73,11 +74,7 @@ class EmbeddingModel:
     >>> vectors = model.embed(["wren.jpg", "robin.jpg"])  # doctest: +SKIP
     >>> model.distance(vectors[:1], vectors[1:])  # doctest: +SKIP
 
-    Attributes:
-        metric: by which embeddings of this model are near.
     """
-
-    metric: Metric = "euclidean"
 
     def __init__(self, encoder: Encoder) -> None:
         self._encoder = encoder
@@ -93,6 +90,11 @@ class EmbeddingModel:
     def kind(self) -> Kind:
         """What it embeds: ``"images"`` or ``"features"``."""
         return self._encoder.preprocessing.kind
+
+    @property
+    def metric(self) -> Metric:
+        """By which embeddings of this model are near."""
+        return self._encoder.embedder.metric
 
     @property
     def dim(self) -> int:
@@ -130,6 +132,8 @@ class EmbeddingModel:
                 f"distances are between rows [n d] and [m d]; got {list(first.shape)} and {list(second.shape)}."
             )
         found = torch.cdist(first, second, compute_mode="donot_use_mm_for_euclid_dist")
+        if self.metric == "poincare":
+            found = Poincare().of_lengths(found, squared_lengths(first), squared_lengths(second))
         return found.numpy().astype(np.float32)
 
     def _batches(self, images: Any, size: int) -> Iterator[Tensor]:

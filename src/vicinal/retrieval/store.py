@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 
+from vicinal.distances import Metric
 from vicinal.errors import DataError
 from vicinal.evaluation.neighbors import SLACK, Gallery, require_finite
 
@@ -120,6 +121,7 @@ class FlatStore:
     Args:
         vectors: float32; kept, not copied, where it may be (rows no longer than 1).
         ids: of the rows, ascending, so that ties by row are ties by id.
+        metric: by which rows are near.
         matching: the rows that have given attributes, ascending (``Attributes.rows``); without it none has any.
     """
 
@@ -128,6 +130,7 @@ class FlatStore:
         vectors: Float[np.ndarray, "n d"],
         ids: Int[np.ndarray, "n"] | None = None,
         *,
+        metric: Metric = "euclidean",
         matching: Callable[[Mapping[str, str]], np.ndarray] | None = None,
     ) -> None:
         self.ids = np.arange(len(vectors)) if ids is None else ids
@@ -136,11 +139,11 @@ class FlatStore:
         with warnings.catch_warnings():  # torch warns of arrays that may not be written; nothing here writes
             warnings.simplefilter("ignore", UserWarning)
             self._rows = torch.from_numpy(vectors)
-        self.matching = matching
+        self.metric, self.matching = metric, matching
 
     @cached_property
     def gallery(self) -> Gallery:
-        return Gallery(self._rows, "euclidean", in_place=True)
+        return Gallery(self._rows, self.metric, in_place=True)
 
     def close(self) -> None:
         """Do nothing: the memory map goes with the matrix."""
@@ -155,7 +158,7 @@ class FlatStore:
             return Found(np.full((len(asked), k), -1), np.full((len(asked), k), np.inf, np.float32))
         gallery, excluded, ids = self.gallery, None, self.ids
         if rows is not None and (count * _GATHER < len(self.ids) or 2 * (k + SLACK) >= count):
-            gallery, ids = Gallery(self._rows[torch.from_numpy(rows)], "euclidean"), self.ids[rows]
+            gallery, ids = Gallery(self._rows[torch.from_numpy(rows)], self.metric), self.ids[rows]
         elif rows is not None:
             excluded = torch.ones(len(self.ids), dtype=torch.bool)
             excluded[torch.from_numpy(rows)] = False

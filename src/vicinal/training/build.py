@@ -1,7 +1,7 @@
 """From a config and its training records to a method that is ready to train."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,14 +13,18 @@ from vicinal import parallel
 from vicinal.arguments import parameters
 from vicinal.config import Config
 from vicinal.data.records import Records
+from vicinal.distances import Euclidean, Negative, Poincare
 from vicinal.errors import ConfigError
-from vicinal.losses import LOSSES
+from vicinal.losses import LOSSES, Loss, NestedLoss
 from vicinal.methods.method import Method, Parts, Sampler
+from vicinal.methods.plain import Plain
 from vicinal.miners import Mined
 from vicinal.models import TwoStreamEmbedder
 from vicinal.models.chunking import check_chunks
 from vicinal.models.embedder import Embedder
 from vicinal.samplers import SAMPLERS
+
+RELATIVE = ("info_nce", "supervised_contrastive", "n_pair", "improved_n_pair")  # over differences of similarities
 
 
 def build_method(config: Config, train: Records, device: torch.device) -> tuple[Method, int]:
@@ -33,6 +37,10 @@ def build_method(config: Config, train: Records, device: torch.device) -> tuple[
     embedder = _build_embedder(config, train)
     sampler = _build_sampler(config, train)
     loss = _build_loss(config, train.labels, embedder.embedding_dim)
+    if config.model.head == "hyperbolic" and not isinstance(config.method, Plain):
+        raise ConfigError(
+            f"{type(config.method).__name__} works with vectors, not in the Poincaré ball. Set method=plain."
+        )
     steps = training.steps or training.epochs * len(sampler)
     method = config.method.build(
         Parts(
@@ -146,7 +154,15 @@ def _build_loss(config: Config, labels: np.ndarray, dim: int) -> nn.Module:
             raise ConfigError(f"loss is a torch module over (embeddings, labels), got {type(slot.own).__name__}.")
         return copy.deepcopy(slot.own)  # a second run must not begin where the first one ended
     kind, arguments = slot.kind or LOSSES[slot.name], dict(slot.arguments)
-    miner = arguments.pop("miner", None)
+    miner, nested = arguments.pop("miner", None), arguments.pop("nested", ())
+    if nested:
+        # The whole embedding is always one of the sizes, or its last dimensions would learn nothing.
+        parts = {**slot.arguments, "nested": ()}
+        sizes = sorted({*nested, dim})
+        if sizes[-1] > dim:
+            raise ConfigError(f"loss.nested has sizes up to model.dim={dim}, got {sizes[-1]}.")
+        whole = config.replace(loss=replace(slot, arguments=parts))
+        return NestedLoss([_build_loss(whole, labels, size) for size in sizes], sizes)
     classes = np.unique(labels)
     layout = getattr(kind, "layout", None)
     derived = {
@@ -158,5 +174,25 @@ def _build_loss(config: Config, labels: np.ndarray, dim: int) -> nn.Module:
     }
     if arguments.get("dim", dim) != dim:
         raise ConfigError(f"loss.dim={arguments['dim']}, but the embeddings have {dim} numbers. Leave loss.dim out.")
+    if config.model.head == "hyperbolic":
+        kind = in_ball(kind, slot.name, arguments, config.model.curvature)
     loss: nn.Module = kind(**{k: v for k, v in derived.items() if k in parameters(kind)} | arguments)
     return loss if miner is None else Mined(loss, miner, seed=seed)
+
+
+def in_ball(kind: type[Any], name: str, arguments: Mapping[str, Any], curvature: float) -> type[Any]:
+    """Return the class of a loss that compares points of the Poincaré ball, where ``kind`` compares vectors.
+
+    A loss over distances takes those of the ball. One over similarities takes minus the distance if it looks at their
+    differences alone, as the cross-entropy of Ermolov et al. (2022) does; a margin or threshold of a cosine has no
+    meaning there.
+    """
+    ball, usual = Poincare(curvature=curvature), "Set loss=info_nce and loss.temperature=0.2."
+    if name in RELATIVE and arguments.get("similarity", "dot") == "dot":
+        return type(kind.__name__, (kind,), {"distance": Negative(ball)})
+    if not issubclass(kind, Loss) or not kind.takes_reference or "normalize" not in parameters(kind):
+        raise ConfigError(f"loss={name} compares by cosines or with proxies, not in the Poincaré ball. {usual}")
+    probe = kind(**arguments)
+    if not isinstance(probe.distance, Euclidean) or probe.distance.squared:
+        raise ConfigError(f"model.head=hyperbolic needs a loss over plain distances, got {probe!r}. {usual}")
+    return type(kind.__name__, (kind,), {"distance": ball})

@@ -1,6 +1,6 @@
 """The end of a run: measure the selected model once on the test classes and write what the report shows."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
@@ -60,6 +60,9 @@ def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[s
         return measure(embedded, recalls=recalls, clustering=clustering, seed=seed, restarts=restarts)
 
     rows = {name: scores(found, clustering=name != RAW) for name, found in {**before, "trained": trained}.items()}
+    sizes = evaluation.dims or config.loss.arguments.get("nested", ())
+    sizes = [size for size in sizes if size < trained.vectors.shape[1]]
+    rows |= {name: scores(found) for name, found in cut(trained, sizes, encoder).items()}
     diagnoses = [diagnosis("train", known, scores(known).scores), diagnosis(split, trained, rows["trained"].scores)]
     if UNTRAINED in before:
         diagnoses.append(diagnosis(f"untrained {split}", before[UNTRAINED], rows[UNTRAINED].scores))
@@ -75,12 +78,19 @@ def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[s
     run.write_results(_results(split, trained, rows, {*position["skipped"], *trained.skipped}, notes) | facts)
 
 
+def cut(embedded: Embedded, sizes: Iterable[int], encoder: Encoder) -> dict[str, Embedded]:
+    """Return the first dimensions of embeddings, by the name of their row of results."""
+    normalize = encoder.embedder.normalize
+    return {f"trained, {size} dimensions": embedded.first(size, normalize=normalize) for size in sizes}
+
+
 def measure_run(
     run: RunDirectory,
     *,
     data: str | None,
     split: str,
     recalls: tuple[int, ...],
+    dims: tuple[int, ...] = (),
     clustering: bool,
     device: torch.device,
     skip_corrupt: bool,
@@ -88,7 +98,8 @@ def measure_run(
 ) -> dict[str, Any]:
     """Measure the selected model of a run on its own data or on other data, in the form of ``results.json``.
 
-    Of its own data a run that was trained with ``skip_corrupt`` is measured so, whatever ``skip_corrupt`` says here.
+    ``dims`` also measures so many first numbers of the embeddings. Of its own data a run that was trained with
+    ``skip_corrupt`` is measured so, whatever ``skip_corrupt`` says here.
     """
     encoder = Encoder.load(run, device)
     settings = run.settings
@@ -105,8 +116,11 @@ def measure_run(
     with console.following(len(part), 0, "embedding") as follower:
         embedded = encoder.embed(part, skip_corrupt=skip_corrupt, progress=follower.advance)
     seed, restarts = settings["seed"], settings["restarts"]
-    found = measure(embedded, recalls=recalls, clustering=clustering, seed=seed, restarts=restarts)
-    return _results(split, embedded, {"trained": found}, set(embedded.skipped), [])
+    rows = {
+        name: measure(part, recalls=recalls, clustering=clustering, seed=seed, restarts=restarts)
+        for name, part in {"trained": embedded, **cut(embedded, dims, encoder)}.items()
+    }
+    return _results(split, embedded, rows, set(embedded.skipped), [])
 
 
 def _results(
@@ -160,8 +174,7 @@ class Flat(Identity):
 def _with_head(embedder: Embedder, features: Embedded, run: RunDirectory) -> Embedded:
     """Embed features of the untrained network by the head that training started from."""
     embedder.cpu().eval().head.load_state_dict(read_tensors(run.head_path))
-    embedded = replace(features, vectors=embedder.embed(features.vectors))
-    return _unit(embedded) if embedder.normalize else embedded
+    return replace(features, vectors=embedder.deploy(embedder.embed(features.vectors)), metric=embedder.metric)
 
 
 def _unit(embedded: Embedded) -> Embedded:

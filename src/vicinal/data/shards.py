@@ -1,0 +1,224 @@
+"""Data as other libraries keep it: WebDataset's tar shards, and data sets of Hugging Face."""
+
+import io
+import json
+import tarfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from PIL import Image
+
+from vicinal.data.folder import is_image
+from vicinal.data.images import check_size, decode, upright
+from vicinal.data.location import existing
+from vicinal.data.records import FeatureArray, Kind, Records, Source
+from vicinal.data.splits import SplitByClass
+from vicinal.errors import DataError, unknown
+
+_SPLITS = ("train", "validation", "valid", "val", "test")  # how the names of shards may begin
+_MOST = 2**20  # bytes of a label: more is no label
+
+
+class TarImages(Source):
+    """Images inside of tar files, read where they lie."""
+
+    def __init__(self, files: list[tuple[Path, str, int, int]]) -> None:
+        super().__init__([f"{path.name}/{name}" for path, name, _, _ in files])
+        self.files = files
+
+    def read(self, index: int) -> Image.Image:
+        path, name, offset, size = self.files[index]
+        try:
+            with path.open("rb") as file:
+                file.seek(offset)
+                return decode(io.BytesIO(file.read(size)))
+        except Exception as error:  # decoders raise whatever their parsing of a damaged file runs into
+            raise DataError(f"image {name} in {path} cannot be read: {error}. Write the shard again.") from error
+
+
+@dataclass(frozen=True)
+class Shards(SplitByClass):
+    """Images in tar files as WebDataset keeps them: ``KEY.jpg`` beside ``KEY.cls``, or ``KEY.json`` with its label.
+
+    Where the names of all shards begin with ``train``, ``validation`` (``val``) or ``test``, these are the splits;
+    otherwise classes are split here. Shards are read in place, in any order; nothing is unpacked.
+
+    Args:
+        path: a ``.tar`` file, or a folder of them; ``$VICINAL_DATA`` and ``~`` are expanded.
+        label: the name of the label in ``KEY.json``, where there is no ``KEY.cls``.
+
+    >>> Shards("shards/", label="species", test=0.3)
+    Shards(path='shards/', test=0.3, order='random', seed=0, label='species')
+    """
+
+    label: str = "label"
+
+    @staticmethod
+    def lies_in(folder: Path) -> bool:
+        """Whether a folder holds shards and no class folders."""
+        return any(folder.glob("*.tar")) and not any(each.is_dir() for each in folder.iterdir())
+
+    def load(self) -> Records:
+        root = existing(self.path)
+        shards = sorted(root.glob("*.tar")) if root.is_dir() else [root]
+        if not shards:
+            raise DataError(f"{root} holds no .tar file. Name a folder of shards, or one shard.")
+        given = [next((split for split in _SPLITS if path.name.startswith(split)), None) for path in shards]
+        files, labels, splits = [], [], []
+        for path, split in zip(shards, given, strict=True):
+            for file, label in self._samples(path):
+                files.append(file)
+                labels.append(label)
+                splits.append(split or "")
+        if not files:
+            raise DataError(f"{root} holds no image with a label. A sample is KEY.jpg and KEY.cls, or KEY.json.")
+        named = splits if all(given) else None
+        return self._records(root.stem, TarImages(files), labels, named, lambda row: str(files[row][0]))
+
+    def _samples(self, path: Path) -> Iterator[tuple[tuple[Path, str, int, int], str]]:
+        """Yield the image and the label of each sample; the files of a sample stand beside each other."""
+        key, image, label = "", None, None
+        try:
+            with tarfile.open(path, "r:") as archive:
+                for member in (each for each in archive if each.isfile()):
+                    folder, _, name = member.name.rpartition("/")
+                    stem, _, ending = name.partition(".")
+                    if f"{folder}/{stem}" != key:
+                        if image is not None:
+                            yield image, self._required(label, path, image[1])
+                        key, image, label = f"{folder}/{stem}", None, None
+                    if is_image(name):
+                        image = path, member.name, member.offset_data, member.size
+                    elif ending in ("cls", "json") and member.size <= _MOST:
+                        text = archive.extractfile(member).read().decode()  # type: ignore[union-attr]  # a file
+                        found = text.strip() if ending == "cls" else json.loads(text).get(self.label)
+                        label = label if found is None else str(found)
+        except (tarfile.TarError, UnicodeDecodeError, ValueError, AttributeError, EOFError) as error:
+            raise DataError(
+                f"{path} cannot be read as a shard: {error}. Shards are uncompressed .tar files."
+            ) from error
+        if image is not None:
+            yield image, self._required(label, path, image[1])
+
+    def _required(self, label: str | None, path: Path, name: str) -> str:
+        if not label:
+            raise DataError(f"{path}: {name} has no label. Add KEY.cls, or KEY.json with {self.label!r}.")
+        return label
+
+
+class HuggingFaceImages(Source):
+    """The images of a column of a Hugging Face data set."""
+
+    def __init__(self, column: Any, name: str) -> None:
+        super().__init__([f"{name} {row}" for row in range(len(column))])
+        self.column = column
+
+    def read(self, index: int) -> Image.Image:
+        try:
+            image = self.column[index]
+            check_size(image.size)
+            image = upright(image)
+            return image if image.mode in ("L", "RGB") else image.convert("RGB")
+        except Exception as error:  # as of files
+            raise DataError(f"image {self.names[index]} cannot be read: {error}.") from error
+
+
+@dataclass(frozen=True)
+class HuggingFace(SplitByClass):
+    """A data set that ``datasets.Dataset.save_to_disk`` or ``DatasetDict.save_to_disk`` wrote.
+
+    The splits of a dictionary are kept (``train``, ``validation``, ``test``); the classes of a single set are split
+    here. Needs the package ``datasets``.
+
+    Args:
+        path: its folder; ``$VICINAL_DATA`` and ``~`` are expanded.
+        image: the column of images, or of vectors.
+        label: the column of classes, numbers, names or a ``ClassLabel``.
+
+    >>> HuggingFace("birds/", image="photo")
+    HuggingFace(path='birds/', test=0.5, order='random', seed=0, image='photo', label='label')
+    """
+
+    image: str = "image"
+    label: str = "label"
+
+    @staticmethod
+    def lies_in(folder: Path) -> bool:
+        """Whether a folder was written by ``save_to_disk``."""
+        return (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file()
+
+    @property
+    def kind(self) -> Kind:
+        """Images or vectors, as the column says."""
+        return _kind(_parts(self._open()), self.image)
+
+    def _open(self) -> Any:
+        try:
+            import datasets
+        except ImportError:
+            raise DataError("Hugging Face's datasets is not installed: `pip install 'vicinal[huggingface]'`") from None
+        return datasets.load_from_disk(str(existing(self.path)))
+
+    def load(self) -> Records:
+        parts = _parts(self._open())
+        source, names = _columns(parts, self.image, self.label)
+        given = [split for split, part in parts.items() for _ in range(len(part))] if len(parts) > 1 else None
+        name = Path(self.path).name or "data set"
+        return self._records(name, source, names, given, lambda row: f"{self.path}, row {row}")
+
+
+@dataclass(frozen=True)
+class FromHuggingFace(HuggingFace):
+    """A ``datasets.Dataset`` or ``DatasetDict`` in memory, for Python: ``vicinal.train(dataset)``."""
+
+    dataset: Any = None
+    slot: ClassVar[str] = "data"
+
+    def _open(self) -> Any:
+        return self.dataset
+
+    def to_description(self) -> dict[str, str]:
+        """Return what a run writes down; the data themselves are the user's."""
+        return {"class": "FromHuggingFace", "image": self.image, "label": self.label}
+
+
+def _parts(dataset: Any) -> Mapping[str, Any]:
+    return dataset if isinstance(dataset, Mapping) else {"train": dataset}
+
+
+def _kind(parts: Mapping[str, Any], image: str) -> Kind:
+    features = next(iter(parts.values())).features
+    if image not in features:
+        raise DataError(unknown("column", image, features) + " Set data.image to the column of images or vectors.")
+    return "images" if type(features[image]).__name__ == "Image" else "features"
+
+
+def _columns(parts: Mapping[str, Any], image: str, label: str) -> tuple[Source, list[str]]:
+    """Return the inputs and the class names of all parts, one after the other."""
+    kind = _kind(parts, image)
+    names: list[str] = []
+    for part in parts.values():
+        if label not in part.features:
+            raise DataError(unknown("column", label, part.features) + " Set data.label to the column of classes.")
+        numbered = getattr(part.features[label], "int2str", None)
+        names += [str(numbered(each) if numbered else each) for each in part[label]]
+    if kind == "features":
+        rows = np.concatenate([np.asarray(part.with_format("numpy")[image][:], np.float32) for part in parts.values()])
+        return FeatureArray(rows, [f"row {row}" for row in range(len(rows))]), names
+    sources = [HuggingFaceImages(part[image], split) for split, part in parts.items()]
+    return (sources[0] if len(sources) == 1 else Joined(sources)), names
+
+
+class Joined(Source):
+    """Several sources, one after the other."""
+
+    def __init__(self, sources: list[HuggingFaceImages]) -> None:
+        super().__init__([name for source in sources for name in source.names])
+        self.sources, self.starts = sources, np.cumsum([0, *(len(source) for source in sources)])
+
+    def read(self, index: int) -> Image.Image:
+        place = int(np.searchsorted(self.starts, index, side="right")) - 1
+        return self.sources[place].read(index - int(self.starts[place]))

@@ -1,0 +1,123 @@
+"""Tar shards as WebDataset writes them, and data sets of Hugging Face."""
+
+import io
+import json
+import tarfile
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import vicinal
+from vicinal.data import HuggingFace, Shards, open_path
+from vicinal.errors import DataError
+
+
+def png(shade):
+    file = io.BytesIO()
+    Image.fromarray(np.full((8, 8, 3), shade, np.uint8)).save(file, "PNG")
+    return file.getvalue()
+
+
+def write(path, samples):
+    with tarfile.open(path, "w") as archive:
+        for name, content in samples:
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+
+
+@pytest.fixture
+def shards(tmp_path):
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    for number in range(2):
+        rows = range(8 * number, 8 * number + 8)
+        write(
+            folder / f"part-{number}.tar",
+            [
+                entry
+                for row in rows
+                for entry in ((f"a/{row:03}.png", png(10 * row)), (f"a/{row:03}.cls", str(row % 4).encode()))
+            ],
+        )
+    return folder
+
+
+def test_a_folder_of_shards_is_read_in_place(shards):
+    data = open_path(shards)
+    assert isinstance(data, Shards)
+    records = data.load()
+    assert len(records) == 16 and records.classes == ("0", "1", "2", "3")
+    assert [int(np.asarray(records.source.read(row))[0, 0, 0]) for row in (0, 9, 15)] == [0, 90, 150]
+    assert records.source.name(9) == "part-1.tar/a/009.png"
+    assert set(records.splits) == {"train", "test"}  # by class
+    assert len(open_path(shards / "part-0.tar").load()) == 8
+
+
+def test_splits_are_those_of_the_names_and_labels_may_stand_in_json(tmp_path):
+    for split in ("train", "test"):
+        named = json.dumps({"label": f"{split} wren", "x": 1}).encode()
+        write(
+            tmp_path / f"{split}-000.tar",
+            [("0.seg.png", png(3)), ("0.json", named), ("1.json", named), ("1.jpg", png(4))],
+        )
+    records = Shards(str(tmp_path)).load()
+    assert records.splits.tolist() == ["test"] * 2 + ["train"] * 2
+    assert [records.classes[label] for label in records.labels] == ["test wren"] * 2 + ["train wren"] * 2
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ([("0.png", png(0))], "has no label"),
+        ([("0.txt", b"words")], "no image with a label"),
+        ([("0.png", png(0)), ("0.json", b"[1]")], "cannot be read as a shard"),
+    ],
+)
+def test_bad_shards_are_named(tmp_path, content, said):
+    write(tmp_path / "bad.tar", content)
+    with pytest.raises(DataError, match=said):
+        Shards(str(tmp_path / "bad.tar")).load()
+
+
+def test_damaged_images_and_archives_are_named(tmp_path):
+    write(tmp_path / "bad.tar", [("0.png", b"no picture"), ("0.cls", b"1"), ("1.png", png(0)), ("1.cls", b"2")])
+    records = Shards(str(tmp_path / "bad.tar")).load()
+    with pytest.raises(DataError, match=r"0\.png in .*bad\.tar"):
+        records.source.read(0)
+    (tmp_path / "worse.tar").write_bytes(b"no archive" * 100)
+    with pytest.raises(DataError, match="uncompressed"):
+        Shards(str(tmp_path / "worse.tar")).load()
+
+
+def test_without_the_package_the_pip_line_is_given(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "datasets", None)
+    (tmp_path / "state.json").write_text("{}")
+    assert isinstance(open_path(tmp_path), HuggingFace)
+    with pytest.raises(DataError, match=r"pip install 'vicinal\[huggingface\]'"):
+        HuggingFace(str(tmp_path)).load()
+
+
+@pytest.mark.slow
+def test_data_sets_of_hugging_face(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b", "c", "d"])})
+    rows = {"image": [Image.fromarray(np.full((8, 8), 10 * row, np.uint8)) for row in range(16)],
+            "label": [row % 4 for row in range(16)]}  # fmt: skip
+    whole = datasets.Dataset.from_dict(rows, features=features)
+    whole.save_to_disk(str(tmp_path / "one"))
+    records = open_path(tmp_path / "one").load()
+    assert records.classes == ("a", "b", "c", "d") and int(np.asarray(records.source.read(3))[0, 0]) == 30
+    split = datasets.DatasetDict(train=whole.select(range(8)), test=whole.select(range(8, 16)))
+    split.save_to_disk(str(tmp_path / "two"))
+    records = open_path(tmp_path / "two").load()
+    assert records.splits.tolist() == ["train"] * 8 + ["test"] * 8
+    assert int(np.asarray(records.source.read(9))[0, 0]) == 90
+
+    rng = np.random.default_rng(0)
+    labels = np.arange(8).repeat(6)
+    vectors = rng.normal(size=(8, 5))[labels] + 0.1 * rng.normal(size=(48, 5))
+    table = datasets.Dataset.from_dict({"image": vectors.tolist(), "label": labels.tolist()})
+    run = vicinal.train(table, training={"steps": 2, "validation": 0.0}, run=tmp_path / "run", quiet=True)
+    assert run.results["trained"]["recall@1"] > 0.5

@@ -1,0 +1,114 @@
+"""Heads that change the space: hyperbolic embeddings and nested sizes, from the slots to results, search and export."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import vicinal
+from vicinal.cli.main import app
+from vicinal.distances import Poincare, exponential_map
+from vicinal.errors import ConfigError, DataError
+from vicinal.evaluation.neighbors import neighbors
+from vicinal.losses import InfoNCELoss, MultiSimilarityLoss, NestedLoss, ProxyAnchorLoss
+from vicinal.training.build import in_ball
+from vicinal.training.run import start
+
+HYPERBOLIC = ["model.head=hyperbolic", "model.dim=4", "loss=info_nce", "loss.temperature=0.2"]
+
+
+@pytest.fixture
+def ball(rng):
+    return exponential_map(torch.randn(12, 3, generator=rng, dtype=torch.float64), 1.0, 2.3)
+
+
+def test_loss_in_the_ball_is_the_cross_entropy_of_the_paper(ball):
+    labels = torch.arange(6).repeat(2)
+    loss = in_ball(InfoNCELoss, "info_nce", {}, 1.0)(temperature=0.2, reduction="none")
+    apart, by_hand = Poincare()(ball), []
+    for i in range(12):
+        (j,) = (k for k in range(12) if k != i and labels[k] == labels[i])
+        terms = [np.exp(-float(apart[i, k]) / 0.2) for k in range(12) if k == j or labels[k] != labels[i]]
+        by_hand.append(-np.log(np.exp(-float(apart[i, j]) / 0.2) / sum(terms)))
+    torch.testing.assert_close(loss(ball, labels), torch.tensor(by_hand, dtype=torch.float64))
+
+
+def test_neighbors_in_the_ball_are_those_of_the_distance(ball):
+    found, apart = neighbors(ball, 5, metric="poincare"), Poincare()(ball).fill_diagonal_(torch.inf)
+    assert torch.equal(found.ids, apart.argsort(dim=1)[:, :5])
+    assert not torch.equal(found.ids, neighbors(ball, 5).ids)  # Euclid's are others
+    torch.testing.assert_close(found.distances, apart.sort(dim=1).values[:, :5].float())
+    with pytest.raises(DataError, match="shorter than 1"):
+        neighbors(10 * ball, 5, metric="poincare")
+
+
+def test_a_hyperbolic_head_trains_is_measured_searched_and_exported(tiny, tmp_path, console):
+    run = start(tiny.config(*HYPERBOLIC), tmp_path / "run", command="test", console=console)
+    model = vicinal.load(run.path)
+    vectors = model.embed(np.load(tiny.folder / "tiny.npz")["features"])
+    assert model.metric == "poincare" and (np.linalg.norm(vectors, axis=1) < 1).all()
+    invoke = lambda *words: CliRunner().invoke(app, [*words], catch_exceptions=False)  # noqa: E731
+    assert invoke("index", str(run.path), "--split", "test").exit_code == 0
+    said = invoke("search", str(run.path), "--id", "0", "--k", "3", "--format", "json")
+    assert said.exit_code == 0, said.output
+    answer = json.loads(said.stdout)
+    assert answer["metric"] == "poincare"
+    invoke("export", str(run.path), "--no-onnx")
+    output = json.loads((run.path / "export" / "preprocessing.json").read_text())["output"]
+    assert output["metric"] == "poincare" and "arcosh" in output["words"]
+    with pytest.raises(ConfigError, match="Euclidean"):
+        invoke("cluster", str(run.path))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["loss=multi_similarity"], "compares by cosines"),
+        (["loss=proxy_anchor"], "or with proxies"),
+        (["loss=triplet"], "plain distances"),
+        (["loss=n_pair", "method=hdml"], "method=plain"),
+        (["model.dim=none"], r"needs model\.dim"),
+    ],
+)
+def test_what_has_no_meaning_in_the_ball_is_rejected(tiny, tmp_path, console, words, said):
+    with pytest.raises(ConfigError, match=said):
+        start(tiny.config(*HYPERBOLIC[:2], *words), tmp_path / "run", command="test", console=console)
+
+
+def test_a_loss_over_distances_takes_those_of_the_ball(tiny, tmp_path, console):
+    start(
+        tiny.config(*HYPERBOLIC[:2], "loss=triplet", "loss.squared=false", "model.start=principal"),
+        tmp_path / "run",
+        command="test",
+        console=console,
+    )
+
+
+def test_nested_loss_is_the_sum_over_prefixes(rng):
+    z, labels = torch.randn(8, 6, generator=rng, dtype=torch.float64), torch.arange(4).repeat(2)
+    losses = [MultiSimilarityLoss(), ProxyAnchorLoss(4, 3), MultiSimilarityLoss()]
+    total = NestedLoss(losses, [2, 3, 6])(z, labels)
+    by_hand = sum(loss(z[:, :size], labels) for loss, size in zip(losses, (2, 3, 6), strict=True))
+    torch.testing.assert_close(total, by_hand)
+    assert torch.autograd.gradcheck(lambda z: NestedLoss(losses, [2, 3, 6])(z, labels), (z.requires_grad_(),))
+    for sizes in ([3, 2, 6], [0, 3, 6], [2, 3]):
+        with pytest.raises(ConfigError, match="nested sizes increase"):
+            NestedLoss(losses, sizes)
+
+
+@pytest.mark.parametrize("loss", ["proxy_anchor", "n_pair", "multi_similarity"])
+def test_nested_sizes_train_and_are_measured(tiny, tmp_path, console, loss):
+    words = [f"loss={loss}", "loss.nested=2,4", "model.dim=6"]
+    run = start(tiny.config(*words), tmp_path / "run", command="test", console=console)
+    rows = {row["name"]: row["metrics"] for row in run.results["rows"]}
+    assert {"trained", "trained, 2 dimensions", "trained, 4 dimensions"} <= rows.keys()
+    found = CliRunner().invoke(app, ["evaluate", str(run.path), "--dims", "2", "--json"], catch_exceptions=False)
+    measured = {row["name"]: row["metrics"] for row in json.loads(found.stdout)["rows"]}
+    assert measured["trained, 2 dimensions"]["map@r"] == pytest.approx(rows["trained, 2 dimensions"]["map@r"])
+
+
+def test_nested_sizes_beyond_the_embedding_are_rejected(tiny, tmp_path, console):
+    with pytest.raises(ConfigError, match=r"model\.dim=6"):
+        start(tiny.config("loss.nested=2,8", "model.dim=6"), tmp_path / "run", command="test", console=console)
