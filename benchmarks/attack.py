@@ -230,6 +230,7 @@ def bent(data: bytes, draw: Draw) -> bytes:
 
 def kills(row: Row, targets: Targets, scene: str) -> None:
     """Kill a command at every one of its file operations, and give it again."""
+    from vicinal.data.packed import MANIFEST
     from vicinal.losses import MultiSimilarityLoss
     from vicinal.models.custom import TRUSTED
     from vicinal.run_directory import RunDirectory
@@ -256,6 +257,10 @@ def kills(row: Row, targets: Targets, scene: str) -> None:
         results = {name: value for name, value in (run.results or {}).items() if name != "notes"}
         return run.metrics_path.read_bytes(), run.weights_path.read_bytes(), results, run.status["state"]
 
+    def pack() -> None:
+        if not (folder / "packed" / MANIFEST).exists():  # a whole set is not written again
+            done("data", "pack", targets.photos, folder / "packed")
+
     def measured() -> object:
         lines = map(json.loads, (folder / "results" / "small.jsonl").read_text().splitlines())
         return [(line["row"], line["seed"], line["slots"], line["metrics"]) for line in lines]
@@ -274,7 +279,7 @@ def kills(row: Row, targets: Targets, scene: str) -> None:
         "dedupe": (copied(), lambda: done("dedupe", folder), files("duplicates.*")),
         "embed": (empty, lambda: done("embed", targets.run, targets.photos, "--out", folder / "e.npz"), files("*.npz")),
         "report": (bare, lambda: done("report", folder), files("*.html")),
-        "pack": (empty, lambda: done("data", "pack", targets.photos, folder / "packed"), files("*")),
+        "pack": (empty, pack, files("*")),
     }
     prepare, work, content = scenes[scene]
     prepare()

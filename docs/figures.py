@@ -380,32 +380,41 @@ def in_defense() -> Figure:
 
 
 def when_hardness_helps() -> Figure:
-    """Test and training recall of N-pair loss and HDML over 8,000 steps on CUB-200-2011."""
-    curves = defaultdict(lambda: defaultdict(list))
+    """What HDML gains against how its baseline fares, for every pair, seed and step of the learning curves."""
+    runs = defaultdict(dict)
     for line in CURVES.read_text(encoding="utf-8").splitlines():
         run = json.loads(line)
-        if run["data"] == "cub" and not run["hold_out"] and run["run"] in ("N-pair, authors", "N-pair + HDML, authors"):
-            for part in ("test", "train"):
-                curves[part, "HDML" in run["run"]][run["step"]].append(100 * run[part]["recall@1"])
-    figure = Figure(figsize=(7.2, 2.8))
-    seeds = 0
-    for axes, part, title in zip(
-        figure.subplots(1, 2, sharey=True), ("test", "train"), ("test classes", "training classes"), strict=True
-    ):
-        for method, color, name in ((False, GREY, "N-pair"), (True, ORANGE, "N-pair + HDML")):
-            steps = sorted(curves[part, method])
-            values = [curves[part, method][step] for step in steps]
-            seeds = len(values[-1])
-            axes.plot(
-                range(len(steps)), [np.mean(scores) for scores in values], color=color, marker="o", ms=3, label=name
-            )
-            axes.fill_between(
-                range(len(steps)), [min(v) for v in values], [max(v) for v in values], color=color, alpha=0.2, lw=0
-            )
-            axes.set_xticks(range(len(steps)), [f"{step:,}" for step in steps])
-        axes.set(xlabel="steps", title=f"Recall@1, {title}")
-    figure.axes[0].set_ylabel("per cent")
-    figure.axes[0].legend(title=f"mean and range of {seeds} seeds", fontsize=8, title_fontsize=8)
+        if run["data"] == "cub" and not run["hold_out"]:
+            runs[run["run"], run["seed"]][run["step"]] = [100 * run[part]["recall@1"] for part in ("test", "train")]
+    pairs = {
+        "N-pair, authors": (ORANGE, "o"),
+        "triplet, authors": (GREEN, "s"),
+        "N-pair": (BLUE, "^"),
+        "multi-similarity": (GREY, "D"),
+    }
+    figure = Figure(figsize=(7.2, 3.1))
+    overfit, level = figure.subplots(1, 2, sharey=True)
+    for baseline, (color, marker) in pairs.items():
+        name, _, setting = baseline.partition(", ")
+        method = f"{name} + HDML" + (f", {setting}" if setting else "")
+        found = []
+        for (run, seed), steps in runs.items():
+            for step, (test, train) in steps.items():
+                if run == baseline and step and (method, seed) in runs and step in runs[method, seed]:
+                    start = steps[0]
+                    gain = runs[method, seed][step][0] - test
+                    found.append((train - test - (start[1] - start[0]), test - start[0], gain))
+        gaps, levels, gains = zip(*found, strict=True)
+        shown = {"color": color, "marker": marker, "s": 16, "alpha": 0.75, "linewidths": 0}
+        overfit.scatter(gaps, gains, **shown, label=f"{name}, {'authors’' if setting else 'our'} setting")
+        level.scatter(levels, gains, **shown)
+    overfit.set(xlabel="gap of the baseline, train minus test,\nsince it was untrained", ylabel="HDML minus baseline")
+    level.set(xlabel="baseline minus untrained network,\ntest classes")
+    for axes in (overfit, level):
+        axes.axhline(0, color=LIGHT, lw=0.8, zorder=0)
+        axes.axvline(0, color=LIGHT, lw=0.8, zorder=0)
+    level.legend(*overfit.get_legend_handles_labels(), fontsize=8)
+    figure.suptitle("Recall@1, points; a mark is a seed at a step", fontsize=9)
     return figure
 
 

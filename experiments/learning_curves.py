@@ -270,11 +270,13 @@ def _spread(values: Sequence[float], sign: str = "") -> str:
 
 
 def plot(lines: Sequence[Line], file: Path) -> None:
-    """Draw test and train R@1 of each run ``A + B`` and its baseline: seeds as thin lines, the mean as a thick one."""
+    """Draw test and train R@1 of HDML in its authors' setting and of its baseline: seeds thin, means thick."""
     from matplotlib.figure import Figure
 
     ink, soft, rule, colors = "#222222", "#666666", "#e4e4e4", ("#5b6b7f", "#c8511b")
-    pairs = [pair for pair in _pairs(lines) if " + " not in pair[2] and len(pair[3]) > 1]
+    pairs = [
+        pair for pair in _pairs(lines) if " + " not in pair[2] and pair[2].endswith("authors") and len(pair[3]) > 1
+    ]
     figure = Figure(figsize=(5.2 * len(pairs), 4.6), layout="constrained", facecolor="white")
     panels = figure.subplots(1, len(pairs), sharey=True, squeeze=False)[0]
     for axes, (found, name, baseline, seeds) in zip(panels, pairs, strict=True):

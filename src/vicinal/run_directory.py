@@ -122,7 +122,13 @@ class RunDirectory:
 
     @property
     def status(self) -> dict[str, Any]:
-        return read_object(self.status_path) if self.status_path.is_file() else {}
+        status = read_object(self.status_path) if self.status_path.is_file() else {}
+        for name in ("epoch", "step", "seconds"):
+            if not isinstance(status.get(name), int | float | None):
+                raise RunError(
+                    f"{self.status_path} is damaged: {name} is {status[name]!r:.60}. Restore it from a copy."
+                )
+        return status
 
     @property
     def results(self) -> dict[str, Any] | None:

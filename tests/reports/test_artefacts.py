@@ -127,3 +127,10 @@ def test_a_document_of_another_shape_is_refused_by_name(run, document):
     run.write_document("diagnostics", document)
     with pytest.raises(RunError, match=r"artefacts/diagnostics\.json"):
         read_artefacts(run)
+
+
+@pytest.mark.parametrize(("name", "value"), [("columns", -1), ("columns", 0), ("tile", -4)])
+def test_a_sheet_of_negative_tiles_is_rejected(run, name, value):
+    run.write_document("records", run.document("records") | {name: value})
+    with pytest.raises(RunError, match=r"records\.json is damaged: tiles"):
+        read_artefacts(run)

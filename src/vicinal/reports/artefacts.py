@@ -164,6 +164,8 @@ def _records(run: RunDirectory, name: str, sheet: Path) -> tuple[Thumbnails | No
 def read_thumbnails(document: Mapping[str, Any], path: Path, file: str) -> tuple[Thumbnails | None, dict[int, Record]]:
     """The records that ``document``, the content of ``file``, lists, and the sheet at ``path`` that shows them."""
     records = {r["id"]: Record(r["name"], r["class"], r.get("tile")) for r in document["records"]}
+    if min(document["tile"], document["columns"], *(r.tile + 1 for r in records.values() if r.tile is not None)) < 1:
+        raise RunError(f"{file} is damaged: tiles and their numbers are not negative. Evaluate the run anew.")
     if not path.is_file():
         return None, {id: Record(r.name, r.label, None) for id, r in records.items()}
     encoded = path.read_bytes()
