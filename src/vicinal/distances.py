@@ -329,7 +329,7 @@ class _PairwiseDistances(torch.autograd.Function):
         with torch.autocast(x.device.type, enabled=False):
             for block in _blocks(distances):
                 # Among the rows themselves d is symmetric, so both places of a pair pull with the same weight.
-                pull = gradient[block] if y is not None else gradient[block] + gradient[:, block].T
+                pull = gradient[block] if y is not None else gradient[block] + gradient[:, block].T.contiguous()
                 pull = 2 * pull if ctx.squared else pull / threshold(distances[block], 0.0, 1.0)
                 row_parts.append(pull.sum(dim=1, keepdim=True) * rows[block] - pull @ columns)
                 if y is not None and ctx.needs_input_grad[1]:

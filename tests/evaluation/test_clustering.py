@@ -142,6 +142,7 @@ def test_the_answer_does_not_depend_on_the_chunks(rng, chunk_bytes, monkeypatch)
 
 def test_several_seeds_per_round_are_different_rows(rng, monkeypatch):
     monkeypatch.setattr(module, "_ROUNDS", 4)
+    monkeypatch.setattr(module, "_SHARED_ROUNDS", 4)
     rows = torch.randn(100, 3, generator=rng)
     seeds = module._seeds(rows, rows.square().sum(dim=1), 30, rng)
     assert len(seeds.unique()) == 30
@@ -202,3 +203,23 @@ def test_scores_are_means_over_all_runs_with_their_spread(rng):
         clustering_scores(labels, kmeans_runs(rows, 10, seed=3, restarts=1)[0]),
         {},
     )
+
+
+def test_many_clusters_are_those_of_plain_assignments(rng, monkeypatch):
+    rows = torch.randn(600, 4, generator=rng)
+    monkeypatch.setattr(module, "_ROUNDS", 100)  # above it few moved centers are looked at alone
+    squares = rows.square().sum(dim=1)
+    found, spread = module._lloyd(rows, squares, 300, 0, 30)
+    centers = torch.stack([rows[found == place].mean(dim=0) for place in range(300)])
+    assert spread == pytest.approx(
+        float(torch.cdist(rows.double(), centers.double())[range(600), found].square().sum())
+    )
+    assert torch.equal(module._assign(rows, squares, centers)[0], found)
+
+
+def test_the_least_of_runs_is_the_least_of_all(rng):
+    for columns in (10, 256, 300, 1000):
+        values = torch.randint(-50, 50, (40, columns), generator=rng).float()
+        places, least = module._least(values)
+        assert torch.equal(least, values.amin(dim=1))
+        assert torch.equal(places, values.argmin(dim=1))  # the first of equals

@@ -8,7 +8,7 @@ import torch
 
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation import neighbors as exact
-from vicinal.evaluation.neighbors import Proposal, neighbor_chunks, neighbors
+from vicinal.evaluation.neighbors import Proposal, hit_chunks, neighbor_chunks, neighbors
 
 
 def by_hand(queries, k, gallery=None, metric="euclidean"):
@@ -221,3 +221,19 @@ def test_groups_offer_all_the_least_values():
     least, columns = exact._least(values, 20)
     expected = values.topk(20, largest=False)
     assert torch.equal(least, expected.values) and torch.equal(values.gather(1, columns), least)
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+@pytest.mark.parametrize("apart", [False, True])
+def test_counted_hits_are_those_of_the_search(rng, metric, apart):
+    labels = torch.randint(0, 90, (400,), generator=rng)
+    rows = torch.randn(90, 6, generator=rng)[labels] + torch.randn(400, 6, generator=rng)
+    rows[100:160], rows[200:230], rows[300] = rows[:60].clone(), rows[7].clone(), 0  # duplicates, which ids part
+    queries, asked = (rows[:90], labels[:90]) if apart else (rows, labels)
+    gallery, names = (rows[90:], labels[90:]) if apart else (None, None)
+    chunks = list(neighbor_chunks(queries, 70, gallery=gallery, metric=metric))
+    found = torch.cat([chunk.ids for chunk in chunks])
+    expected = (labels if names is None else names)[found] == asked[:, None]
+    counted = hit_chunks(queries, asked, 70, gallery, names, metric=metric, chunk_bytes=2**16)
+    assert torch.equal(torch.cat([chunk.hits for chunk in counted]), expected)
+    assert expected.any()

@@ -16,6 +16,8 @@ from vicinal.evaluation.neighbors import require_finite
 
 _CHUNK_BYTES = 2**25
 _ROUNDS = 1024  # of seeding; up to so many clusters, each seed is drawn knowing all before it
+_SHARED_ROUNDS = 64  # where there are more clusters
+_RUN = 64  # columns of which only the least value is looked at first
 
 
 def kmeans(
@@ -60,8 +62,13 @@ def _lloyd(rows: Tensor, squares: Tensor, clusters: int, seed: int, iterations: 
     centers = rows[_seeds(rows, squares, clusters, torch.Generator().manual_seed(seed))]
     assigned, spread = _assign(rows, squares, centers)
     for _ in range(iterations):
+        former, before = centers, assigned
         centers = _centers(rows, assigned, spread, clusters)
-        before, (assigned, spread) = assigned, _assign(rows, squares, centers)
+        moved = (centers != former).any(dim=1)
+        if clusters > _ROUNDS and 4 * int(moved.sum()) < clusters:
+            assigned, spread = _reassign(rows, squares, centers, moved, assigned, spread)
+        else:
+            assigned, spread = _assign(rows, squares, centers)
         if bool((assigned == before).all()):
             break
     return assigned, float(spread.sum(dtype=torch.float64))
@@ -70,10 +77,10 @@ def _lloyd(rows: Tensor, squares: Tensor, clusters: int, seed: int, iterations: 
 def _seeds(rows: Tensor, squares: Tensor, clusters: int, rng: torch.Generator) -> Tensor:
     """Different rows, each drawn with probability proportional to its squared distance from those before.
 
-    That is k-means++ (Arthur and Vassilvitskii 2007). Beyond 1,024 clusters several are drawn per round, all knowing
-    the rounds before (as in k-means||, Bahmani et al. 2012), because each round passes over all rows.
+    That is k-means++ (Arthur and Vassilvitskii 2007). More than 1,024 clusters are drawn in 64 rounds, each
+    knowing the rounds before (as in k-means||, Bahmani et al. 2012), because each round passes over all rows.
     """
-    per_round = -(-clusters // _ROUNDS)
+    per_round = 1 if clusters <= _ROUNDS else -(-clusters // _SHARED_ROUNDS)
     chosen = torch.randint(len(rows), (1,), generator=rng)
     nearest = torch.full_like(squares, torch.inf)
     drawn = chosen
@@ -99,10 +106,38 @@ def _assign(rows: Tensor, squares: Tensor, centers: Tensor) -> tuple[Tensor, Ten
     assigned, spread = [], []
     for part in torch.split(rows, max(1, _CHUNK_BYTES // (4 * len(centers)))):
         values = part @ centers.T
-        nearest = torch.add(lengths, values, alpha=-2, out=values).min(dim=1)
-        assigned.append(nearest.indices)
-        spread.append(nearest.values)
+        nearest, least = _least(torch.add(lengths, values, alpha=-2, out=values))
+        assigned.append(nearest)
+        spread.append(least)
     return torch.cat(assigned), (torch.cat(spread) + squares).clamp(min=0)
+
+
+def _reassign(
+    rows: Tensor, squares: Tensor, centers: Tensor, moved: Tensor, assigned: Tensor, spread: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The same as ``_assign`` where few centers moved: other rows can only have come nearer to one of these."""
+    assigned, spread = assigned.clone(), spread.clone()
+    names, again = moved.nonzero().flatten(), moved[assigned]
+    if len(names):
+        nearest, least = _assign(rows, squares, centers[names])
+        closer = (least < spread) & ~again
+        assigned[closer], spread[closer] = names[nearest[closer]], least[closer]
+        assigned[again], spread[again] = _assign(rows[again], squares[again], centers)
+    return assigned, spread
+
+
+def _least(values: Float[Tensor, "n k"]) -> tuple[Int[Tensor, "n"], Float[Tensor, "n"]]:
+    """Where the least value of each row is, and that value; on a CPU by runs of columns, whose minima take one pass."""
+    whole = values.shape[1] // _RUN * _RUN
+    if whole < 4 * _RUN or values.device.type != "cpu":
+        found = values.min(dim=1)
+        return found.indices, found.values
+    runs = values[:, :whole].view(len(values), -1, _RUN)
+    run = runs.amin(dim=2).argmin(dim=1)
+    inside = runs[torch.arange(len(values)), run].min(dim=1)
+    rest = torch.nn.functional.pad(values[:, whole:], (0, 1), value=torch.inf).min(dim=1)
+    first = inside.values <= rest.values
+    return torch.where(first, run * _RUN + inside.indices, whole + rest.indices), inside.values.minimum(rest.values)
 
 
 def _centers(rows: Tensor, assigned: Tensor, spread: Tensor, clusters: int) -> Tensor:

@@ -1,6 +1,6 @@
 """The scores of an embedding: neighbors are searched once, retrieval is scored as they arrive, clusters beside."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +13,7 @@ from vicinal.distances import Metric
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.clustering import cluster
 from vicinal.evaluation.encoder import Embedded
-from vicinal.evaluation.neighbors import neighbor_chunks
+from vicinal.evaluation.neighbors import Hits, Neighbors, hit_chunks, neighbor_chunks, worth_counting
 from vicinal.evaluation.retrieval import (
     WHOLE,
     Lone,
@@ -214,10 +214,16 @@ def _retrieve(
     asked = tuple(dict.fromkeys((*recalls, percent) if top_percent else recalls))
     if metrics is not None:
         asked = tuple(int(name.partition("@")[2]) for name in metrics if name.partition("@")[2].isdigit())
-    ranks = ranks_needed(relevant_counts(own, theirs, same), asked)
+    relevant = relevant_counts(own, theirs, same)
+    ranks = ranks_needed(relevant, asked)
     if metrics is not None and set(WHOLE) & set(metrics):
         ranks = len(rows if others is None else others)
-    chunks = neighbor_chunks(rows, ranks, gallery=others, metric=metric, chunk_bytes=chunk_bytes)
+    chunks: Iterable[Neighbors] | Iterable[Hits]
+    plain = same is None and own.ndim == 1 and metric != "poincare"
+    if plain and worth_counting(int(relevant.max()), ranks, rows if others is None else others):
+        chunks = hit_chunks(rows, own, ranks, others, theirs, metric=metric, chunk_bytes=chunk_bytes)
+    else:
+        chunks = neighbor_chunks(rows, ranks, gallery=others, metric=metric, chunk_bytes=chunk_bytes)
     found = query_scores(chunks, own, theirs, recalls=asked, lone=lone, metrics=metrics, same=same)
     if metrics is not None:
         return found

@@ -8,10 +8,12 @@ the end all. The result is therefore that of the plain double loop, whatever the
 """
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, get_args
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -40,6 +42,14 @@ class Neighbors:
     start: int
     ids: Int[Tensor, "q k"]
     distances: Float[Tensor, "q k"]
+
+
+@dataclass(frozen=True)
+class Hits:
+    """Which of the nearest gallery rows of the queries ``start .. start + q`` have their query's label."""
+
+    start: int
+    hits: Bool[Tensor, "q k"]
 
 
 def neighbors(
@@ -85,11 +95,32 @@ def neighbor_chunks(
         metric: ``"euclidean"``, ``"cosine"`` or ``"poincare"``.
         chunk_bytes: size of the largest temporary; the default suits the device.
     """
+    found = _gallery(queries, gallery, metric)
+    return found.search(None if gallery is None else queries, k, chunk_bytes=chunk_bytes)
+
+
+def hit_chunks(
+    queries: Float[Tensor, "q d"],
+    labels: Int[Tensor, "q"],
+    k: int,
+    gallery: Float[Tensor, "g d"] | None = None,
+    gallery_labels: Int[Tensor, "g"] | None = None,
+    *,
+    metric: Metric = "euclidean",
+    chunk_bytes: int | None = None,
+) -> Iterator[Hits]:
+    """Find which of the ``k`` nearest rows of every query have its label; further arguments as ``neighbor_chunks``."""
+    found = _gallery(queries, gallery, metric)
+    names = labels if gallery_labels is None else gallery_labels.to(queries.device)
+    return found.hits(None if gallery is None else queries, labels, names, k, chunk_bytes=chunk_bytes)
+
+
+def _gallery(queries: Tensor, gallery: Tensor | None, metric: Any) -> "Gallery":
     if metric not in get_args(Metric):
         raise ConfigError(unknown("metric", metric, get_args(Metric)))
     if gallery is None:
         require_finite(queries, "embeddings")
-        return Gallery(queries, metric).search(None, k, chunk_bytes=chunk_bytes)
+        return Gallery(queries, metric)
     if len(gallery) == 0 or gallery.shape[1] != queries.shape[1]:
         raise DataError(
             f"a gallery needs at least one row, as long as the queries; got queries {tuple(queries.shape)} and a "
@@ -97,7 +128,7 @@ def neighbor_chunks(
         )
     require_finite(queries, "queries")
     require_finite(gallery, "gallery")
-    return Gallery(gallery.to(queries.device), metric).search(queries, k, chunk_bytes=chunk_bytes)
+    return Gallery(gallery.to(queries.device), metric)
 
 
 def require_finite(rows: Float[Tensor, "n d"], name: str) -> None:
@@ -173,6 +204,40 @@ class Gallery:
                 distances = distances.square() / 2  # |a - b|² = 2 - 2 cos for rows of length 1
             yield Neighbors(start, ids, distances.float())
 
+    def hits(
+        self,
+        queries: Float[Tensor, "q d"] | None,
+        labels: Int[Tensor, "q"],
+        gallery_labels: Int[Tensor, "g"],
+        k: int,
+        *,
+        chunk_bytes: int | None = None,
+    ) -> Iterator[Hits]:
+        """Find which of the ``k`` nearest rows have their query's label, where few rows have it; on a CPU.
+
+        The same as from ``search``, without finding the others: the rank of a row is the number of rows before it.
+        """
+        rows = self.rows if queries is None else _prepared(queries, self.metric)
+        budget = chunk_bytes or _CHUNK_BYTES.get(rows.device.type, _CHUNK_BYTES["cpu"])
+        order = gallery_labels.argsort(stable=True)
+        ordered = gallery_labels[order]
+        first, end = (torch.searchsorted(ordered, labels.contiguous(), right=right) for right in (False, True))
+        per_chunk = max(1, budget // (4 * len(self.rows)))
+        buffer = self.proposal.buffer(min(per_chunk, len(rows)))
+        for start in range(0, len(rows), per_chunk):
+            part = slice(start, start + per_chunk)
+            block, values = rows[part], buffer[: len(rows[part])]
+            reach = self.proposal(block, out=values)
+            place = first[part].unsqueeze(1) + torch.arange(int((end - first)[part].max()), device=rows.device)
+            relevant = torch.where(place < end[part].unsqueeze(1), order[place.clamp(max=len(order) - 1)], -1)
+            if queries is None:
+                own = torch.arange(start, start + len(block), device=rows.device)
+                _hide(values, own, None)
+                relevant = relevant.masked_fill(relevant == own.unsqueeze(1), -1)
+            ranks = _ranks(block, self.rows, relevant, k, values, reach, budget)
+            hits = torch.zeros(len(block), k + 1, dtype=torch.bool, device=rows.device)
+            yield Hits(start, hits.scatter_(1, ranks, True)[:, :k])
+
 
 class Proposal:
     """The gallery's order around a query from one product, and how far that can be wrong.
@@ -210,8 +275,7 @@ class Proposal:
         wrong by at most twice the sum; 1.01 covers terms in u².
         """
         query = ((block - self.center) / self.scale).to(self.dtype)
-        torch.mm(query, self.rows.T, out=out)
-        torch.add(self.squares, out, alpha=-2, out=out)
+        torch.addmm(self.squares, query, self.rows.T, alpha=-2, out=out)
         length: Tensor = torch.linalg.vector_norm(query, dim=1, dtype=torch.float64)
         return 2 * 1.01 * 2.0**-24 * ((2 * block.shape[1] + 6) * length + 4)
 
@@ -299,6 +363,69 @@ def _nearest_of_all(
     missing = k - ids.shape[1]
     distances = torch.nn.functional.pad(distances, (0, missing), value=torch.inf)
     return torch.nn.functional.pad(ids, (0, missing)).masked_fill(distances.isinf(), -1), distances
+
+
+def worth_counting(relevant: int, k: int, gallery: Float[Tensor, "g d"]) -> bool:
+    """Whether ``Gallery.hits`` is cheaper than a search: on a CPU, for ranks far beyond the rows that are right."""
+    return gallery.device.type == "cpu" and k >= 64 and 4 * relevant <= k and _worth_proposing(k, len(gallery))
+
+
+def _ranks(
+    block: Float[Tensor, "b d"],
+    among: Float[Tensor, "g d"],
+    relevant: Int[Tensor, "b r"],
+    k: int,
+    values: Float[Tensor, "b g"],
+    reach: Float[Tensor, "b"],
+    budget: int,
+) -> Int[Tensor, "b r"]:
+    """Count the gallery rows before each relevant one; k where these are k or more, or its id is -1.
+
+    Values count those that surely come before; float64 decides about the few whose values are too near to tell.
+    """
+    own = values.gather(1, relevant.clamp(min=0)).double().masked_fill(relevant < 0, torch.inf)
+    before, doubtful = _counted(values, own, reach, k)
+    per_pass = max(1, budget // (40 * block.shape[1]))
+    for query, place, other in (part.unbind() for part in torch.split(doubtful, per_pass, dim=1)):
+        mine = relevant[query, place]
+        left = block[query].unsqueeze(1)
+        theirs, ours = (_distances(left, among[rows].unsqueeze(1)).flatten() for rows in (other, mine))
+        nearer = (theirs < ours) | ((theirs == ours) & (other < mine))
+        before.index_put_((query, place), nearer.long(), accumulate=True)
+    return before.clamp(max=k).where(relevant >= 0, k)
+
+
+def _counted(
+    values: Float[Tensor, "b g"], own: Float[Tensor, "b r"], reach: Float[Tensor, "b"], k: int
+) -> tuple[Int[Tensor, "b r"], Int[Tensor, "3 pairs"]]:
+    """Count with NumPy, which passes over a row in a few microseconds: how many surely come before; which may."""
+    matrix, before = values.numpy(), np.full(own.shape, k)
+    lower, upper = ((own + sign * reach.unsqueeze(1)).numpy() for sign in (-1, 1))
+
+    def count(query: int) -> list[np.ndarray]:
+        row, low, high = matrix[query], lower[query], upper[query]
+        places = np.argsort(low)[: np.isfinite(low).sum()]
+        first, end = 0, len(places)  # of those that can be among the first k; the farthest has all others before it
+        middle = end - 1
+        while first < end:
+            if np.count_nonzero(row < low[places[middle]]) < k:
+                first = middle + 1
+            else:
+                end = middle
+            middle = (first + end) // 2
+        places = places[:end]
+        if not len(places):
+            return []
+        near = np.flatnonzero(row <= high[places[-1]])
+        near = near[np.argsort(row[near])]
+        starts, ends = np.searchsorted(row[near], low[places]), np.searchsorted(row[near], high[places], "right")
+        before[query, places] = starts
+        others = [(place, near[f:e]) for place, f, e in zip(places, starts, ends, strict=True) if e - f > 1]
+        return [np.stack([np.full_like(ids, query), np.full_like(ids, place), ids]) for place, ids in others]
+
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        pairs = [pair for found in pool.map(count, range(len(matrix)), chunksize=16) for pair in found]
+    return torch.from_numpy(before), torch.from_numpy(np.concatenate([np.empty((3, 0), np.int64), *pairs], axis=1))
 
 
 def _hide(values: Float[Tensor, "b g"], own: Int[Tensor, "b"] | None, excluded: Bool[Tensor, "g"] | None) -> None:

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from vicinal.errors import ConfigError, DataError, unknown
-from vicinal.evaluation.neighbors import Neighbors
+from vicinal.evaluation.neighbors import Hits, Neighbors
 
 Lone = Literal["exclude", "count"]
 # Whether rows belong together, of their labels as tensors that broadcast; None is equality.
@@ -61,7 +61,7 @@ class QueryScores:
 
 
 def query_scores(
-    chunks: Iterable[Neighbors],
+    chunks: Iterable[Neighbors] | Iterable[Hits],
     labels: Shaped[Tensor, "q *c"],
     gallery_labels: Shaped[Tensor, "g *c"] | None = None,
     *,
@@ -73,7 +73,7 @@ def query_scores(
     """Score all queries from their neighbors as these arrive; no chunk is kept.
 
     Args:
-        chunks: the neighbors of all queries in order, at least ``ranks_needed`` of each.
+        chunks: the neighbors of all queries in order, or which of them are right, at least ``ranks_needed`` of each.
         labels: the queries' labels.
         gallery_labels: the gallery's labels; None for leave-one-out, where ids name queries.
         recalls: the K of Recall@K; Recall@1 is precision at 1.
@@ -95,12 +95,13 @@ def query_scores(
     parts: dict[str, list[Tensor]] = {name: [] for name in asked}
     seen = 0
     for chunk in chunks:
-        part = slice(chunk.start, chunk.start + len(chunk.ids))
-        hits = right(chunk.ids, labels[part], names, same)[counted[part]]
-        wanted = relevant[part][counted[part]]
+        size = len(chunk.hits if isinstance(chunk, Hits) else chunk.ids)
+        part = slice(chunk.start, chunk.start + size)
+        hits = chunk.hits if isinstance(chunk, Hits) else right(chunk.ids, labels[part], names, same)
+        hits, wanted = hits[counted[part]], relevant[part][counted[part]]
         for name, found in parts.items():
             found.append(query_score(name, hits, wanted))
-        seen += len(chunk.ids)
+        seen += size
     if seen != len(labels):
         raise DataError(
             f"each query needs its neighbors, got those of {seen} for {len(labels)} labels. Pass those of all."
@@ -132,7 +133,7 @@ def query_score(name: str, hits: Bool[Tensor, "q n"], relevant: Int[Tensor, "q"]
 
 
 def retrieval_scores(
-    chunks: Iterable[Neighbors],
+    chunks: Iterable[Neighbors] | Iterable[Hits],
     labels: Shaped[Tensor, "q *c"],
     gallery_labels: Shaped[Tensor, "g *c"] | None = None,
     *,

@@ -1,8 +1,8 @@
 """Clustering loss by facility location (Song et al., CVPR 2017)."""
 
-import math
 from dataclasses import KW_ONLY, dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int, Integer
 from torch import Tensor
@@ -80,77 +80,117 @@ class ClusteringLoss(Loss):
         return Terms((relu(excess) / len(costs)).expand(len(costs)), there.to(costs.dtype))
 
 
-@torch.no_grad()
 def best_clustering(
     costs: Float[Tensor, "n n"], same: Bool[Tensor, "n n"], gamma: float, exchanges: int, restarts: int = 0
 ) -> tuple[Int[Tensor, "k"], Float[Tensor, ""]]:
     """Medoids that (nearly) maximize F + γΔ, and their Δ; one for each class that ``same`` marks."""
-    _, classes = torch.unique(same.int().argmax(dim=1), return_inverse=True)
-    medoids = torch.zeros(int(classes.max()) + 1, dtype=torch.long, device=costs.device)
-    for place in range(len(medoids)):
-        score, _ = _scores(costs, classes, medoids[:place], gamma)
-        medoids[place] = score.argmax()
+    classes = np.unique(same.cpu().numpy().argmax(axis=1), return_inverse=True)[1]
+    search = _Search(costs.detach().cpu().double().numpy(), classes, gamma)
+    count = int(classes.max()) + 1
     rng = torch.Generator().manual_seed(0)
-    drawn = (torch.randperm(len(costs), generator=rng)[: len(medoids)].to(costs.device) for _ in range(restarts))
-    found = [_exchanged(costs, classes, start, gamma, exchanges) for start in (medoids, *drawn)]
-    best = int(torch.stack([score for _, score, _ in found]).argmax()) if restarts else 0
-    return found[best][0], found[best][2]
+    drawn = [torch.randperm(len(costs), generator=rng)[:count].numpy() for _ in range(restarts)]
+    found = [search.exchanged(start, exchanges) for start in (search.greedy(count), *drawn)]
+    medoids, _, disagreement = max(found, key=lambda one: one[1])
+    return torch.from_numpy(medoids).to(costs.device), costs.new_tensor(disagreement)
 
 
-def _exchanged(
-    costs: Float[Tensor, "n n"], classes: Int[Tensor, "n"], medoids: Int[Tensor, "k"], gamma: float, exchanges: int
-) -> tuple[Int[Tensor, "k"], Float[Tensor, ""], Float[Tensor, ""]]:
-    """Exchange one medoid at a time until none helps; return the medoids, their F + γΔ and their Δ."""
-    for _ in range(exchanges):
-        before = medoids.clone()
-        for place in range(len(medoids)):
-            score, _ = _scores(costs, classes, torch.cat([medoids[:place], medoids[place + 1 :]]), gamma)
-            best, sample = score.max(dim=0)
-            better = best > score.index_select(0, medoids[place : place + 1])
-            medoids[place : place + 1] = torch.where(better, sample, medoids[place : place + 1])
-        if torch.equal(before, medoids):
-            break
-    score, disagreement = (
-        part.index_select(0, medoids[-1:])[0] for part in _scores(costs, classes, medoids[:-1], gamma)
-    )
-    return medoids, score, disagreement
+class _Search:
+    """Sets of medoids of one batch, on the CPU: a search takes hundreds of small steps that each wait for the last.
 
-
-def _scores(
-    costs: Float[Tensor, "n n"], classes: Int[Tensor, "n"], medoids: Int[Tensor, "k"], gamma: float
-) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"]]:
-    """F + γΔ and Δ of the medoids with each sample added to them; -inf for a sample that is among them already.
-
-    A candidate gathers the samples that are nearer to it than to their medoid. Every count of the new clustering
-    follows from how many it gathers of each class, of each cluster, and of each class within a cluster: sums of rows,
-    n² for all candidates together.
+    Args:
+        costs: of sample i with medoid j.
+        classes: class of each sample, counted from 0.
+        gamma: γ.
     """
-    if len(medoids):
-        cost, cluster = costs[:, medoids].min(dim=1)
-    else:
-        cost, cluster = costs.new_full((len(costs),), torch.inf), torch.zeros_like(classes)
-    gathered = (costs < cost[:, None]).double()
-    parts = ((cluster[:, None] == cluster) & (classes[:, None] == classes)).int().argmax(dim=1)  # named by a member
-    one = gathered.new_ones(len(costs), 1)
-    left = _sums(parts, one) - _sums(parts, gathered)
-    clusters = _sums(cluster, one) - _sums(cluster, gathered)
-    # With counts N of a partition n·H = n log n - Σ N log N, and mutual information is H(K) + H(C) - H(K, C).
-    whole = len(costs) * math.log(len(costs))
-    of_clusters = whole - _log_powers(clusters) - _log_powers(gathered.sum(dim=0, keepdim=True))
-    of_classes = whole - _log_powers(_sums(classes, one))
-    of_both = whole - _log_powers(left) - _log_powers(_sums(classes, gathered))
-    shared = (of_clusters + of_classes - of_both) / (of_clusters * of_classes).clamp(min=TINY**2).sqrt()
-    alone = (of_classes <= TINY).to(shared.dtype)  # one class, one cluster: they agree
-    disagreement = 1 - torch.where(torch.minimum(of_clusters, of_classes) > TINY, shared, alone).clamp(0, 1)
-    value = -torch.minimum(costs, cost[:, None]).sum(dim=0)
-    return (value + gamma * disagreement).index_fill(0, medoids, -torch.inf), disagreement.to(costs.dtype)
 
+    def __init__(self, costs: Float[np.ndarray, "n n"], classes: Int[np.ndarray, "n"], gamma: float) -> None:
+        self.costs, self.classes, self.gamma, self.n = costs, classes, gamma, len(costs)
+        self.powers = np.arange(self.n + 1) * np.log(np.maximum(np.arange(self.n + 1), 1))  # x log x
+        self.whole = self.powers[self.n]
+        self.of_classes = self.whole - self.powers[np.bincount(classes)].sum()
+        self.class_count = int(classes.max()) + 1
 
-def _sums(groups: Int[Tensor, "n"], rows: Float[Tensor, "n m"]) -> Float[Tensor, "n m"]:
-    """Rows added up by group; as many rows as samples, so that nobody has to wait for the number of groups."""
-    return torch.zeros_like(rows).index_add_(0, groups, rows)
+    def greedy(self, count: int) -> Int[np.ndarray, "k"]:
+        """Choose one medoid after another, each the best beside those before."""
+        medoids = np.zeros(count, dtype=np.int64)
+        cost, cluster = np.full(self.n, self.costs.max() + 1), np.zeros(self.n, dtype=np.int64)
+        for place in range(count):
+            medoids[place] = self.scores(cost, cluster, medoids[:place])[0].argmax()
+            own = self.costs[:, medoids[place]]
+            nearer = own < cost
+            cost, cluster = np.where(nearer, own, cost), np.where(nearer, place, cluster)
+        return medoids
 
+    def exchanged(self, medoids: Int[np.ndarray, "k"], exchanges: int) -> tuple[Int[np.ndarray, "k"], float, float]:
+        """Exchange one medoid at a time until none helps; return the medoids, their F + γΔ and their Δ."""
+        medoids, unchanged = medoids.copy(), 0  # places since the last exchange
+        two = self.nearest_two(medoids)
+        for place in list(range(len(medoids))) * exchanges:
+            score, _ = self.scores(*self.without(place, *two), np.delete(medoids, place))
+            sample = int(score.argmax())
+            unchanged += 1
+            if score[sample] > score[medoids[place]]:
+                medoids[place], unchanged = sample, 0
+                two = self.nearest_two(medoids)
+            elif unchanged >= len(medoids):
+                break
+        score, disagreement = self.scores(*self.without(len(medoids) - 1, *two), medoids[:-1])
+        return medoids, float(score[medoids[-1]]), float(disagreement[medoids[-1]])
 
-def _log_powers(counts: Float[Tensor, "n m"]) -> Float[Tensor, "m"]:
-    """Σ x log x of each column."""
-    return torch.xlogy(counts, counts).sum(dim=0)
+    def nearest_two(self, medoids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the two nearest medoids of each sample and what they cost, ``[n 2]``."""
+        offered = np.column_stack([self.costs[:, medoids], np.full(self.n, self.costs.max() + 1)])
+        places, rows = np.empty((self.n, 2), dtype=np.int64), np.arange(self.n)
+        places[:, 0] = offered.argmin(axis=1)
+        costs = np.empty((self.n, 2))
+        costs[:, 0] = offered[rows, places[:, 0]]
+        offered[rows, places[:, 0]] = np.inf
+        places[:, 1] = offered.argmin(axis=1)
+        costs[:, 1] = offered[rows, places[:, 1]]
+        return places, costs
+
+    def without(self, place: int, places: np.ndarray, costs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return each sample's cost and cluster without one of the medoids."""
+        lost = places[:, 0] == place
+        return np.where(lost, costs[:, 1], costs[:, 0]), np.where(lost, places[:, 1], places[:, 0])
+
+    def scores(
+        self, cost: Float[np.ndarray, "n"], cluster: Int[np.ndarray, "n"], medoids: Int[np.ndarray, "k"]
+    ) -> tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"]]:
+        """F + γΔ and Δ of the medoids with each sample added to them; -inf for a sample that is among them already.
+
+        A candidate gathers the samples that are nearer to it than to their medoid, few of them where medoids are many.
+        Every count of the new clustering follows from how many it gathers of each class, of each cluster, and of each
+        class within a cluster.
+        """
+        n, classes = self.n, self.classes
+        near = np.flatnonzero(self.costs < cost[:, None])
+        sample, candidate = np.divmod(near, n)
+        saved = cost[sample] - self.costs.ravel()[near]
+        value = np.bincount(candidate, saved, n) - cost.sum()
+        part = cluster * self.class_count + classes
+        # With counts N of a partition n·H = n log n - Σ N log N, and mutual information is H(K) + H(C) - H(K, C).
+        own = self.powers[np.bincount(candidate, minlength=n)]
+        of_clusters = self.whole - self.left(cluster, sample, candidate) - own
+        _, column, count = self.counted(classes[sample], candidate)
+        of_both = self.whole - self.left(part, sample, candidate) - np.bincount(column, self.powers[count], n)
+        shared = (of_clusters + self.of_classes - of_both) / np.sqrt(np.maximum(of_clusters * self.of_classes, TINY**2))
+        alone = float(self.of_classes <= TINY)  # one class, one cluster: they agree
+        disagreement = 1 - np.where(np.minimum(of_clusters, self.of_classes) > TINY, shared, alone).clip(0, 1)
+        score = value + self.gamma * disagreement
+        score[medoids] = -np.inf
+        return score, disagreement
+
+    def left(self, groups: np.ndarray, sample: np.ndarray, candidate: np.ndarray) -> Float[np.ndarray, "n"]:
+        """Σ N log N over the groups of what each candidate leaves in them."""
+        sizes = np.bincount(groups)
+        group, column, count = self.counted(groups[sample], candidate)
+        taken = self.powers[sizes[group]] - self.powers[sizes[group] - count]
+        found: np.ndarray = self.powers[sizes].sum() - np.bincount(column, taken, self.n)
+        return found
+
+    def counted(self, groups: np.ndarray, candidate: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return group, candidate and number of the pairs that occur."""
+        keys = np.sort(groups * self.n + candidate)
+        first = np.flatnonzero(np.diff(keys, prepend=-1))
+        return *np.divmod(keys[first], self.n), np.diff(first, append=len(keys))

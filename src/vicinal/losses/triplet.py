@@ -284,13 +284,17 @@ def _penalize(excess: Tensor, *, soft: bool) -> Tensor:
 
 def _all_triplets(c: Comparisons, margin: float, *, soft: bool, average: Average) -> Terms:
     """Sum over every (anchor, positive, negative): the plain hinge in closed form, other terms positive by positive."""
-    every = (c.keep_positive.sum(dim=1) * c.keep_negative.sum(dim=1)).to(c.negative.dtype)
     if soft:
-        return Terms(_sums_by_positive(c, lambda excess: _penalize(excess + margin, soft=True)), every)
+        return Terms(_sums_by_positive(c, lambda excess: _penalize(excess + margin, soft=True)), _every(c))
     sums, active = hinge_sums(c.positive, c.negative, c.keep_positive, c.keep_negative, margin)
     if c.positive_weights is not None or c.negative_weights is not None:
         sums = _sums_by_positive(c, lambda excess: relu(excess + margin))
-    return Terms(sums, active if average == "nonzero" else every)
+    return Terms(sums, active if average == "nonzero" else _every(c))
+
+
+def _every(c: Comparisons) -> Float[Tensor, "n"]:
+    """Count the triplets of each anchor."""
+    return (c.keep_positive.sum(dim=1) * c.keep_negative.sum(dim=1)).to(c.negative.dtype)
 
 
 def _sums_by_positive(c: Comparisons, term: Callable[[Tensor], Tensor]) -> Float[Tensor, "n"]:

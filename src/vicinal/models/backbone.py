@@ -1,13 +1,19 @@
 """The base of published backbones: a width, the input that their public weights expect, and frozen batch norm."""
 
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from vicinal.errors import ConfigError
@@ -139,16 +145,71 @@ def convolve(maps: Tensor, convolution: nn.Conv2d, norm: _BatchNorm) -> Tensor:
     over the maps, which are large: on a GPU that saves a quarter of a training step with frozen norms, forward and
     backward, and most of it again under forward-mode differentiation.
     """
-    if norm.training or norm.running_mean is None or norm.running_var is None:
+    if not is_frozen(norm):
         normed: Tensor = norm(convolution(maps))
         return normed
-    scale = torch.rsqrt(norm.running_var + norm.eps)
+    weight, shift = fold(convolution, norm)
+    folded: Tensor = convolution._conv_forward(maps, weight, shift)
+    return folded
+
+
+def is_frozen(norm: _BatchNorm) -> bool:
+    """Whether a norm scales and shifts by constants."""
+    return not norm.training and norm.running_mean is not None and norm.running_var is not None
+
+
+def fold(convolution: nn.Conv2d, norm: _BatchNorm) -> tuple[Tensor, Tensor]:
+    """Return weight and bias of a convolution that does what it and the frozen norm after it do."""
+    mean, variance = norm.running_mean, norm.running_var
+    if mean is None or variance is None:
+        raise ValueError("only a norm with running statistics can be folded, got one without.")
+    scale = torch.rsqrt(variance + norm.eps)
     if norm.weight is not None:
         scale = scale * norm.weight
-    mean = norm.running_mean if convolution.bias is None else norm.running_mean - convolution.bias
+    mean = mean if convolution.bias is None else mean - convolution.bias
     shift = -mean * scale if norm.bias is None else norm.bias - mean * scale
-    folded: Tensor = convolution._conv_forward(maps, convolution.weight * scale[:, None, None, None], shift)
-    return folded
+    return convolution.weight * scale[:, None, None, None], shift
+
+
+def max_pool(maps: Tensor, kernel: int, stride: int = 1, padding: int = 0, ceil_mode: bool = False) -> Tensor:
+    """Compute maxima over windows; with a kernel of our own where ``kernels`` allows."""
+    if not Kernels.enabled:
+        return functional.max_pool2d(maps, kernel, stride, padding, ceil_mode=ceil_mode)
+    sides = [(side + 2 * padding - kernel + (stride - 1 if ceil_mode else 0)) // stride + 1 for side in maps.shape[2:]]
+    if ceil_mode:  # no window starts outside
+        sides = [n - ((n - 1) * stride >= side + padding) for n, side in zip(sides, maps.shape[2:], strict=True)]
+    pooled: Tensor = torch.ops.vicinal.max_pool(maps, kernel, stride, padding, *sides)[0]
+    return pooled
+
+
+class Kernels:
+    """Whether the pass that runs now may use kernels that have first derivatives only."""
+
+    enabled = depthwise = False
+
+
+@contextmanager
+def kernels(inputs: Tensor) -> Iterator[None]:
+    """Use Triton's kernels for what runs here, on a GPU with Triton, up to float32.
+
+    They have no derivatives in forward mode. The environment's ``VICINAL_KERNELS`` is ``pooling`` by default; ``all``
+    takes those for depthwise convolutions, too, which no training on a GPU has run with yet; ``off`` takes none.
+    """
+    before = Kernels.enabled, Kernels.depthwise
+    Kernels.enabled = inputs.is_cuda and inputs.dtype != torch.float64 and _have_kernels()
+    Kernels.depthwise = Kernels.enabled and os.environ.get("VICINAL_KERNELS") == "all"
+    try:
+        yield
+    finally:
+        Kernels.enabled, Kernels.depthwise = before
+
+
+@cache
+def _have_kernels() -> bool:
+    if find_spec("triton") is None or os.environ.get("VICINAL_KERNELS") == "off":
+        return False
+    import_module("vicinal.models.kernels")  # registers the operators
+    return True
 
 
 def probe(network: nn.Module, shape: tuple[int, ...]) -> Any:

@@ -14,6 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from vicinal.distances import Metric, exponential_map
 from vicinal.errors import ConfigError, unknown
 from vicinal.models.attention import AttentionPooling
+from vicinal.models.backbone import kernels
 from vicinal.models.chunking import chunked
 from vicinal.models.finetuning import add_lora, freeze_parameters, merge_lora
 
@@ -162,7 +163,7 @@ class Embedder(nn.Module):
         if not self.training or (self.precision is None and self._compiled is None):
             return self.pool(self.backbone(inputs))
         run = self.backbone if self._compiled is None else self._compiled
-        with torch.autocast(inputs.device.type, self.precision, enabled=self.precision is not None):
+        with torch.autocast(inputs.device.type, self.precision, enabled=self.precision is not None), kernels(inputs):
             maps = run(inputs)
         return self.pool(maps.float())
 

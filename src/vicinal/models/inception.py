@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vicinal.models.backbone import CAFFE, HALF, Backbone, convolve, initialize
+from vicinal.models.backbone import CAFFE, HALF, Backbone, convolve, initialize, max_pool
 
 # Per module: 1x1; 3x3 reduced, 3x3; "5x5" reduced, "5x5"; pooled, projected.           Szegedy et al. 2015, Table 1
 _GOOGLENET = {
@@ -86,10 +86,17 @@ class _Inception(nn.Module):
         self.branch1 = _ConvNorm(before, one, 1)
         self.branch2 = nn.Sequential(_ConvNorm(before, three_reduced, 1), _ConvNorm(three_reduced, three, 3))
         self.branch3 = nn.Sequential(_ConvNorm(before, five_reduced, 1), _ConvNorm(five_reduced, five, 3))
-        self.branch4 = nn.Sequential(nn.MaxPool2d(3, stride=1, padding=1), _ConvNorm(before, pooled, 1))
+        self.branch4 = nn.Sequential(_MaxPool(), _ConvNorm(before, pooled, 1))
 
     def forward(self, inputs: Tensor) -> Tensor:
         return torch.cat([branch(inputs) for branch in self.children()], dim=1)
+
+
+class _MaxPool(nn.Module):
+    """Maxima over 3x3 windows around each pixel."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return max_pool(inputs, 3, padding=1)
 
 
 class _ConvNorm(nn.Module):
@@ -150,7 +157,7 @@ class BNInception(Backbone):
             *convolved, projected = [[name for name, *_ in branch] for branch in _branches(module)]
             outputs = [self._layers(maps, *names) for names in convolved]
             if projected:
-                pool = functional.max_pool2d if module == "5b" else functional.avg_pool2d
+                pool = max_pool if module == "5b" else functional.avg_pool2d
                 outputs.append(self._layers(pool(maps, 3, stride=1, padding=1), *projected))
             else:
                 outputs.append(_pool(maps))
@@ -186,4 +193,4 @@ def _branches(module: str) -> list[list[tuple[str, int, int, int]]]:
 
 def _pool(maps: Tensor, kernel: int = 3) -> Tensor:
     """Halve the side; a window that starts inside but ends outside counts, as in Caffe and TensorFlow."""
-    return functional.max_pool2d(maps, kernel, stride=2, ceil_mode=True)
+    return max_pool(maps, kernel, stride=2, ceil_mode=True)
