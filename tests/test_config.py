@@ -227,6 +227,7 @@ def test_arguments_of_the_data_are_heeded(pictures, monkeypatch):
         (["optimizer.learning_rate=nan"], r"optimizer\.learning_rate is a finite number, got 'nan'"),
         (["training.seed=-1"], r"training\.seed must be at least 0 .*got -1"),
         (["training.device=gpu"], r"training\.device: unknown value 'gpu'"),
+        (["evaluation.restarts=1000000000000"], r"evaluation\.restarts must be at least 1 and at most 1000, got"),
         (["evaluation.recalls=0"], r"evaluation\.recalls must be at least 1, got 0"),
         (["loss.miner=hardset"], r"unknown miner 'hardset'; did you mean 'hardest'\?"),
         (["loss=mine:Loss"], r"code of your own; say that it may run with --trust mine:Loss"),

@@ -135,7 +135,7 @@ class Evaluation(Settings):
     slot: ClassVar[str] = "evaluation"
     recalls: tuple[Count, ...] = (1, 2, 4, 8)
     dims: tuple[Count, ...] = ()
-    restarts: Count = 3
+    restarts: Annotated[int, Limits("[1, 1000]")] = 3
     artifacts: bool = True
     batch_size: Count = 256
 

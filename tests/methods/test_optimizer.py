@@ -159,3 +159,9 @@ def test_a_clipped_step_does_not_wait_for_the_gpu(embedder, name):
         with_gradients(optimizer, 100.0)
         optimizer.step()
     assert norm_of(optimizer) == pytest.approx(1.0, rel=1e-5)
+
+
+@pytest.mark.parametrize("field", ["head_factor", "loss_factor", "weight_decay", "learning_rate"])
+def test_a_rate_that_no_float_holds_is_rejected(field):
+    with pytest.raises(ConfigError, match=rf"optimizer\.{field}=1e\+308.* Set them lower"):
+        OptimizerConfig(**{field: 1e308})

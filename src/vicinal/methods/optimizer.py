@@ -50,6 +50,14 @@ class OptimizerConfig(Settings):
     layer_decay: Annotated[float, Limits("(0, 1]")] = 1.0
     clip: Positive | None = None
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("head_factor", "loss_factor", "weight_decay"):
+            rate = self.learning_rate * max(1.0, getattr(self, name))
+            if rate > 1e30:  # float32 ends at 3e38
+                got = f"optimizer.learning_rate={self.learning_rate:g} and optimizer.{name}={getattr(self, name):g}"
+                raise ConfigError(f"{got} make an update of {rate:g}, which no network survives. Set them lower.")
+
     def build(
         self, embedder: Embedder, *, steps: int, others: Iterable[nn.Parameter] = ()
     ) -> tuple[Optimizer, LambdaLR]:
