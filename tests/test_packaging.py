@@ -89,7 +89,8 @@ def test_a_missing_extra_is_named_with_the_line_that_installs_it(extra, monkeypa
     (tmp_path / "table.parquet").write_bytes(b"PAR1")
     (tmp_path / "photo.heic").write_bytes(b"\0\0\0\x18ftypheic")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(sys.modules, package, None)
+    for name in [package, *(name for name in sys.modules if name.startswith(f"{package}."))]:
+        monkeypatch.setitem(sys.modules, name, None)
     _register_heif.cache_clear()
     with pytest.raises(VicinalError, match=rf"`pip install 'vicinal\[{extra}\]'`"):
         used()

@@ -94,5 +94,5 @@ def test_what_has_no_meaning_is_rejected(embeddings):
         forward(ContrastiveLoss(), embeddings, SEVERAL, embeddings, SEVERAL[:, 0])
     memory = CrossBatchMemory(ContrastiveLoss(), size=8, dim=3)
     with pytest.raises(DataError, match=r"one label for each row, got labels \[6, 4\]"):
-        inspect.unwrap(CrossBatchMemory._write)(memory, embeddings, SEVERAL)
+        inspect.unwrap(CrossBatchMemory.remember)(memory, embeddings, SEVERAL)
     assert HierarchicalTripletLoss().multi_label and not MarginLoss(class_boundaries=4).multi_label
