@@ -28,6 +28,8 @@ def test_a_model_is_exported_and_the_difference_told(run, vicinal, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "onnxruntime gives torch's embeddings to" in done.stdout and "[torch.onnx]" not in done.stdout
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "README.md",
+        "config.json",
         "model.onnx",
         "model.safetensors",
         "preprocessing.json",
