@@ -14,12 +14,15 @@ MATRIX = ("plain", "hdml", "loop", "ala", "htl", "cross_batch_memory", "momentum
 
 
 def combination_matrix() -> str:
-    """Which method trains which loss with default arguments, as Markdown: its sampler, or a note why not."""
+    """Which method trains which loss with default arguments, as Markdown: its sampler, or a note why not.
+
+    Losses that go with the same methods share a row.
+    """
     methods = [METHODS[name]() for name in MATRIX]
     notes: dict[str, int] = {}
-    rows = []
+    alike: dict[tuple[str, ...], list[str]] = {}
     for name, loss in LOSSES.items():
-        cells = [f"`{name}`"]
+        cells = []
         for method in methods:
             reason = combination(method, name)
             if reason is None:
@@ -28,7 +31,8 @@ def combination_matrix() -> str:
                 general = reason.replace(f", got {loss.__name__}", "").replace(loss.__name__, "this loss")
                 number = notes.setdefault(general[0].upper() + general[1:], len(notes) + 1)
                 cells.append(f"no ({number})")
-        rows.append(cells)
+        alike.setdefault(tuple(cells), []).append(f"`{name}`")
+    rows = [[", ".join(names), *cells] for cells, names in alike.items()]
     table = _markdown(["loss", *(f"`{name}`" for name in MATRIX)], rows)
     return "\n".join([table, "", *(f"{number}. {reason}" for reason, number in notes.items())])
 

@@ -14,7 +14,7 @@ from jaxtyping import install_import_hook
 
 # Shapes in annotations are checked while tests run; a mismatch is a test failure with both shapes named. A machine
 # on which nothing can be installed may lack the checker; the tests still run there.
-PARTS = ("geometry", "losses", "tuples", "miners", "compat", "retrieval.index", "evaluation")
+PARTS = ("geometry", "losses", "tuples", "miners", "compat", "evaluation")
 CHECKED = [f"vicinal.{part}" for part in PARTS]
 if importlib.util.find_spec("beartype"):
     install_import_hook(CHECKED, "beartype.beartype")

@@ -107,7 +107,7 @@ def test_every_kind_of_job_ends_in_results(protocol, kind, fold, table, tmp_path
 
 
 def test_a_fold_that_diverges_scores_nothing(table, tmp_path):
-    words = ("optimizer.learning_rate=1e30",)
+    words = ("optimizer.learning_rate=1e29",)
     job = Job(table, table.row("plain"), "fold", 0, words, (0, 2, 0))
     (line,) = perform(tmp_path, **job.task().arguments)
     assert line["score"] == 0 and "diverged" in line

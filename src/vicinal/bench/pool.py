@@ -221,8 +221,9 @@ class Pool:
         limit = time.monotonic() + STOP_SECONDS
         try:
             for worker in running:
-                with suppress(ProcessLookupError):
-                    os.kill(worker.process.pid or 0, signal.SIGINT)
+                if worker.process.pid:
+                    with suppress(ProcessLookupError):
+                        os.kill(worker.process.pid, signal.SIGINT)
                 worker.pipe.close()  # the task may have ended just before
             for worker in running:
                 worker.process.join(max(0.1, limit - time.monotonic()))

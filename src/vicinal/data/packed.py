@@ -97,13 +97,13 @@ def _check_parts(folder: Path, listed: Sequence[dict[str, Any]], *, strict: bool
             )
 
 
-class PackedImages(Source):
-    """Encoded images inside the parts. Holds no open file, so any thread or process may read."""
+class TarImages(Source):
+    """Encoded images inside of tar files. Holds no open file, so any thread or process may read."""
 
     def __init__(
         self, folder: Path, files: Sequence[str], places: Int[np.ndarray, "n 3"], names: Sequence[str]
     ) -> None:
-        """``places``: for each image its part, its first byte there and its length."""
+        """``places``: for each image its file, its first byte there and its length."""
         super().__init__(names)
         self.folder, self.files, self.places = folder, list(files), places
 
@@ -112,13 +112,17 @@ class PackedImages(Source):
             return decode(io.BytesIO(self.encoded(index)))
         except Exception as error:  # decoders raise whatever their parsing of a damaged file runs into
             place = f"{self.names[index]} in {self.folder / self.files[self.places[index, 0]]}"
-            raise DataError(f"image {place} cannot be read: {error}. Copy the part again.") from error
+            raise DataError(f"image {place} cannot be read: {error}. Write or copy that file again.") from error
 
     def encoded(self, index: int) -> bytes:
         part, first, length = map(int, self.places[index])
         with (self.folder / self.files[part]).open("rb") as file:
             file.seek(first)
             return file.read(length)
+
+
+class PackedImages(TarImages):
+    """The images of a packed set, which can be unpacked."""
 
 
 # -- packing --------------------------------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """Data as other libraries keep it: WebDataset's tar shards, and data sets of Hugging Face."""
 
-import io
 import json
 import tarfile
 from collections.abc import Iterator, Mapping
@@ -12,31 +11,15 @@ import numpy as np
 from PIL import Image
 
 from vicinal.data.folder import is_image
-from vicinal.data.images import check_size, decode, upright
+from vicinal.data.images import check_size, upright
 from vicinal.data.location import existing
+from vicinal.data.packed import TarImages
 from vicinal.data.records import FeatureArray, Kind, Records, Source
 from vicinal.data.splits import SplitByClass
 from vicinal.errors import DataError, unknown
 
 _SPLITS = ("train", "validation", "valid", "val", "test")  # how the names of shards may begin
 _MOST = 2**20  # bytes of a label: more is no label
-
-
-class TarImages(Source):
-    """Images inside of tar files, read where they lie."""
-
-    def __init__(self, files: list[tuple[Path, str, int, int]]) -> None:
-        super().__init__([f"{path.name}/{name}" for path, name, _, _ in files])
-        self.files = files
-
-    def read(self, index: int) -> Image.Image:
-        path, name, offset, size = self.files[index]
-        try:
-            with path.open("rb") as file:
-                file.seek(offset)
-                return decode(io.BytesIO(file.read(size)))
-        except Exception as error:  # decoders raise whatever their parsing of a damaged file runs into
-            raise DataError(f"image {name} in {path} cannot be read: {error}. Write the shard again.") from error
 
 
 @dataclass(frozen=True)
@@ -67,18 +50,20 @@ class Shards(SplitByClass):
         if not shards:
             raise DataError(f"{root} holds no .tar file. Name a folder of shards, or one shard.")
         given = [next((split for split in _SPLITS if path.name.startswith(split)), None) for path in shards]
-        files, labels, splits = [], [], []
-        for path, split in zip(shards, given, strict=True):
-            for file, label in self._samples(path):
-                files.append(file)
+        names, places, labels, splits = [], [], [], []
+        for number, (path, split) in enumerate(zip(shards, given, strict=True)):
+            for member, label in self._samples(path):
+                names.append(f"{path.name}/{member.name}")
+                places.append((number, member.offset_data, member.size))
                 labels.append(label)
                 splits.append(split or "")
-        if not files:
+        if not names:
             raise DataError(f"{root} holds no image with a label. A sample is KEY.jpg and KEY.cls, or KEY.json.")
         named = splits if all(given) else None
-        return self._records(root.stem, TarImages(files), labels, named, lambda row: str(files[row][0]))
+        source = TarImages(shards[0].parent, [path.name for path in shards], np.array(places), names)
+        return self._records(root.stem, source, labels, named, lambda row: str(shards[places[row][0]]))
 
-    def _samples(self, path: Path) -> Iterator[tuple[tuple[Path, str, int, int], str]]:
+    def _samples(self, path: Path) -> Iterator[tuple[tarfile.TarInfo, str]]:
         """Yield the image and the label of each sample; the files of a sample stand beside each other."""
         key, image, label = "", None, None
         try:
@@ -88,10 +73,10 @@ class Shards(SplitByClass):
                     stem, _, ending = name.partition(".")
                     if f"{folder}/{stem}" != key:
                         if image is not None:
-                            yield image, self._required(label, path, image[1])
+                            yield image, self._required(label, path, image.name)
                         key, image, label = f"{folder}/{stem}", None, None
                     if is_image(name):
-                        image = path, member.name, member.offset_data, member.size
+                        image = member
                     elif ending in ("cls", "json") and member.size <= _MOST:
                         text = archive.extractfile(member).read().decode()  # type: ignore[union-attr]  # a file
                         found = text.strip() if ending == "cls" else json.loads(text).get(self.label)
@@ -101,7 +86,7 @@ class Shards(SplitByClass):
                 f"{path} cannot be read as a shard: {error}. Shards are uncompressed .tar files."
             ) from error
         if image is not None:
-            yield image, self._required(label, path, image[1])
+            yield image, self._required(label, path, image.name)
 
     def _required(self, label: str | None, path: Path, name: str) -> str:
         if not label:

@@ -231,8 +231,6 @@ class Method(nn.Module):
         wanted = [p for p in (trained(chosen) if isinstance(chosen, Optimizer) else chosen) if p.requires_grad]
         gradients = torch.autograd.grad(loss, wanted, retain_graph=keep, allow_unused=True)
         for parameter, gradient in zip(wanted, gradients, strict=True):
-            if gradient is not None and gradient.stride() != parameter.stride():  # which fused optimizers refuse
-                gradient = torch.empty_like(parameter).copy_(gradient)
             parameter.grad = gradient
 
     def optimize(self, *optimizers: Optimizer) -> None:

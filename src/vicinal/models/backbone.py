@@ -145,30 +145,16 @@ def convolve(maps: Tensor, convolution: nn.Conv2d, norm: _BatchNorm) -> Tensor:
     over the maps, which are large: on a GPU that saves a quarter of a training step with frozen norms, forward and
     backward, and most of it again under forward-mode differentiation.
     """
-    if not is_frozen(norm):
+    if norm.training or norm.running_mean is None or norm.running_var is None:
         normed: Tensor = norm(convolution(maps))
         return normed
-    weight, shift = fold(convolution, norm)
-    folded: Tensor = convolution._conv_forward(maps, weight, shift)
-    return folded
-
-
-def is_frozen(norm: _BatchNorm) -> bool:
-    """Whether a norm scales and shifts by constants."""
-    return not norm.training and norm.running_mean is not None and norm.running_var is not None
-
-
-def fold(convolution: nn.Conv2d, norm: _BatchNorm) -> tuple[Tensor, Tensor]:
-    """Return weight and bias of a convolution that does what it and the frozen norm after it do."""
-    mean, variance = norm.running_mean, norm.running_var
-    if mean is None or variance is None:
-        raise ValueError("only a norm with running statistics can be folded, got one without.")
-    scale = torch.rsqrt(variance + norm.eps)
+    scale = torch.rsqrt(norm.running_var + norm.eps)
     if norm.weight is not None:
         scale = scale * norm.weight
-    mean = mean if convolution.bias is None else mean - convolution.bias
+    mean = norm.running_mean if convolution.bias is None else norm.running_mean - convolution.bias
     shift = -mean * scale if norm.bias is None else norm.bias - mean * scale
-    return convolution.weight * scale[:, None, None, None], shift
+    folded: Tensor = convolution._conv_forward(maps, convolution.weight * scale[:, None, None, None], shift)
+    return folded
 
 
 def max_pool(maps: Tensor, kernel: int, stride: int = 1, padding: int = 0, ceil_mode: bool = False) -> Tensor:
@@ -185,23 +171,21 @@ def max_pool(maps: Tensor, kernel: int, stride: int = 1, padding: int = 0, ceil_
 class Kernels:
     """Whether the pass that runs now may use kernels that have first derivatives only."""
 
-    enabled = depthwise = False
+    enabled = False
 
 
 @contextmanager
 def kernels(inputs: Tensor) -> Iterator[None]:
     """Use Triton's kernels for what runs here, on a GPU with Triton, up to float32.
 
-    They have no derivatives in forward mode. The environment's ``VICINAL_KERNELS`` is ``pooling`` by default; ``all``
-    takes those for depthwise convolutions, too, which no training on a GPU has run with yet; ``off`` takes none.
+    They have no derivatives in forward mode. ``VICINAL_KERNELS=off`` in the environment takes none.
     """
-    before = Kernels.enabled, Kernels.depthwise
+    before = Kernels.enabled
     Kernels.enabled = inputs.is_cuda and inputs.dtype != torch.float64 and _have_kernels()
-    Kernels.depthwise = Kernels.enabled and os.environ.get("VICINAL_KERNELS") == "all"
     try:
         yield
     finally:
-        Kernels.enabled, Kernels.depthwise = before
+        Kernels.enabled = before
 
 
 @cache

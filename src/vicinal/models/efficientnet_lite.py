@@ -6,12 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from vicinal.errors import ConfigError, unknown
-from vicinal.models.backbone import HALF, Backbone, Kernels, Preprocessing, convolve, fold, initialize, is_frozen
+from vicinal.models.backbone import HALF, Backbone, Preprocessing, convolve, initialize
 
 Variant = Literal["lite0", "lite1", "lite2"]
 
@@ -107,35 +106,16 @@ class _InvertedResidual(nn.Module):
         self._bn2 = _norm(after)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        maps = self._filtered(inputs)
+        maps = inputs
+        if self._expand_conv is not None and self._bn0 is not None:
+            maps = functional.relu6(convolve(maps, self._expand_conv, self._bn0), inplace=True)
+        maps = functional.relu6(convolve(maps, self._depthwise_conv, self._bn1), inplace=True)
         maps = convolve(maps, self._project_conv, self._bn2)
         if not self._residual:
             return maps
         if self._drop and self.training:
             maps = maps * functional.dropout(maps.new_ones(len(maps), 1, 1, 1), self._drop)  # 0 or 1/(1 - p) per image
         return maps + inputs
-
-    def _filtered(self, maps: Tensor) -> Tensor:
-        """Widen and filter; with a kernel that adds the biases, clips and pads within the depthwise convolution."""
-        expand, depthwise, shift = self._expand_conv, self._depthwise_conv, None
-        if Kernels.depthwise and is_frozen(self._bn1) and (self._bn0 is None or is_frozen(self._bn0)):
-            if expand is not None and self._bn0 is not None:
-                weight, shift = fold(expand, self._bn0)
-                maps = functional.conv2d(maps, weight)
-            weight, after = fold(depthwise, self._bn1)
-            (kernel, _), (stride, _), sides = depthwise.kernel_size, depthwise.stride, maps.shape[2:]
-            top, left = (_padding(side, kernel, stride) // 2 for side in sides)
-            height, width = (-(-side // stride) for side in sides)
-            taps = (
-                weight.permute(2, 3, 0, 1).reshape(kernel * kernel, -1).contiguous()
-            )  # its gradient then gets the weight's strides
-            filtered: Tensor = torch.ops.vicinal.depthwise(
-                maps, taps, shift, after, kernel, stride, top, left, height, width
-            )
-            return filtered
-        if expand is not None and self._bn0 is not None:
-            maps = functional.relu6(convolve(maps, expand, self._bn0), inplace=True)
-        return functional.relu6(convolve(maps, depthwise, self._bn1), inplace=True)
 
 
 class _SameConv2d(nn.Conv2d):

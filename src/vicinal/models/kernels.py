@@ -1,9 +1,7 @@
-"""Triton kernels for depthwise convolutions and max pooling: channels last, forward and backward.
+"""Triton kernels for max pooling and its gradient, channels last.
 
-A program holds ``LANES`` tiles of output pixels of ``BLOCK`` channels. The columns of a tile are unrolled: an input
-pixel is loaded once and goes to all outputs of the tile whose windows hold it, so that a convolution costs little more
-than reading and writing its maps. Rows are looped over: unrolled as well, a kernel takes ten times as long to build.
-Bias, ReLU6 and the odd pixel of "same" padding are part of the loads and stores.
+A program holds ``LANES`` tiles of output pixels of ``BLOCK`` channels. A tile is unrolled: an input pixel is loaded
+once and goes to all outputs of the tile whose windows hold it. The place of a maximum in its window is kept as a byte.
 """
 
 from typing import NamedTuple
@@ -35,206 +33,6 @@ def _tile(
     row, column = p // across % down * TH, p % across * TW
     image = (p // (across * down)).to(tl.int64)
     return image, row, column, c, (p < strips) & (c < C)
-
-
-@triton.jit(do_not_specialize=["strips", "H", "W", "HO", "WO", "TOP", "LEFT"])
-def convolve(
-    x,
-    w,
-    before,
-    after,
-    y,
-    strips,
-    C,
-    H,
-    W,
-    HO,
-    WO,
-    TOP,
-    LEFT,
-    K: tl.constexpr,
-    S: tl.constexpr,
-    BEFORE: tl.constexpr,
-    TH: tl.constexpr,
-    TW: tl.constexpr,
-    LANES: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    blocks = tl.cdiv(C, BLOCK)
-    program = tl.program_id(0)
-    n, ho, wo, c, ok = _tile(
-        program // blocks * LANES, strips, blocks, program % blocks, C, HO, WO, TH, TW, LANES, BLOCK
-    )
-    bias = tl.load(after + c, mask=c < C, other=0.0).to(tl.float32)
-    sums = ()
-    for _ in tl.static_range(TH * TW):
-        sums = sums + (bias,)
-    if BEFORE:
-        shift = tl.load(before + c, mask=c < C, other=0.0).to(tl.float32)
-    row, column = ho * S - TOP, wo * S - LEFT
-    corner = x + n * (H * W * C) + ((row * W + column) * C + c)
-    for a in range(S * (TH - 1) + K):
-        taps = ()
-        for r in tl.static_range(TH):
-            used = (c < C) & (a - r * S >= 0) & (a - r * S < K)
-            for j in tl.static_range(K):
-                taps = taps + (tl.load(w + ((a - r * S) * K + j) * C + c, mask=used, other=0.0).to(tl.float32),)
-        there = ok & (row + a >= 0) & (row + a < H)
-        for b in tl.static_range(S * (TW - 1) + K):
-            inside = there & (column + b >= 0) & (column + b < W)
-            v = tl.load(corner + (a * W + b) * C, mask=inside, other=0.0).to(tl.float32)
-            if BEFORE:
-                v = tl.where(inside, tl.minimum(tl.maximum(v + shift, 0.0), 6.0), 0.0)
-            for r in tl.static_range(TH):
-                for q in tl.static_range(TW):
-                    if b - q * S >= 0 and b - q * S < K:
-                        more = sums[r * TW + q] + v * taps[r * K + b - q * S]
-                        sums = sums[: r * TW + q] + (more,) + sums[r * TW + q + 1 :]
-    target = y + n * (HO * WO * C) + ((ho * WO + wo) * C + c)
-    for r in tl.static_range(TH):
-        for q in tl.static_range(TW):
-            v = tl.minimum(tl.maximum(sums[r * TW + q], 0.0), 6.0)
-            tl.store(target + (r * WO + q) * C, v.to(y.dtype.element_ty), mask=ok & (ho + r < HO) & (wo + q < WO))
-
-
-@triton.jit(do_not_specialize=["strips", "H", "W", "HO", "WO"])
-def input_gradient(
-    g,
-    y,
-    w,
-    x,
-    before,
-    dx,
-    strips,
-    C,
-    H,
-    W,
-    HO,
-    WO,
-    TOP: tl.constexpr,
-    LEFT: tl.constexpr,
-    K: tl.constexpr,
-    S: tl.constexpr,
-    BEFORE: tl.constexpr,
-    TH: tl.constexpr,
-    TW: tl.constexpr,
-    LANES: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """TH and TW are multiples of S, so that which taps reach an output is known when the kernel is built."""
-    blocks = tl.cdiv(C, BLOCK)
-    program = tl.program_id(0)
-    n, h, v, c, ok = _tile(program // blocks * LANES, strips, blocks, program % blocks, C, H, W, TH, TW, LANES, BLOCK)
-    sums = ()
-    for _ in tl.static_range(TH * TW):
-        sums = sums + (tl.zeros((LANES, BLOCK), tl.float32),)
-    R0: tl.constexpr = -((K - 1 - TOP) // S)  # ⌈(TOP - K + 1) / S⌉
-    Q0: tl.constexpr = -((K - 1 - LEFT) // S)
-    RN: tl.constexpr = (TH - 1 + TOP) // S - R0 + 1
-    QN: tl.constexpr = (TW - 1 + LEFT) // S - Q0 + 1
-    row, column = h // S + R0, v // S + Q0
-    offset = (row * WO + column) * C + c
-    base = n * (HO * WO * C)
-    for a in range(RN):
-        taps = ()
-        for r in tl.static_range(TH):
-            i = r + TOP - S * (a + R0)
-            for j in tl.static_range(K):
-                taps = taps + (
-                    tl.load(w + (i * K + j) * C + c, mask=(c < C) & (i >= 0) & (i < K), other=0.0).to(tl.float32),
-                )
-        there = ok & (row + a >= 0) & (row + a < HO)
-        for b in tl.static_range(QN):
-            inside = there & (column + b >= 0) & (column + b < WO)
-            at = offset + (a * WO + b) * C
-            value = tl.load(g + base + at, mask=inside, other=0.0).to(tl.float32)
-            gate = tl.load(y + base + at, mask=inside, other=0.0).to(tl.float32)
-            value = tl.where((gate > 0) & (gate < 6), value, 0.0)
-            for r in tl.static_range(TH):
-                for q in tl.static_range(TW):
-                    if q + LEFT - S * (b + Q0) >= 0 and q + LEFT - S * (b + Q0) < K:
-                        more = sums[r * TW + q] + value * taps[r * K + q + LEFT - S * (b + Q0)]
-                        sums = sums[: r * TW + q] + (more,) + sums[r * TW + q + 1 :]
-    at = (h * W + v) * C + c
-    base = n * (H * W * C)
-    if BEFORE:
-        shift = tl.load(before + c, mask=c < C, other=0.0).to(tl.float32)
-    for r in tl.static_range(TH):
-        for q in tl.static_range(TW):
-            inside = ok & (h + r < H) & (v + q < W)
-            value = sums[r * TW + q]
-            if BEFORE:
-                gate = tl.load(x + base + at + (r * W + q) * C, mask=inside, other=0.0).to(tl.float32) + shift
-                value = tl.where((gate > 0) & (gate < 6), value, 0.0)
-            tl.store(dx + base + at + (r * W + q) * C, value.to(dx.dtype.element_ty), mask=inside)
-
-
-@triton.jit(do_not_specialize=["strips", "each", "H", "W", "HO", "WO", "TOP", "LEFT"])
-def weight_gradient(
-    x,
-    g,
-    y,
-    before,
-    partial,
-    strips,
-    each,
-    C,
-    H,
-    W,
-    HO,
-    WO,
-    TOP,
-    LEFT,
-    K: tl.constexpr,
-    S: tl.constexpr,
-    BEFORE: tl.constexpr,
-    TH: tl.constexpr,
-    TW: tl.constexpr,
-    LANES: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """Each part sums ``each`` tiles, a multiple of LANES; the parts are summed afterwards."""
-    blocks = tl.cdiv(C, BLOCK)
-    program = tl.program_id(0)
-    part = program // blocks
-    channel = program % blocks * BLOCK + tl.arange(0, BLOCK)
-    sums = ()
-    for _ in tl.static_range(K * K):
-        sums = sums + (tl.zeros((LANES, BLOCK), tl.float32),)
-    if BEFORE:
-        shift = tl.load(
-            before + channel[None, :] + tl.zeros((LANES, 1), tl.int32), mask=channel[None, :] < C, other=0.0
-        )
-        shift = shift.to(tl.float32)
-    for first in range(part * each, tl.minimum((part + 1) * each, strips), LANES):
-        n, ho, wo, c, ok = _tile(first, strips, blocks, program % blocks, C, HO, WO, TH, TW, LANES, BLOCK)
-        gradients = ()
-        for r in tl.static_range(TH):
-            for q in tl.static_range(TW):
-                at = n * (HO * WO * C) + (((ho + r) * WO + wo + q) * C + c)
-                inside = ok & (ho + r < HO) & (wo + q < WO)
-                value = tl.load(g + at, mask=inside, other=0.0).to(tl.float32)
-                gate = tl.load(y + at, mask=inside, other=0.0).to(tl.float32)
-                value = tl.where((gate > 0) & (gate < 6), value, 0.0)
-                gradients = gradients + (value,)
-        row, column = ho * S - TOP, wo * S - LEFT
-        corner = x + n * (H * W * C) + ((row * W + column) * C + c)
-        for a in tl.static_range(S * (TH - 1) + K):
-            for b in tl.static_range(S * (TW - 1) + K):
-                inside = ok & (row + a >= 0) & (row + a < H) & (column + b >= 0) & (column + b < W)
-                v = tl.load(corner + (a * W + b) * C, mask=inside, other=0.0).to(tl.float32)
-                if BEFORE:
-                    v = tl.where(inside, tl.minimum(tl.maximum(v + shift, 0.0), 6.0), 0.0)
-                for r in tl.static_range(TH):
-                    for q in tl.static_range(TW):
-                        if a - r * S >= 0 and a - r * S < K and b - q * S >= 0 and b - q * S < K:
-                            sums = (
-                                sums[: (a - r * S) * K + b - q * S]
-                                + (sums[(a - r * S) * K + b - q * S] + v * gradients[r * TW + q],)
-                                + sums[(a - r * S) * K + b - q * S + 1 :]
-                            )
-    for t in tl.static_range(K * K):
-        tl.store(partial + (part * K * K + t) * C + channel, tl.sum(sums[t], 0), mask=channel < C)
 
 
 @triton.jit(do_not_specialize=["strips", "H", "W", "HO", "WO", "PAD"])
@@ -363,112 +161,15 @@ class Tiles(NamedTuple):
         return (triton.cdiv(strips, self.lanes) * triton.cdiv(channels, self.block),)
 
 
-def tiles(kind: str, kernel: int, stride: int, channels: int, width: int) -> Tiles:
-    """Return the tiles that were fastest on an H200."""
-    found = TUNED.get((kind, kernel, stride, channels, width))
-    if found is not None:
-        return Tiles(*found)
+def tiles(stride: int, channels: int, width: int, *, gradient: bool) -> Tiles:
+    """Return the tiles for maps of a width; those of a gradient have whole strides of rows and columns."""
     block = 64 if channels % 64 == 0 or channels >= 480 else 32
-    lanes = 256 // block
-    if kind in ("input_gradient", "max_pool_gradient") and stride == 2:
-        return Tiles(2, 4, lanes, block, 4)
-    if kind.startswith("max_pool"):
-        return Tiles(2, 7 if width % 7 == 0 else 4, lanes, block, 4)
-    if kind == "weight_gradient":
-        return Tiles(1, 7 if kernel == 3 and width % 7 == 0 else 4, lanes, block, 4)
-    return Tiles(1, 7 if width % 7 == 0 else 4, lanes, block, 4)
-
-
-TUNED: dict[tuple[str, int, int, int, int], tuple[int, int, int, int, int]] = {}
-PROGRAMS = 1056  # that sum the gradients of weights, eight for each multiprocessor
+    columns = 4 if (gradient and stride == 2) or width % 7 else 7
+    return Tiles(2, columns, 256 // block, block, 4)
 
 
 def _maps(like: Tensor, n: int, c: int, h: int, w: int, dtype: torch.dtype | None = None) -> Tensor:
     return torch.empty((n, c, h, w), dtype=dtype or like.dtype, device=like.device, memory_format=torch.channels_last)
-
-
-@torch.library.custom_op("vicinal::depthwise", mutates_args=())
-def depthwise(
-    x: Tensor,
-    taps: Tensor,
-    before: Tensor | None,
-    after: Tensor,
-    kernel: int,
-    stride: int,
-    top: int,
-    left: int,
-    height: int,
-    width: int,
-) -> Tensor:
-    """Compute relu6(conv(relu6(x + before)) + after) of each channel by itself; without ``before``, of x itself."""
-    x = x.contiguous(memory_format=torch.channels_last)
-    n, c, h, w = x.shape
-    y = _maps(x, n, c, height, width)
-    cut = tiles("convolve", kernel, stride, c, width)
-    strips = cut.strips(n, height, width)
-    convolve[cut.grid(strips, c)](
-        x, taps, after if before is None else before, after, y, strips, c, h, w, height, width, top, left,
-        kernel, stride, before is not None, *cut[:4], num_warps=cut.warps,
-    )  # fmt: skip
-    return y
-
-
-@depthwise.register_fake
-def _(x, taps, before, after, kernel, stride, top, left, height, width):
-    return _maps(x, x.shape[0], x.shape[1], height, width)
-
-
-@torch.library.custom_op("vicinal::depthwise_backward", mutates_args=())
-def depthwise_backward(
-    g: Tensor, x: Tensor, taps: Tensor, before: Tensor | None, y: Tensor, kernel: int, stride: int, top: int, left: int
-) -> tuple[Tensor, Tensor]:
-    x, g, y = (maps.contiguous(memory_format=torch.channels_last) for maps in (x, g, y))
-    n, c, h, w = x.shape
-    height, width = y.shape[2:]
-    dx = _maps(x, n, c, h, w)
-    cut = tiles("input_gradient", kernel, stride, c, w)
-    strips = cut.strips(n, h, w)
-    shift = taps if before is None else before
-    input_gradient[cut.grid(strips, c)](
-        g, y, taps, x, shift, dx, strips, c, h, w, height, width, top, left,
-        kernel, stride, before is not None, *cut[:4], num_warps=cut.warps,
-    )  # fmt: skip
-    cut = tiles("weight_gradient", kernel, stride, c, width)
-    strips = cut.strips(n, height, width)
-    blocks = triton.cdiv(c, cut.block)
-    parts = max(1, min(triton.cdiv(strips, cut.lanes), PROGRAMS // blocks))
-    each = triton.cdiv(triton.cdiv(strips, parts), cut.lanes) * cut.lanes
-    parts = triton.cdiv(strips, each)
-    partial = torch.empty((parts, kernel * kernel, c), dtype=torch.float32, device=x.device)
-    weight_gradient[(parts * blocks,)](
-        x, g, y, shift, partial, strips, each, c, h, w, height, width, top, left,
-        kernel, stride, before is not None, *cut[:4], num_warps=cut.warps,
-    )  # fmt: skip
-    return dx, partial.sum(0)
-
-
-@depthwise_backward.register_fake
-def _(g, x, taps, before, y, kernel, stride, top, left):
-    return _maps(x, *x.shape), torch.empty_like(taps)
-
-
-def _remember(ctx, inputs, output):
-    x, taps, before, _, *ctx.settings = inputs
-    ctx.save_for_backward(x, taps, before, output)
-
-
-def _differentiate(ctx, g):
-    x, taps, before, y = ctx.saved_tensors
-    kernel, stride, top, left, _, _ = ctx.settings
-    dx, dtaps = torch.ops.vicinal.depthwise_backward(g, x, taps, before, y, kernel, stride, top, left)
-    dbefore = dx.sum((0, 2, 3), dtype=torch.float32) if ctx.needs_input_grad[2] else None
-    dafter = (
-        torch.where((y > 0) & (y < 6), g, 0).sum((0, 2, 3), dtype=torch.float32) if ctx.needs_input_grad[3] else None
-    )
-    return dx, dtaps, dbefore, dafter, None, None, None, None, None, None
-
-
-depthwise.register_autograd(_differentiate, setup_context=_remember)
 
 
 @torch.library.custom_op("vicinal::max_pool", mutates_args=())
@@ -477,7 +178,7 @@ def max_pool_op(x: Tensor, kernel: int, stride: int, pad: int, height: int, widt
     x = x.contiguous(memory_format=torch.channels_last)
     n, c, h, w = x.shape
     y, index = _maps(x, n, c, height, width), _maps(x, n, c, height, width, torch.int8)
-    cut = tiles("max_pool", kernel, stride, c, width)
+    cut = tiles(stride, c, width, gradient=False)
     strips = cut.strips(n, height, width)
     max_pool[cut.grid(strips, c)](
         x, y, index, strips, c, h, w, height, width, pad, kernel, stride, *cut[:4], num_warps=cut.warps
@@ -496,7 +197,7 @@ def max_pool_backward(g: Tensor, index: Tensor, h: int, w: int, kernel: int, str
     g, index = (maps.contiguous(memory_format=torch.channels_last) for maps in (g, index))
     n, c, height, width = g.shape
     dx = _maps(g, n, c, h, w)
-    cut = tiles("max_pool_gradient", kernel, stride, c, w)
+    cut = tiles(stride, c, w, gradient=True)
     strips = cut.strips(n, h, w)
     max_pool_gradient[cut.grid(strips, c)](
         g, index, dx, strips, c, h, w, height, width, pad, kernel, stride, *cut[:4], num_warps=cut.warps
