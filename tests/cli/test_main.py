@@ -176,7 +176,11 @@ def test_a_walk_with_pictures_of_ones_own(pictures, tmp_path, vicinal):
     with np.load(tmp_path / "loose.npz", allow_pickle=False) as found:
         assert len(found["embeddings"]) == 6 and found["classes"].tolist() == ["unsorted"]
     assert "1 embeddings" in vicinal("embed", "run", "unsorted/0.png", "--out", "one.npz").stdout
-    loose.rename(pictures / "class 5")
+    (tmp_path / "single").mkdir()
+    loose.rename(tmp_path / "single" / "class 5")
+    done = vicinal("embed", "run", "single", "--out", "single.npz")
+    assert done.returncode == 0, f"one class is enough, nothing is split: {done.stderr}"
+    (tmp_path / "single" / "class 5").rename(pictures / "class 5")
 
     assert "Known: all, test" in vicinal("evaluate", "run", "--split", "tests").stderr
     assert vicinal("report", "run").returncode == 0
