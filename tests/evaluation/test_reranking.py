@@ -114,5 +114,5 @@ def test_expanded_queries_equal_the_sum_written_out(alpha):
     torch.testing.assert_close(found, torch.stack(expected), atol=1e-5, rtol=0)
     few, all_ = (expand_queries(rows[:2], gallery=rows[2:], count=count) for count in (18, 99))
     torch.testing.assert_close(few, all_)
-    with pytest.raises(ConfigError, match="alpha = -1.0"):
+    with pytest.raises(ConfigError, match="alpha = -1"):
         expand_queries(rows, alpha=-1.0)
