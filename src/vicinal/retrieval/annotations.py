@@ -175,8 +175,8 @@ class Annotations:
         body = json.dumps(line, separators=(",", ":")).encode()
         entry = f"{zlib.crc32(body):08x} ".encode() + body + b"\n"
         size = os.fstat(handle).st_size
-        # A line that a crash cut off is ended first, and stays a damaged one.
-        data = entry if size == self._read else b"\n" + entry
+        # A line that a crash cut off is ended first, and stays damaged even where all of it but the end is there.
+        data = entry if size == self._read else b" cut off\n" + entry
         while data:
             data = data[os.write(handle, data) :]
         os.fsync(handle)

@@ -14,7 +14,7 @@ void main() {
   tint = color;
 }`;
 const FRAGMENT = `#version 300 es
-precision mediump float;
+precision highp float;
 in vec4 tint;
 uniform float size;
 out vec4 ink;
@@ -24,7 +24,7 @@ void main() {
 }`;
 
 export class Points {
-  /** Points on a canvas; null where the browser has no WebGL 2, and whoever asks draws them otherwise. */
+  /** Points on a canvas; null where the browser has no WebGL 2. */
   static on(canvas, restored) {
     const gl = canvas.getContext("webgl2", { antialias: false, depth: false });
     if (!gl) return null;
@@ -33,7 +33,7 @@ export class Points {
     canvas.addEventListener("webglcontextlost", (event) => { event.preventDefault(); points.program = null; });
     canvas.addEventListener("webglcontextrestored", () => { points.build(); restored(); });
     points.build();
-    return points;
+    return points.program ? points : null;
   }
 
   build() {

@@ -4,7 +4,7 @@ import csv
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from io import StringIO
 from math import isfinite
 from pathlib import Path
@@ -147,7 +147,7 @@ class Resolver:
 def workbench_routes(library: Library, limits: Limits, reading: Workers, *, writable: bool) -> APIRouter:
     """Route annotations and the review queue."""
     routes = APIRouter(prefix="/api", tags=["workbench"], responses=SHARED)
-    annotations = Annotations(library.collection.path)
+    journal = cache(lambda: Annotations(library.collection.path))
     resolver = lru_cache(1)(Resolver)
     file = library.run.path / FINDINGS
 
@@ -162,15 +162,15 @@ def workbench_routes(library: Library, limits: Limits, reading: Workers, *, writ
         return findings_of((found.st_mtime_ns, found.st_size))
 
     def work() -> Work:
-        state = annotations.read()
+        state = journal().read()
         listed = [
             ItemWork(target=target, label=a.label, dropped=a.dropped, tags=list(a.tags)) for target, a in state.items()
         ]
         return Work(
             generation=library.collection.snapshot().generation,
             writable=writable,
-            damaged=annotations.damaged,
-            can_undo=annotations.last is not None,
+            damaged=journal().damaged,
+            can_undo=journal().last is not None,
             findings=file.is_file(),
             items=listed,
         )
@@ -193,7 +193,7 @@ def workbench_routes(library: Library, limits: Limits, reading: Workers, *, writ
         """Change targets together; it is kept before the answer, and one undo takes it back as a whole."""
 
         def changed() -> Work:
-            annotations.change(body.targets, label=body.label, drop=body.drop, add=body.add, remove=body.remove)
+            journal().change(body.targets, label=body.label, drop=body.drop, add=body.add, remove=body.remove)
             return work()
 
         return await reading.run(changed)
@@ -208,7 +208,7 @@ def workbench_routes(library: Library, limits: Limits, reading: Workers, *, writ
         """Take back the last change that is not taken back."""
 
         def undone() -> Work:
-            annotations.undo()
+            journal().undo()
             return work()
 
         return await reading.run(undone)
@@ -218,7 +218,7 @@ def workbench_routes(library: Library, limits: Limits, reading: Workers, *, writ
     ) -> Response:
         snapshot, found = library.collection.snapshot(), list[Sequence[str]]()
         items: Mapping[Target, Item] = {item.id: item for item in snapshot.items()}
-        for target, annotation in annotations.read().items():
+        for target, annotation in journal().read().items():
             item = items.get(target)
             if item is None and isinstance(target, int):
                 continue  # no longer in the collection
