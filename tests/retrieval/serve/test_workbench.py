@@ -1,5 +1,7 @@
 """Changes through the server: from its own page alone, kept, undone and exported; findings, also damaged ones."""
 
+import shutil
+
 import pytest
 
 from vicinal.retrieval.annotations import NAME
@@ -8,11 +10,20 @@ from vicinal.retrieval.serve.guard import Limits
 HEADER = "row,path,label,kind,score,suggested,neighbors\n"
 
 
-@pytest.fixture
-def run(write_run, write_pictures, index, tmp_path):
-    run = write_run(tmp_path / "run")
-    index(run.path, tmp_path / "pictures", write_pictures(tmp_path / "pictures")[:14])
+@pytest.fixture(scope="module")
+def shared(write_run, write_pictures, index, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("workbench")
+    run = write_run(folder / "run")
+    index(run.path, folder / "pictures", write_pictures(folder / "pictures")[:14])
     return run
+
+
+@pytest.fixture
+def run(shared):
+    """A run about which nothing is decided and nothing found."""
+    yield shared
+    (shared.path / "collection" / NAME).unlink(missing_ok=True)
+    shutil.rmtree(shared.path / "clean", ignore_errors=True)
 
 
 @pytest.fixture
@@ -51,10 +62,10 @@ def test_changes_are_kept_undone_and_exported(client, run):
 
 
 def test_what_was_decided_outlives_a_new_generation(client, run, index, write_pictures, tmp_path):
-    client.post("/api/annotations", json={"targets": [3], "add": ["night"]})
-    index(run.path, tmp_path / "pictures", write_pictures(tmp_path / "pictures")[:10])
+    before = client.post("/api/annotations", json={"targets": [3], "add": ["night"]}).json()
+    index(run.path, tmp_path / "pictures", write_pictures(tmp_path / "pictures")[:14])
     answer = client.get("/api/annotations").json()
-    assert answer["generation"] == 2 and answer["items"][0]["tags"] == ["night"]
+    assert answer["generation"] == before["generation"] + 1 and answer["items"][0]["tags"] == ["night"]
 
 
 @pytest.mark.parametrize(
@@ -119,12 +130,9 @@ def test_findings_are_read_a_page_at_a_time_with_their_neighbors(client, run):
     answer = client.get("/api/review").json()
     first, second = answer["findings"]
     assert answer["total"] == 2 and answer["kinds"] == {"label": 1, "outlier": 1}
-    assert first["target"] == 0 and first["suggested"] == "square"
-    assert first["neighbors"] == [
-        {"target": 12, "path": "class_1/00.jpg", "label": "square"},
-        {"target": "gone.png", "path": "gone.png", "label": None},
-    ]
-    assert second["target"] == "gone.png" and second["neighbors"] == []
+    assert first["suggested"] == "square" and first["neighbors"] == ["class_1/00.jpg", "gone.png"]
+    assert {path: item["id"] for path, item in answer["items"].items()} == {"class_0/00.jpg": 0, "class_1/00.jpg": 12}
+    assert second["path"] == "gone.png" and second["neighbors"] == []
     assert client.get("/api/review?offset=1").json()["findings"] == [second]
     assert client.get("/api/review?kind=label").json()["total"] == 1
     findings(run, HEADER + rows.splitlines()[0] + "\n")  # written anew meanwhile
@@ -140,8 +148,8 @@ def test_no_findings_say_how_to_get_some(client):
     ("text", "told"),
     [
         ("", "no column"),
-        ("path,label\na,b\n", "no column row"),
-        (HEADER + "0,a.png,disc,label,high,square,\n", "line 2"),
+        ("path,label\na,b\n", "no column kind"),
+        (HEADER + "0,a.png,disc,label,high,square,\n", "line 2, score"),
         (HEADER + "0,a.png,disc,label,nan,square,\n", "line 2"),
         (HEADER + "0,a.png,disc\n", "line 2"),
         (HEADER + "0,a.png,disc,label,1,square,b.png,more\n", "line 2"),

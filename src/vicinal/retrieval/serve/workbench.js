@@ -113,7 +113,10 @@ export class Review {
 
   async load() {
     const answer = await ask(address("/api/review", { offset: this.findings.length, limit: PAGE, kind: this.kind }));
-    Object.assign(this, { total: answer.total, kinds: answer.kinds, findings: [...this.findings, ...answer.findings] });
+    // An item is named by its id; what is not in the collection by its path.
+    const named = (path) => ({ path, target: answer.items[path]?.id ?? path, held: answer.items[path]?.label ?? null });
+    const page = answer.findings.map((one) => ({ ...one, ...named(one.path), neighbors: one.neighbors.map(named) }));
+    Object.assign(this, { total: answer.total, kinds: answer.kinds, findings: [...this.findings, ...page] });
   }
 
   async narrow(kind) { Object.assign(this, { kind, findings: [], at: 0 }); await this.load().catch(this.work.complain); this.draw(); }
@@ -178,7 +181,7 @@ export class Review {
     const decided = (one) => { const { dropped, label } = work.of(one.target); return dropped || label !== null; };
     const row = (one, i) => make("li", {}, make("button", { type: "button", "aria-current": i === at ? "true" : null, class: decided(one) ? "done" : null, onclick: () => { this.at = i; this.mode = null; this.draw(); } },
       this.shown(one.target, one.label, one.path, 64), make("span", {}, make("bdi", {}, one.label || file(one.path)), make("small", {}, decided(one) ? (work.of(one.target).dropped ? "dropped" : `→ ${work.of(one.target).label}`) : `${KINDS[one.kind] ?? one.kind} · ${one.score.toFixed(2)}`))));
-    const near = finding.neighbors.map((one) => make("li", {}, make("span", { class: `judged ${one.label === null ? "plain" : one.label === finding.label ? "right" : "wrong"}`, title: one.path }, this.shown(one.target, one.label, one.path, 128)), make("bdi", {}, one.label ?? file(one.path))));
+    const near = finding.neighbors.map((one) => make("li", {}, make("span", { class: `judged ${one.held === null ? "plain" : one.held === finding.label ? "right" : "wrong"}`, title: one.path }, this.shown(one.target, one.held, one.path, 128)), make("bdi", {}, one.held ?? file(one.path))));
     const absent = typeof finding.target !== "number" && this.context().pictures;
     const first = Math.max(0, at - 6), focused = this.mode && document.activeElement?.id === "review-word";
     const word = make("input", { type: "text", id: "review-word", maxlength: "200", autocomplete: "off", "aria-label": this.mode === "tag" ? "Tag" : "Class", placeholder: this.mode === "tag" ? "tag, then Enter" : "class, then Enter", list: this.mode === "tag" ? null : "review-classes" });

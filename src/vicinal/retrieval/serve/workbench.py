@@ -2,27 +2,24 @@
 
 import csv
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
 from io import StringIO
-from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, FiniteFloat, ValidationError
 
 from vicinal.errors import DataError
 from vicinal.retrieval.annotations import Annotation, Annotations, Target, table
 from vicinal.retrieval.collection import Snapshot
 from vicinal.retrieval.serve.guard import BODY, SHARED, Limits, Problem, RequestError, require_own_page, text
 from vicinal.retrieval.serve.library import Library, Workers
-from vicinal.retrieval.serve.routes import Answer, Text
+from vicinal.retrieval.serve.routes import Answer, ItemAnswer, Text
 from vicinal.retrieval.store import Item
 
 FINDINGS = "clean/findings.csv"  # below the run
-_COLUMNS = ("row", "path", "label", "kind", "score", "suggested", "neighbors")
 _MOST_TARGETS = 100_000
 _MOST_BYTES = 2**26  # of the findings
 _NEIGHBORS = 24  # shown of a finding
@@ -64,20 +61,15 @@ class Change(BaseModel):
     remove: list[Word] = Field(default=[], max_length=50, description="Tags.")
 
 
-class Neighbor(BaseModel):
-    target: int | Text
-    path: Text
-    label: Text | None
+class Finding(BaseModel):
+    """One line of ``RUN/clean/findings.csv``."""
 
-
-class FindingAnswer(BaseModel):
-    target: int | Text = Field(description="By which a change names it.")
-    path: Text
+    path: Text = Field(min_length=1)
     label: Text
     kind: Text = Field(description="label, duplicate, outlier or class.")
-    score: float
+    score: FiniteFloat
     suggested: Text = Field(description="The label that would be right; empty for a drop.")
-    neighbors: list[Neighbor]
+    neighbors: list[Text] = Field(description="Paths.")
 
 
 class Review(Answer):
@@ -86,76 +78,52 @@ class Review(Answer):
     total: int
     kinds: dict[Text, int]
     offset: int
-    findings: list[FindingAnswer]
+    findings: list[Finding]
+    items: dict[Text, ItemAnswer] = Field(description="By path, where the collection has just one of it.")
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One line of ``RUN/clean/findings.csv``."""
-
-    path: str
-    label: str
-    kind: str
-    score: float
-    suggested: str
-    neighbors: tuple[str, ...]
-
-
-def read_findings(path: Path) -> tuple[Finding, ...]:
+def read_findings(path: Path) -> list[Finding]:
     """Read the table of findings; a DataError names the line that is damaged."""
     if path.stat().st_size > _MOST_BYTES:
         raise DataError(f"{FINDINGS} is larger than {_MOST_BYTES:,} bytes. Write fewer findings.")
+    found, line = list[Finding](), 1
     try:
         rows = csv.DictReader(StringIO(path.read_text(encoding="utf-8"), newline=""), strict=True)
-        if missing := [column for column in _COLUMNS if column not in (rows.fieldnames or ())]:
+        if missing := [column for column in Finding.model_fields if column not in (rows.fieldnames or ())]:
             raise DataError(f"{FINDINGS} has no column {', '.join(missing)}. Run `vicinal clean` again.")
-        return tuple(_findings(rows))
+        for row in rows:
+            line = rows.line_num
+            if None in row or None in row.values():
+                raise DataError(f"{FINDINGS}, line {line}, has too few or too many columns. Run `vicinal clean` again.")
+            near = [path for path in row["neighbors"].split("|") if path]
+            found.append(Finding.model_validate({**row, "neighbors": near[:_NEIGHBORS]}))
+    except ValidationError as error:
+        fault = error.errors()[0]
+        said = f"{FINDINGS}, line {line}, {fault['loc'][0]}: {fault['msg']}. Run `vicinal clean` again."
+        raise DataError(said) from error
     except (csv.Error, UnicodeDecodeError) as error:
         raise DataError(f"{FINDINGS} cannot be read as a table: {error}. Run `vicinal clean` again.") from error
+    return found
 
 
-def _findings(rows: "csv.DictReader[str]") -> Iterator[Finding]:
-    for row in rows:
-        values = [row[column] for column in _COLUMNS]
-        try:
-            if None in row or None in values or not row["path"]:
-                raise ValueError("columns are missing or too many")
-            if not isfinite(score := float(row["score"])):
-                raise ValueError(f"the score is {score}")
-            neighbors = tuple(row["neighbors"].split("|"))
-            yield Finding(row["path"], row["label"], row["kind"], score, row["suggested"], neighbors)
-        except ValueError as error:
-            raise DataError(f"{FINDINGS}, line {rows.line_num}: {error}. Run `vicinal clean` again.") from error
-
-
-class Resolver:
-    """Items by path; a path that the collection holds twice, or not at all, stands for itself."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self.snapshot = snapshot
-        held = Counter(item.path for item in snapshot.items())
-        self.items: dict[str, Item] = {item.path: item for item in snapshot.items() if held[item.path] == 1}
-
-    def target(self, path: str) -> Target:
-        return self.items[path].id if path in self.items else path
-
-    def neighbor(self, path: str) -> Neighbor:
-        item = self.items.get(path)
-        return Neighbor(target=self.target(path), path=path, label=None if item is None else item.label)
+def _by_path(snapshot: Snapshot) -> dict[str, Item]:
+    """Return items by path, without paths that several places have."""
+    held = Counter(item.path for item in snapshot.items())
+    return {item.path: item for item in snapshot.items() if held[item.path] == 1}
 
 
 def workbench_routes(library: Library, limits: Limits, reading: Workers, *, writable: bool) -> APIRouter:
     """Route annotations and the review queue."""
     routes = APIRouter(prefix="/api", tags=["workbench"], responses=SHARED)
     journal = cache(lambda: Annotations(library.collection.path))
-    resolver = lru_cache(1)(Resolver)
+    by_path = lru_cache(1)(_by_path)
     file = library.run.path / FINDINGS
 
     @lru_cache(1)
-    def findings_of(_: tuple[int, int]) -> tuple[Finding, ...]:
+    def findings_of(_: tuple[int, int]) -> list[Finding]:
         return read_findings(file)
 
-    def findings() -> tuple[Finding, ...]:
+    def findings() -> list[Finding]:
         if not file.is_file():
             raise RequestError(404, "findings to review.", f"there is no {FINDINGS}.", "Run `vicinal clean RUN`.")
         found = file.stat()
@@ -256,18 +224,17 @@ def workbench_routes(library: Library, limits: Limits, reading: Workers, *, writ
         """What `vicinal clean` found, a page at a time; 422 with the line where its table is damaged."""
 
         def listed() -> Review:
-            found, at = findings(), resolver(library.collection.snapshot())
-            chosen = [one for one in found if kind in (None, one.kind)]
-            page = [
-                FindingAnswer(
-                    **{**vars(one), "neighbors": [at.neighbor(path) for path in one.neighbors[:_NEIGHBORS] if path]},
-                    target=at.target(one.path),
-                )
-                for one in chosen[offset : offset + limit]
-            ]
-            kinds = dict(Counter(one.kind for one in found))
+            found, snapshot = findings(), library.collection.snapshot()
+            chosen, known = [one for one in found if kind in (None, one.kind)], by_path(snapshot)
+            page = chosen[offset : offset + limit]
+            named = {path for one in page for path in (one.path, *one.neighbors)} & known.keys()
             return Review(
-                generation=at.snapshot.generation, total=len(chosen), kinds=kinds, offset=offset, findings=page
+                generation=snapshot.generation,
+                total=len(chosen),
+                kinds=Counter(one.kind for one in found),
+                offset=offset,
+                findings=page,
+                items={path: ItemAnswer(**vars(known[path])) for path in named},
             )
 
         return await reading.run(listed)
