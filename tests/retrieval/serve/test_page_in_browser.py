@@ -617,6 +617,8 @@ def test_findings_are_reviewed_by_keyboard(visit, bench):
     ]
     page.locator("#review-kind").select_option("outlier")
     until(page, at, "1 of 2 findings")
+    page.set_viewport_size({"width": 360, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
 def test_damaged_findings_are_told_and_the_rest_goes_on(visit, bench):
