@@ -154,6 +154,11 @@ def calibration(run: RunDirectory, *, device: torch.device | None = None) -> Cal
             f"distance thresholds are set for Euclidean distances, but the run {run.path} has a hyperbolic head. Name "
             f"a distance with --max-distance."
         )
+    if part.captions is not None:
+        raise ConfigError(
+            "distance thresholds are set between things of one kind, but this run embeds pictures and texts. Name a "
+            "distance with --max-distance."
+        )
     asking, held = encoder.stream("query"), encoder.stream("gallery")
     queries = asking.embed(part, skip_corrupt=True)
     gallery = None if asking.embedder is held.embedder else held.embed(part, skip_corrupt=True).vectors
