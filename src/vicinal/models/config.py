@@ -80,7 +80,7 @@ class ModelConfig(Settings):
         lora_alpha: scale α of these updates, by default the rank.
         text: network for the texts beside pictures, ``ngrams`` or ``minilm``; by default ``minilm`` where it is
             installed.
-        freeze_text: whether that network keeps its weights, and only its head trains.
+        freeze_text: whether that network keeps its weights, and only its head trains; by default ``minilm`` does.
         streams: networks for data of two views: 2 gives queries and gallery images one each, 1 shares one.
         module: a network of your own, in Python; see ``CustomBackbone``. The input that its weights expect is read from
             its ``preprocessing`` or, as timm has it, ``pretrained_cfg``.
@@ -104,7 +104,7 @@ class ModelConfig(Settings):
     lora: Width | None = None
     lora_alpha: float | None = None
     text: Literal["ngrams", "minilm"] | None = None
-    freeze_text: bool = False
+    freeze_text: bool | None = None
     streams: Literal[1, 2] = 2
     module: nn.Module | None = field(default=None, compare=False)
 
@@ -133,7 +133,7 @@ class ModelConfig(Settings):
                 f"model.freeze_norm belongs to published networks, got model.name={self.name}. Use model.freeze, "
                 f"which also stops the batch norms of what it freezes."
             )
-        if self.text is None and self.freeze_text:
+        if self.text is None and self.freeze_text is not None:
             raise ConfigError("model.freeze_text goes with texts beside pictures, got no model.text. Leave it out.")
         if self.backbone is Identity and (self.pooling, self.lora, self.freeze) != (None, None, None):
             raise ConfigError(
@@ -239,7 +239,8 @@ class ModelConfig(Settings):
         backbone: Any = BACKBONES[self.text]()
         if isinstance(backbone, Backbone):
             load_pretrained(backbone, "imagenet")
-        return self._embedder(backbone, freeze="all" if self.freeze_text else None)
+        frozen = self.text == "minilm" if self.freeze_text is None else self.freeze_text
+        return self._embedder(backbone, freeze="all" if frozen else None)
 
     def _embedder(self, backbone: nn.Module, **arguments: Any) -> Embedder:
         return Embedder(
