@@ -99,11 +99,10 @@ def _composed(name: str | None, data: str | None, settings: list[str], trust: di
 
     layers: list[dict[str, object]] = []
     title = None
-    if name is not None:
-        if not name.endswith(".toml") and name not in presets() and Path(name).exists():
-            if data is not None:
-                raise ConfigError(f"{name} and --data {data} are both data. Give one of them.")
-            data, name = name, None
+    if name is not None and not name.endswith(".toml") and name not in presets() and Path(name).exists():
+        if data is not None or any(word.startswith("data=") for word in settings):
+            raise ConfigError(f"{name} is data, and --data or data=... names other data. Give one of them.")
+        data, name = name, None
     if name is not None:
         title, layer = read(name)
         layers.append(layer)

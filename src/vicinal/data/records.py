@@ -160,7 +160,7 @@ class Taken(Source):
         return len(self.positions)
 
     def origin(self, positions: np.ndarray) -> tuple[Source, np.ndarray]:
-        return self.source, self.positions[positions]
+        return self.source.origin(self.positions[positions])
 
     def name(self, index: int) -> str:
         return self.source.name(int(self.positions[index]))

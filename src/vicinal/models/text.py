@@ -39,7 +39,7 @@ class NGrams(nn.Module):
     kind: ClassVar[str] = "text"
     vectors: ClassVar[bool] = True
 
-    def __init__(self, width: Width = 256, buckets: Width = 2**14, sizes: tuple[Width, ...] = (2, 3, 4)) -> None:
+    def __init__(self, width: Width = 128, buckets: Width = 2**13, sizes: tuple[Width, ...] = (2, 3, 4)) -> None:
         super().__init__()
         self.width, self.buckets, self.sizes = width, buckets, tuple(sizes)
         self.weight = nn.Parameter(torch.randn(buckets, width) / _SCALE)
