@@ -34,38 +34,39 @@ def vectors(tmp_path_factory):
 def settings(**training):
     return {
         "model": {"text": "ngrams", "dim": 16},
-        "training": {"steps": 40, "batch_size": 24, "validation": 0, "checkpoint_seconds": 0, **training},
-        "evaluation": {"restarts": 1, "artifacts": True},
+        "training": {"steps": 30, "batch_size": 24, "validation": 0, **training},
+        "evaluation": {"restarts": 1, "artifacts": False},
     }
 
 
 @pytest.fixture(scope="module")
 def run(vectors, tmp_path_factory):
-    return vicinal.train(vectors, run=tmp_path_factory.mktemp("runs") / "joint", quiet=True, **settings())
+    data = {"name": str(vectors), "test": 0.3, "order": "random"}
+    return vicinal.train(data, run=tmp_path_factory.mktemp("runs") / "joint", quiet=True, **settings(steps=40))
 
 
 def test_a_joint_embedding_finds_unseen_combinations_of_known_words_both_ways(run):
-    before, after = run.results["untrained"], run.results["trained"]
-    assert after["recall@1"] >= 0.5 > before["recall@1"] + 0.2
-    assert after["image_to_text_recall@1"] >= 0.4 > before["image_to_text_recall@1"] + 0.2
-    assert list(run.results) == ["untrained", "trained"]
+    assert run.results["trained"]["recall@1"] > 0.7 and run.results["trained"]["image_to_text_recall@1"] > 0.7
     assert any("texts that ask for pictures" in note for note in run.directory.results["notes"])
     assert "Image to text recall@1" in run.report().read_text()
     assert run.config["loss"]["name"] == "info_nce" and run.config["sampler"]["name"] == "cross_view"
 
 
-def test_an_interrupted_run_ends_in_the_same_bytes(run, vectors, tmp_path, monkeypatch):
+def test_an_interrupted_run_ends_in_the_same_bytes(vectors, tmp_path, monkeypatch):
+    short = settings(steps=6, checkpoint_seconds=0)
+    run = vicinal.train(vectors, run=tmp_path / "whole", quiet=True, **short)
     forward, calls = BothWays.forward, []
 
     def breaking(self, *batch):
         calls.append(None)
-        if len(calls) == 20:
+        if len(calls) == 4:
             raise RuntimeError("the power fails")
         return forward(self, *batch)
 
     monkeypatch.setattr(BothWays, "forward", breaking)
     with pytest.raises(RuntimeError, match="power"):
-        vicinal.train(vectors, run=tmp_path / "run", quiet=True, **settings())
+        vicinal.train(vectors, run=tmp_path / "run", quiet=True, **short)
+    monkeypatch.undo()
     resume(tmp_path / "run", console=Console(quiet=True))
     again = RunDirectory.open(tmp_path / "run")
     assert again.weights_path.read_bytes() == run.directory.weights_path.read_bytes()
@@ -74,7 +75,7 @@ def test_an_interrupted_run_ends_in_the_same_bytes(run, vectors, tmp_path, monke
 
 @pytest.mark.parametrize("loss", ["sigmoid", "proxy_anchor"])
 def test_other_losses_train_it(loss, vectors, tmp_path):
-    slots = {**settings(steps=2), "loss": loss, "evaluation": {"artifacts": False}}
+    slots = {**settings(steps=2), "loss": loss}
     assert "recall@1" in vicinal.train(vectors, run=tmp_path / "run", quiet=True, **slots).results["trained"]
 
 
@@ -131,12 +132,12 @@ def test_pictures_of_a_table_are_trained_beside_texts(tmp_path):
         lines.append(f"{number}.png,level {number // 3}")
     (tmp_path / "pairs.csv").write_text("\n".join(lines))
     small = ["model.widths=4,8", "model.text=ngrams", "model.dim=8", "transform.size=8", "transform.resize=8"]
-    short = ["training.steps=2", "training.workers=0", "training.validation=0", "evaluation.restarts=1"]
+    short = ["training.steps=2", "training.workers=0", "training.validation=0", "evaluation.restarts=1", "--no-report"]
     words("train", tmp_path / "pairs.csv", "model=small", *small, *short, "--run", tmp_path / "run", "--quiet")
-    assert (tmp_path / "run" / "thumbnails.png").is_file() or list((tmp_path / "run").rglob("*.png"))
+    assert list((tmp_path / "run").rglob("*.png"))  # of texts, too
+    assert list(vicinal.api.Run(tmp_path / "run").results) == ["untrained", "trained"]
     words("index", tmp_path / "run")
     assert ".png" in words("search", tmp_path / "run", "--text", "level 3", "--k", "2")
-    assert ".png" in words("search", tmp_path / "run", tmp_path / "3.png", "--text", "level 3", "--k", "2")
     assert "mean of" in words("search", tmp_path / "run", tmp_path / "3.png", "--text", "level 3", "--k", "2")
     exported = tmp_path / "query"
     words("export", tmp_path / "run", "--role", "query", "--no-onnx", "--to", exported)
@@ -149,11 +150,17 @@ def test_sentences_are_trained_measured_indexed_and_found(tmp_path):
     nouns = ("bird", "boat", "tree", "house", "river", "road", "stone", "cloud")
     lines = [f"the {adjective} {noun},{noun}" for noun in nouns for adjective in SHADES]
     (tmp_path / "s.csv").write_text("\n".join(["text,label", *lines]))
-    short = ["model=ngrams", "model.buckets=512", "training.steps=8", "training.validation=0", "evaluation.restarts=1"]
-    words("train", tmp_path / "s.csv", *short, "--run", tmp_path / "run", "--quiet")
+    short = [
+        "model=ngrams",
+        "model.buckets=512",
+        "training.steps=8",
+        "training.validation=0",
+        "evaluation.artifacts=false",
+    ]
+    words("train", tmp_path / "s.csv", *short, "--run", tmp_path / "run", "--quiet", "--no-report")
     trained = vicinal.api.Run(tmp_path / "run")
     assert trained.results["trained"]["recall@1"] > 0.8 and trained.config["model"]["name"] == "ngrams"
-    assert "recall@1" in words("evaluate", tmp_path / "run", "--format", "json").lower()
+    assert json.loads(words("evaluate", tmp_path / "run", "--json"))["rows"][0]["metrics"]["recall@1"] > 0.8
     words("index", tmp_path / "run")
     found = json.loads(words("search", tmp_path / "run", "--text", "a bird", "--k", "3", "--format", "json"))
     assert {match["label"] for match in found["matches"]} == {"bird"}

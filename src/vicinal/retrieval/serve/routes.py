@@ -195,7 +195,7 @@ def search_routes(library: Library, limits: Limits, searching: Workers, embeddin
         """Neighbors of an uploaded picture, whose bytes are the body (`curl --data-binary @bird.jpg`)."""
         embed = library.embed
         if embed is None:
-            got = f"this run embeds {library.kind}, not pictures."
+            got = f"this run embeds {'texts' if library.kind == 'text' else 'feature vectors'}, not pictures."
             raise RequestError(415, "a search by picture.", got, "Search by item or by vector.")
         data = await request.body()  # the guard counts it as it arrives
 
