@@ -22,7 +22,7 @@ CUB_WORDS = {"training": {"steps": 200, "batch_size": 128}}
 PICTURES = {
     "model": {"name": "small", "widths": (16, 32, 64, 128), "dim": 64, "weights": "none"},
     "transform": {"size": 28, "resize": None, "pad": 2, "fill": 255, "crop": "random", "mirror": False, "channels": 1},
-    "training": {"steps": 600, "validation": 0.0, "batch_size": 128},
+    "training": {"steps": 400, "validation": 0.0, "batch_size": 128, "workers": 0},
 }
 # Title, table, and the settings of a row beside those of its data.
 ROWS = [

@@ -107,6 +107,19 @@ def test_minilm_gives_what_transformers_gives(minilm):
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
 
 
+def test_frozen_minilm_remembers_texts_while_it_trains(minilm, monkeypatch):
+    try:
+        expected = minilm.eval()(read(*SENTENCES)).detach()
+        found = minilm.train().requires_grad_(False)(read(*SENTENCES))
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+        monkeypatch.setattr(MiniLM, "_vectors", None)  # whoever asks again is answered from memory, bit for bit
+        assert torch.equal(minilm(read(*reversed(SENTENCES))), found.flip(0))
+        minilm.load_state_dict(minilm.state_dict())
+        assert not minilm._known
+    finally:
+        minilm.requires_grad_()
+
+
 def test_all_of_minilm_trains(minilm):
     minilm(read("an owl")).square().sum().backward()
     assert [name for name, one in minilm.named_parameters() if not one.grad.any()] == []

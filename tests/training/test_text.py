@@ -111,7 +111,7 @@ def test_words_find_vectors_of_a_collection(run):
     assert model.kind == "text" and model.embed(["warm red", "cold blue"]).shape == (2, 16)
     with pytest.raises(DataError, match="text 1, str '', is empty"):
         model.embed(["warm red", ""])
-    with pytest.raises(ConfigError, match="things of one kind.*--max-distance"):
+    with pytest.raises(ConfigError, match=r"things of one kind.*--max-distance"):
         words("search", run.path, "--text", "warm red", "--max-false-match", "0.1")
 
 
@@ -119,7 +119,7 @@ def test_a_run_without_a_text_encoder_says_so(vectors, tmp_path):
     slots = {"model": {"dim": 4, "start": "random"}, "training": {"steps": 1}, "evaluation": {"artifacts": False}}
     run = vicinal.train({"name": str(vectors), "text": None}, run=tmp_path / "run", quiet=True, **slots)
     words("index", run.path)
-    with pytest.raises(ConfigError, match="has no text encoder.*columns `path` and `text`"):
+    with pytest.raises(ConfigError, match=r"has no text encoder.*columns `path` and `text`"):
         words("search", run.path, "--text", "red")
     with pytest.raises(DataError, match="has no text encoder"):
         words("evaluate", run.path, "--data", vectors)

