@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from vicinal.reports import table
+from vicinal.reports.tables import warning
 
 WIDE = 10_000  # columns of a file or pipe: no line there needs to be broken
 
@@ -51,6 +52,8 @@ def print_table(results: Mapping[str, Any]) -> None:
         grid.add_column(escape(column), justify="left" if place == 0 else "right")
     for row in content.rows:
         grid.add_row(*map(escape, row))
+    if below := warning(results):
+        terminal().print(escape(below), style="yellow", highlight=False)
     _print_below(_title(results), grid)
     for note in results.get("notes", []):
         terminal().print(f"note: {escape(note)}", highlight=False)
