@@ -15,6 +15,7 @@ from vicinal.losses import memory
 from vicinal.losses.loss import Loss, tuple_loss
 from vicinal.methods.ala.scoring import EpisodeLoss, TripletScoring
 from vicinal.methods.method import Method, Parts, StepResult
+from vicinal.models.embedder import TwoStreamEmbedder
 from vicinal.parallel import gather
 
 
@@ -33,8 +34,12 @@ class Plain(Method):
         rows = getattr(parts.sampler, "training_rows", None)
         if rows is not None and getattr(parts.loss, "takes_reference", False):
             self.loss = EpisodeLoss(TripletScoring(tuple_loss(parts.loss, "episodes")), training_rows=rows)
-        paired = parts.train.captions is not None and getattr(parts.sampler, "layout", "") == "cross_view"
-        if paired and getattr(parts.loss, "takes_reference", False):
+        joint = isinstance(parts.embedder, TwoStreamEmbedder) and parts.embedder.reads_text
+        if (
+            joint
+            and getattr(parts.sampler, "layout", "") == "cross_view"
+            and getattr(parts.loss, "takes_reference", False)
+        ):
             self.loss = BothWays(tuple_loss(parts.loss, self.title))
 
 
