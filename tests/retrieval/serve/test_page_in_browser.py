@@ -6,10 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
+from vicinal.data.transforms import TextTransform
+from vicinal.evaluation.encoder import Encoder
+from vicinal.models import Embedder, NGrams
 from vicinal.retrieval.calibration import Threshold
 from vicinal.retrieval.generations import publish
 from vicinal.retrieval.map import CollectionMap
+from vicinal.retrieval.model import EmbeddingModel
 from vicinal.retrieval.serve.server import bind, create_application
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -156,6 +161,24 @@ def test_a_click_searches_from_a_neighbour_and_the_browser_goes_back(visit, addr
     until(page, "document.getElementById('query').hidden")
     page.go_forward()
     until(page, QUERY, "mine.png")
+
+
+def test_words_find_pictures_and_the_address_keeps_them(visit, serve, library, address):
+    """The box is there where the run has a text encoder; an item then takes the place of the words."""
+    encoder = Encoder(Embedder(NGrams(buckets=64), 16).eval(), TextTransform(), torch.device("cpu"))
+    page = visit(f"{serve(replace(library, reader=EmbeddingModel(encoder)))}/?text=a+square")
+    settled(page, 24)
+    assert page.locator("#text").input_value() == "a square" and page.locator("#query").is_hidden()
+    page.locator("#text").fill("a blue disc")
+    page.locator("#text").press("Enter")
+    until(page, "new URLSearchParams(location.search).get('text')", "a blue disc")
+    settled(page, 24)
+    assert page.locator("#found-title").text_content() == "Neighbors"
+    page.locator("#matches button").first.click()
+    until(page, "location.search.includes('item=')")
+    settled(page)
+    assert page.locator("#text").input_value() == "" and page.locator("#query").is_visible()
+    assert visit(address).locator("#text").is_hidden()
 
 
 def test_classes_narrow_and_the_address_keeps_the_state(visit, address):
