@@ -280,7 +280,8 @@ class Proposal:
             self.rows = torch.empty_like(among, dtype=self.dtype)
             for part, target in zip(parts, torch.split(self.rows, _PASS), strict=True):
                 target.copy_((part - self.center) / self.scale)
-        self.squares = torch.linalg.vector_norm(self.rows, dim=1, dtype=torch.float64).square().to(self.dtype)
+        lengths = [torch.linalg.vector_norm(part, dim=1, dtype=torch.float64) for part in torch.split(self.rows, _PASS)]
+        self.squares = torch.cat(lengths).square().to(self.dtype)  # at once, the rows would be copied as float64
 
     def buffer(self, queries: int) -> Float[Tensor, "q g"]:
         return torch.empty(queries, len(self.rows), dtype=self.dtype, device=self.rows.device)
