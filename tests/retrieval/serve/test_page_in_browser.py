@@ -667,16 +667,20 @@ def test_a_server_for_other_machines_shows_and_changes_nothing(visit, serve, lib
 
 
 @pytest.mark.parametrize("webgl", [True, False])
-def test_a_crowd_of_points_is_drawn_by_webgl_or_without_it(visit, serve, write_run, library_of, tmp_path, webgl):
+def test_a_crowd_of_points_is_drawn_by_webgl_or_without_it(
+    visit, serve, write_run, write_pictures, library_of, tmp_path, webgl
+):
     from io import BytesIO
 
     from PIL import Image
 
+    from vicinal.retrieval.collection import Place
     from vicinal.retrieval.store import Item
 
-    run, count = write_run(tmp_path / "run"), 3000
-    rows = np.random.default_rng(0).normal(size=(count, 16)).astype(np.float32)
-    publish(run.path / "collection", [Item(i, f"{i}.png", "ab"[i % 2]) for i in range(count)], rows, dim=16)
+    run, count, root = write_run(tmp_path / "run"), 3000, str(tmp_path / "pictures")
+    rows, files = np.zeros((count, 16), np.float32), write_pictures(tmp_path / "pictures")
+    items = [Item(i, files[i % len(files)][0], "ab"[i % 2]) for i in range(count)]
+    publish(run.path / "collection", items, rows, dim=16, places=[Place(root, "folder", root)])
 
     def halves(snapshot):
         """Class a on the left, class b on the right."""
@@ -709,4 +713,7 @@ def test_a_crowd_of_points_is_drawn_by_webgl_or_without_it(visit, serve, write_r
     after = colored()
     assert after[0] > 500 and after[1] < right / 10  # what is not selected fades
     until(page, "document.querySelectorAll('#selection .match').length", 48)
+    with page.expect_response(re.compile(r"thumbnail\?side=64")):  # points become pictures here, too
+        for _ in range(6):
+            page.locator("#map-in").click()
     visit.said[:] = [text for text in visit.said if "GL Driver Message" not in text]  # of a GPU played by software
