@@ -240,8 +240,9 @@ def test_counted_hits_are_those_of_the_search(rng, metric, apart):
 
 
 def test_a_gallery_is_never_copied_whole_as_float64(monkeypatch):
-    norm, seen = torch.linalg.vector_norm, []
-    monkeypatch.setattr(torch.linalg, "vector_norm", lambda rows, **more: seen.append(len(rows)) or norm(rows, **more))
     rows = torch.nn.functional.normalize(torch.randn(5000, 4), dim=1)
+    norm, seen = torch.linalg.vector_norm, []
+    noted = lambda rows, **more: seen.append(len(rows)) or norm(rows, **more)  # noqa: E731
+    monkeypatch.setattr(torch.linalg, "vector_norm", noted)
     proposal = Proposal(rows, in_place=True)
     assert max(seen) < 5000 and torch.equal(proposal.squares, norm(rows, dim=1, dtype=torch.float64).square().float())
