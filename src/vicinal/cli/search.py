@@ -37,6 +37,7 @@ def search(
     where: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Only items with this label, path or metadata.")
     ] = None,
+    text: Annotated[list[str] | None, typer.Option(help="Search by this description.")] = None,
     max_false_match: Annotated[
         float | None,
         typer.Option(metavar="RATE", help="Report `no match` beyond the distance with this false-match rate."),
@@ -48,17 +49,19 @@ def search(
     trust: Trust = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
-    """Search the collection of RUN by image, by item or by label."""
+    """Search the collection of RUN by image, by text, by item or by label."""
     from vicinal.parallel import pick_device
     from vicinal.retrieval.collection import snapshot_of
-    from vicinal.retrieval.model import load
+    from vicinal.retrieval.model import load_asking
     from vicinal.retrieval.query import ask, conditions, query_of
     from vicinal.run_directory import RunDirectory
 
     opened, threshold = RunDirectory.open(run), None
     snapshot = snapshot_of(opened, collection, trust=trust)
-    model = load(run, device=device, role="query") if queries else None
-    query = query_of(snapshot, model, files=queries or (), ids=id or (), labels=label or ())
+    model, reader = load_asking(run, device=device) if queries or text else (None, None)
+    query = query_of(
+        snapshot, model, reader=reader, files=queries or (), texts=text or (), ids=id or (), labels=label or ()
+    )
     if max_false_match is not None or max_distance is not None:
         from vicinal.retrieval.calibration import distance_threshold
 
