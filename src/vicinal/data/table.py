@@ -25,6 +25,8 @@ from vicinal.files import read_arrays
 VIEWS = ("query_path", "gallery_path")
 LONGEST = 10_000  # characters of a text; encoders read fewer
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
+_MAPPED = 2**28  # bytes of feature vectors that stay on disk where they can
+_ROWS = 2**16  # of them checked at a time
 
 
 @dataclass(frozen=True)
@@ -465,7 +467,8 @@ class Arrays(SplitByClass):
         if features.dtype not in (np.float16, np.float32):
             with np.errstate(over="ignore"):  # what does not fit becomes infinite, which is checked next
                 features = features.astype(np.float32)
-        infinite = np.flatnonzero(~np.isfinite(features).all(axis=1))
+        parts = (features[start : start + _ROWS] for start in range(0, len(features), _ROWS))
+        infinite = np.flatnonzero(np.concatenate([~np.isfinite(part).all(axis=1) for part in parts]))
         if strict and len(infinite):
             named = ", ".join(str(columns.lines[row]) for row in infinite[:5]) + (", ..." if len(infinite) > 5 else "")
             raise DataError(
@@ -493,7 +496,7 @@ class Arrays(SplitByClass):
         """Read the array of vectors, and the arrays that have one entry for each of them."""
         if not is_zipfile(path):
             raise DataError(f"{path} is not an .npz: it is no zip file, or was cut off. Write it again: numpy.savez.")
-        arrays = read_arrays(path)
+        arrays = read_arrays(path, mapped=_MAPPED)
         name = self.features
         if name == "features" and name not in arrays and "embeddings" in arrays:  # which `vicinal embed` writes
             name = "embeddings"
