@@ -283,10 +283,10 @@ def make_plan(
         anew: whether all places have to be read, because another model made the vectors of the one before.
     """
     places = () if before is None else before.places
-    gone = {_absolute(path) for path in request.remove}
+    gone = {absolute_place(path) for path in request.remove}
     for path in sorted(gone - {place.path for place in places}):
         raise ConfigError(unknown("place of the collection", path, [place.path for place in places]))
-    named = list(dict.fromkeys(_absolute(path) for path in request.paths))
+    named = list(dict.fromkeys(absolute_place(path) for path in request.paths))
     if not named and not places:
         named = [place_path(own_description(run))]
     listings = [_list(run, collection, path, request.split, request.images) for path in named]
@@ -341,7 +341,7 @@ def _list(run: RunDirectory, collection: Path, path: str, split: str, images: st
     return list_place(path, collection, split=split, images=images)
 
 
-def _absolute(path: str) -> str:
+def absolute_place(path: str) -> str:
     """Return the name by which a place is known: absolute, or the word of an embedded data set."""
     found = expanded(path)
     return str(found.resolve()) if found.exists() or "/" in path else path
