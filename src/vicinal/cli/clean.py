@@ -30,14 +30,21 @@ def clean(
     to: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where to write. Default: RUN/clean.")] = None,
     collection: Annotated[Path | None, typer.Option(help="Where the collection is. Default: RUN/collection.")] = None,
     trust: Trust = False,
-    device: Annotated[str, typer.Option(help="For DATA: auto, cpu or cuda.")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
     """List probable label errors, near duplicates across classes, outliers and classes that overlap.
 
     Writes findings.csv and findings.html; with --apply labels.csv, a new table. The data stay as they are.
     """
     from vicinal.errors import ConfigError
-    from vicinal.retrieval.cleaning import apply_decisions, find_issues, findings_contents, findings_table
+    from vicinal.parallel import pick_device
+    from vicinal.retrieval.cleaning import (
+        apply_decisions,
+        backbone_features,
+        find_issues,
+        findings_contents,
+        findings_table,
+    )
     from vicinal.retrieval.contact_sheets import write_shown
     from vicinal.run_directory import RunDirectory
     from vicinal.training.console import Console
@@ -54,8 +61,9 @@ def clean(
         write_shown(table, text)
         typer.echo(f"{changed:,} relabeled, {dropped:,} dropped, the data as they were\ntable: {table}")
         return
+    features = backbone_features(opened, snapshot, pick_device(device))
     with console.following(len(snapshot), 0, "comparing") as follower:
-        findings = find_issues(snapshot, follower.advance)
+        findings = find_issues(snapshot, features, follower.advance)
     items = snapshot.items()
     shown = ((each, items[each.row]) for each in findings.found[:_PRINTED])
     print_rows(

@@ -24,20 +24,28 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from vicinal.data import own_description
+from vicinal.data.records import Records, Taken
 from vicinal.data.table import read_columns
 from vicinal.distances import Metric
 from vicinal.errors import DataError, unknown
+from vicinal.evaluation.encoder import Encoder
 from vicinal.evaluation.neighbors import neighbors
 from vicinal.retrieval.collection import Snapshot
 from vicinal.retrieval.contact_sheets import TILES, Contents, Group
 from vicinal.retrieval.duplicates import calibrate_likeness, collection_views, duplicate_pairs
+from vicinal.retrieval.indexing import list_again
+from vicinal.retrieval.listing import place_path
+from vicinal.run_directory import RunDirectory
 
 Kind = Literal["label", "duplicate", "outlier", "class"]
 NEIGHBORS = 15  # that vote on a label; 10 and 25 measured alike
 _SMOOTHING = 0.1  # of a vote, shared by all classes
 _FITTED = 4096  # rows on which three numbers are fitted
 _LOGITS = 2**23  # values at a time: 64 MiB
-_LIKELY = 0.5  # score from which a label, a duplicate or an outlier is listed
+_LIKELY = 0.5  # score from which a label is listed; duplicates have no less
+_LEAST = -3.9  # logit of twice the share of wrong labels: 1 % is taken for granted
+_FAR = 0.9  # score from which an outlier is: by chance one in ten sets has one
 _OVERLAP = 0.3  # score from which two classes are
 _SHOWN = 5  # neighbors of a finding
 _NEAR_COPY = 0.25  # of the median distance to the nearest: vectors nearer than that are taken for copies
@@ -154,7 +162,7 @@ def judge_labels(
     evidence = _Evidence(torch.from_numpy(np.array(vectors)), given, classes, metric)
     judged = evidence.sizes[given] > 1
     order = torch.from_numpy(np.random.default_rng(0).permutation(len(given)))
-    some = order[judged[order]][:_FITTED]
+    some = order[judged[order]][: max(64, min(_FITTED, 2 * _LOGITS // classes))]
     parts = torch.split(some, max(1, _LOGITS // classes))
     scales, noise = _fitted(torch.cat([evidence(part) for part in parts], dim=1), given[some])
     wrong, probability, suggested = torch.zeros(len(given)), torch.zeros(len(given)), torch.zeros_like(given)
@@ -172,23 +180,25 @@ def judge_labels(
 
 def _fitted(logits: Float[Tensor, "2 b c"], labels: Int[Tensor, "b"]) -> tuple[Float[Tensor, "2"], float]:
     """Maximize the likelihood of the labels over the two scales and the share of wrong labels, at most one half."""
+    from scipy.optimize import minimize
+
     units = logits.std(dim=(1, 2), keepdim=True).clamp(min=1e-12)
     logits, classes = logits / units, logits.shape[2]
-    free = torch.tensor([0.0, 0.0, -2.0], dtype=torch.float64, requires_grad=True)
-    optimizer = torch.optim.LBFGS([free], max_iter=60, line_search_fn="strong_wolfe")
 
-    def loss() -> Tensor:
-        optimizer.zero_grad()
-        scales, noise = free[:2].clamp(-8, 5).exp(), free[2].clamp(-8, 8).sigmoid() / 2
-        own = torch.einsum("s,sbc->bc", scales, logits).softmax(dim=1).gather(1, labels.unsqueeze(1))
+    def loss(values: np.ndarray) -> tuple[float, np.ndarray]:
+        free = torch.tensor(values, requires_grad=True)
+        own = torch.einsum("s,sbc->bc", free[:2].exp(), logits).softmax(dim=1).gather(1, labels.unsqueeze(1))
+        noise = free[2].sigmoid() / 2
         likelihood = (1 - noise) * own + noise * (1 - own) / (classes - 1)
-        total = -likelihood.clamp(min=1e-12).log().mean()
-        total.backward()  # type: ignore[no-untyped-call]
-        return total
+        total = -likelihood.clamp(min=1e-300).log().mean()
+        (gradient,) = torch.autograd.grad(total, free)
+        return total.item(), gradient.numpy()
 
-    optimizer.step(loss)  # type: ignore[no-untyped-call]
-    found = free.detach()
-    return found[:2].clamp(-8, 5).exp() / units.flatten(), float(found[2].clamp(-8, 8).sigmoid()) / 2
+    # Three starts, for the likelihood has a second peak where scales are small and nothing is wrong.
+    bounds = [(-8, 5), (-8, 5), (_LEAST, 8)]
+    tried = [minimize(loss, [0, 0, start], jac=True, method="L-BFGS-B", bounds=bounds) for start in (-3, -1, 0)]
+    found = torch.from_numpy(min(tried, key=lambda each: float(each.fun)).x)
+    return found[:2].exp() / units.flatten(), float(found[2].sigmoid()) / 2
 
 
 # -- findings -------------------------------------------------------------------------------------
@@ -214,11 +224,22 @@ class Findings:
     words: Sequence[str]
 
 
-def find_issues(snapshot: Snapshot, progress: Callable[[int], None] = lambda done: None) -> Findings:
-    """Find probable label errors, copies across classes, outliers and ambiguous classes among the labeled items."""
+def find_issues(
+    snapshot: Snapshot,
+    features: Float[np.ndarray, "n c"] | None = None,
+    progress: Callable[[int], None] = lambda done: None,
+) -> Findings:
+    """Find probable label errors, copies across classes, outliers and ambiguous classes among the labeled items.
+
+    Args:
+        snapshot: the collection.
+        features: of all items, by which to judge in the place of the embeddings; see `backbone_features`.
+        progress: told how many rows are done.
+    """
     rows, names, labels = labeled(snapshot)
-    vectors = np.array(snapshot.vectors()[rows])
-    verdicts = judge_labels(vectors, labels, metric=snapshot.metric, progress=progress)
+    vectors = np.array((snapshot.vectors() if features is None else features)[rows])
+    metric: Metric = snapshot.metric if features is None else "euclidean"
+    verdicts = judge_labels(vectors, labels, metric=metric, progress=progress)
     copies, words = _copies(snapshot, rows, labels, names, verdicts)
     found = [
         replace(each, row=int(rows[each.row]), neighbors=tuple(rows[list(each.neighbors)].tolist()))
@@ -232,6 +253,27 @@ def find_issues(snapshot: Snapshot, progress: Callable[[int], None] = lambda don
     found.sort(key=lambda each: (-each.score, each.row, each.kind))
     share = f"About {verdicts.noise:.1%} of {len(rows):,} labels are wrong, by their likelihood given all other rows."
     return Findings(found, [share, words])
+
+
+def backbone_features(run: RunDirectory, snapshot: Snapshot, device: torch.device | None = None) -> np.ndarray | None:
+    """Return the backbone's features of all items, where the run was trained on some of them; else None.
+
+    An embedding that was trained on wrong labels has learned to vouch for them; what lies before the head has less.
+    """
+    if place_path(own_description(run)) not in (place.path for place in snapshot.places):
+        return None
+    encoder, found = Encoder.load(run, device).stream("gallery"), dict[int, np.ndarray]()
+    for number, place in enumerate(snapshot.places):
+        listing = list_again(run, snapshot.folder.parent, place.path, place.split, place.images)
+        positions = {entry.path: position for position, entry in enumerate(listing.entries)}
+        rows = [row for row, item in enumerate(snapshot.items()) if item.place == number]
+        if missing := [path for row in rows if (path := snapshot.items()[row].path) not in positions]:
+            raise DataError(f"{missing[0]} was indexed, but is no longer in {place.path}. Index it again.")
+        at = np.array([positions[snapshot.items()[row].path] for row in rows], np.int64)
+        source = Taken(listing.source, at)
+        records = Records(place.path, source, np.zeros(len(at), np.int64), ("",), np.full(len(at), "test"))
+        found |= dict(zip(rows, encoder.embed(records, features=True).vectors.numpy(), strict=True))
+    return np.stack([found[row] for row in range(len(snapshot))])
 
 
 def labeled(snapshot: Snapshot) -> tuple[Int[np.ndarray, "m"], list[str], Int[np.ndarray, "m"]]:
@@ -302,7 +344,7 @@ def _outliers(verdicts: Verdicts) -> Iterator[Finding]:
     spread = 1.4826 * np.median(np.abs(reach - middle))  # of a normal distribution, its standard deviation
     if spread > 0:
         scores = 1 - np.minimum(1, len(reach) * norm.sf((reach - middle) / spread))
-        for row in np.flatnonzero(scores >= _LIKELY).tolist():
+        for row in np.flatnonzero(scores >= _FAR).tolist():
             yield _finding(verdicts, row, "outlier", scores[row], "")
 
 
