@@ -19,6 +19,7 @@ def test_needs_nothing():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ci", "outcome"), [("true", "1 failed, 1 skipped"), ("", "2 skipped")])
 def test_a_skip_that_would_hide_something_fails_in_ci(ci, outcome, tmp_path):
     (tmp_path / "conftest.py").write_text((Path(__file__).parent / "conftest.py").read_text())

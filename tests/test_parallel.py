@@ -118,6 +118,7 @@ def one_of_two(number: int, folder: str) -> None:
         dist.destroy_process_group()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch, on its first forward mode
 def test_two_processes_take_the_step_of_one(tmp_path):
     mp.start_processes(one_of_two, args=(str(tmp_path),), nprocs=PROCESSES, start_method="spawn")

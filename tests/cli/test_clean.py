@@ -107,14 +107,18 @@ def test_links_out_of_the_run_are_not_followed(run, vicinal, tmp_path):
     assert done.returncode == 2 and "is a link to" in done.stderr and not list(outside.iterdir())
 
 
-def test_what_to_label_next_is_written(run, vicinal, tmp_path):
+@pytest.mark.parametrize("labels", [{}, {"labels": np.zeros(15, int)}])
+def test_what_to_label_next_is_written(labels, run, vicinal, tmp_path):
     rng = np.random.default_rng(2)
     pool = np.concatenate([8 * np.eye(6)[0] + rng.normal(size=(10, 6)), -8 * np.eye(6)[0] + rng.normal(size=(5, 6))])
-    np.savez(tmp_path / "pool.npz", features=pool.astype(np.float32), labels=np.zeros(15, int))
+    np.savez(tmp_path / "pool.npz", features=pool.astype(np.float32), **labels)
     done = vicinal("suggest", "run", "pool.npz", "--k", "2")
     assert done.returncode == 0, done.stderr
     rows = table(run.path / "suggest" / "suggestions.csv")
     assert len(rows) == 2 and int(rows[0]["path"].removeprefix("row ")) >= 10 and rows[0]["label"] == ""
     assert "What to label next" in (run.path / "suggest" / "suggestions.html").read_text()
+    np.savez(tmp_path / "pool.npz", features=pool.astype(np.float32), names=np.arange(3))
+    assert "15 vectors, but 3 names" in vicinal("suggest", "run", "pool.npz").stderr
+    np.savez(tmp_path / "pool.npz", features=pool.astype(np.float32))
     done = vicinal("suggest", "run", "pool.npz", "--k", "99")
     assert done.returncode == 2 and "got --k 99" in done.stderr

@@ -176,7 +176,11 @@ def test_a_walk_with_pictures_of_ones_own(pictures, tmp_path, vicinal):
     with np.load(tmp_path / "loose.npz", allow_pickle=False) as found:
         assert len(found["embeddings"]) == 6 and found["classes"].tolist() == ["unsorted"]
     assert "1 embeddings" in vicinal("embed", "run", "unsorted/0.png", "--out", "one.npz").stdout
-    loose.rename(pictures / "class 5")
+    (tmp_path / "single").mkdir()
+    loose.rename(tmp_path / "single" / "class 5")
+    done = vicinal("embed", "run", "single", "--out", "single.npz")
+    assert done.returncode == 0, f"one class is enough, nothing is split: {done.stderr}"
+    (tmp_path / "single" / "class 5").rename(pictures / "class 5")
 
     assert "Known: all, test" in vicinal("evaluate", "run", "--split", "tests").stderr
     assert vicinal("report", "run").returncode == 0
@@ -206,3 +210,26 @@ def test_a_class_of_ones_own_is_trusted_in_any_place(vicinal, tmp_path, monkeypa
     words = ["evaluate", "nowhere", "--json"]
     done = vicinal(*words[:place], "--trust", "mine:Net", *words[place:])
     assert done.returncode == 2 and "not a run" in done.stderr and set(custom.TRUSTED) == {"mine:Net"}
+
+
+def test_smaller_embeddings_are_measured_or_rejected_before_work(vicinal, tmp_path):
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(24), 15)
+    features = rng.standard_normal((24, 12))[labels] + 0.5 * rng.standard_normal((360, 12))
+    np.savez(tmp_path / "table.npz", features=features.astype(np.float32), labels=labels)
+    done = vicinal("train", "features", "data=table.npz", "model.dim=8", "training.steps=2", "--run", "run")
+    assert done.returncode == 0, done.stderr
+    for dims in ("0", "9", "two", "4,,8"):
+        done = vicinal("evaluate", "run", "--dims", dims, "--data", "nowhere.npz")
+        assert done.returncode == 2 and "nowhere" not in done.stderr and "dims" in done.stderr, done.stderr
+    done = vicinal("evaluate", "run", "--quantize", "int4", "--data", "nowhere.npz")
+    assert done.returncode == 2 and "Known: binary, int8, pq" in done.stderr
+    words = ["--split", "all", "--dims", "4", "--quantize", "int8,binary", "--rerank", "--no-clustering"]
+    done = vicinal("evaluate", "run", *words)
+    lines = [line.split() for line in done.stdout.splitlines()]
+    (row,) = (line for line in lines if line[:3] == ["4", "binary,", "rescored"])
+    assert row[3:6] == ["1", "+", "16"] and "ms" in row and "8 float32, re-ranked" in done.stdout, done.stdout
+    rows = json.loads(vicinal("evaluate", "run", *words, "--json").stdout)
+    whole = next(row for row in rows["compact"] if (row["dims"], row["stored"], row["refined"]) == (8, "float32", ""))
+    trained = rows["rows"][0]["metrics"]
+    assert (whole["recall_at_1"], whole["map_at_r"]) == (trained["recall@1"], trained["map@r"])

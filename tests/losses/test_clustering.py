@@ -132,6 +132,7 @@ def test_triplets_have_no_meaning():
         ClusteringLoss().on_triplets(torch.zeros(3, 2), Triplets(*torch.tensor([[0], [1], [2]])))
 
 
+@pytest.mark.slow
 def test_restarts_find_the_maximum_that_the_greedy_search_misses():
     missed = {0: 0, 8: 0}
     for seed in range(60):

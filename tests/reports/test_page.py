@@ -117,6 +117,16 @@ def test_a_change_that_is_not_significant_is_no_headline(make_run, tmp_path):
     assert "<b>no significant change</b><small>+44.3 points (−2.0 to +90.0)</small>" in text
 
 
+def test_a_run_that_ended_below_its_untrained_row_says_so_at_the_top(make_run, tmp_path):
+    run = make_run(tmp_path / "run", steps=5)
+    assert "This run ended below" not in write_report(run.path).read_text(encoding="utf-8")
+    rows = [{"name": name, "metrics": {"map@r": score}} for name, score in {"untrained": 0.5, "trained": 0.4}.items()]
+    run.write_results({**run.results, "rows": rows})
+    text = write_report(run.path).read_text(encoding="utf-8")
+    warning = "This run ended below the untrained model: MAP@R 50.0 → 40.0, −10.0 points."
+    assert 0 < text.index(warning) < text.index('<dl class="headline">')
+
+
 def test_pictures_of_retrievals_open(reported):
     retrieval = re.search(r'<section id="retrieval">(.*?)</section>', reported.text, re.S)[1]
     assert retrieval.count('<button type="button" class="thumb opens') > 8 and "data-label=" in retrieval

@@ -127,3 +127,34 @@ def test_umap_needs_its_package_and_is_kept_apart(collection, monkeypatch):
         collection_map(snapshot, projection="tsne")
     with pytest.raises(ConfigError, match="points = 0"):
         collection_map(snapshot, points=0)
+
+
+def test_rows_beyond_the_landmarks_lie_among_their_neighbors(collection, monkeypatch):
+    monkeypatch.setattr(module, "LANDMARKS", 30)
+    snapshot = collection.snapshot()
+    found = collection_map(snapshot)
+    assert found.ids.tolist() == [item.id for item in snapshot.items()]
+    drawn = np.sort(np.random.default_rng(0).permutation(60)[:30])
+    alone = module.tsne(module.torch.from_numpy(principal_components(snapshot.vectors()[drawn])), seed=0).numpy()
+    np.testing.assert_array_equal(found.positions[drawn], alone)  # landmarks are where they would be alone
+    apart = np.linalg.norm(found.positions[:, None] - found.positions, axis=2) + np.diag(np.full(60, np.inf))
+    assert (apart.argmin(axis=1) // 20 == np.arange(60) // 20).mean() > 0.9
+
+
+def test_parquet_has_the_columns_that_embedding_atlas_reads(collection, vectors, quick, tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    assert module.write_parquet(collection.snapshot(), tmp_path / "map.parquet", {1: 7}, k=3) == 60
+    table = parquet.read_table(tmp_path / "map.parquet")
+    assert table.column_names == ["id", "path", "label", "text", "x", "y", "neighbors", "group"]
+    first = table.slice(0, 1).to_pylist()[0]
+    assert first["id"] == 1 and first["path"] == "0.png" and first["label"] == "a" and first["group"] == 7
+    assert table["group"].null_count == 59 and first["text"] == "a 0.png"
+    apart = np.linalg.norm(vectors - vectors[0], axis=1)
+    assert first["neighbors"]["ids"] == np.argsort(apart, kind="stable")[1:4].tolist()  # rows of the file
+    np.testing.assert_allclose(first["neighbors"]["distances"], np.sort(apart)[1:4], rtol=1e-5)
+
+
+def test_parquet_without_pyarrow_says_what_to_install(collection, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ConfigError, match=r"pip install 'vicinal\[parquet\]'"):
+        module.write_parquet(collection.snapshot(), tmp_path / "map.parquet")

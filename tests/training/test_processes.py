@@ -37,6 +37,7 @@ def one_process(tiny, path, console, *words):
     return start(tiny.config(*words), path, command="test", console=console)
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_run_of_one(tiny, tmp_path, console):
     path = tmp_path / "two"
     # Noise comes after the gather: all processes must draw the same, and what one process would.

@@ -90,6 +90,7 @@ def test_equal_settings_give_equal_bytes(finished, tiny, tmp_path, console):
     assert first.weights_path.read_bytes() == second.weights_path.read_bytes()
 
 
+@pytest.mark.slow
 def test_kill_minus_nine_in_mid_epoch_changes_nothing(tiny, tmp_path, console):
     """A real process, killed at an arbitrary moment, twice; parameters and metrics must be the unbroken run's."""
     whole = begin(tiny, tmp_path / "whole", console, "loss.noisy=true", "training.epochs=4")

@@ -1,5 +1,6 @@
 """``vicinal embed``: vectors of one's own data from a trained run."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -31,6 +32,7 @@ def embed(
 
     from vicinal.data import open_path
     from vicinal.data.folder import without_labels
+    from vicinal.data.splits import SplitByClass
     from vicinal.errors import ConfigError, unknown
     from vicinal.evaluation.encoder import Encoder
     from vicinal.files import write_arrays
@@ -45,7 +47,12 @@ def embed(
         if role not in ROLES:
             raise ConfigError(unknown("role", role, ROLES))
         encoder = encoder.stream(ROLES[role])
-    records = without_labels(data) or open_path(data).load()
+    records = without_labels(data)
+    if records is None:
+        found = open_path(data)
+        if isinstance(found, SplitByClass):
+            found = replace(found, test=1.0)  # nothing is split here, and one class is enough
+        records = found.load()
     with Console().following(len(records), 0, "embedding") as follower:
         embedded = encoder.embed(
             records, batch_size=batch_size, workers=workers, skip_corrupt=skip_corrupt, progress=follower.advance

@@ -15,13 +15,15 @@ def evaluate(
     split: Annotated[str, typer.Option(help="train, validation, test, or all.")] = "test",
     recalls: Annotated[str, typer.Option(help="The K of Recall@K.")] = "1,2,4,8",
     dims: Annotated[str, typer.Option(help="Also measure so many first dimensions, such as 32,64.")] = "",
+    quantize: Annotated[str, typer.Option(help="Also measure smaller vectors: int8,binary,pq (pq by faiss).")] = "",
+    rerank: Annotated[bool, typer.Option("--rerank", help="Also re-rank, and expand queries.")] = False,
     clustering: Annotated[bool, typer.Option(help="Also NMI, AMI and F1 by k-means.")] = True,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     skip_corrupt: Annotated[bool, typer.Option(help="Leave unreadable images out instead of stopping.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Embed data with the model of RUN and measure retrieval and clustering."""
-    from vicinal.cli.tables import print_table
+    from vicinal.cli.tables import print_compact, print_table
     from vicinal.errors import ConfigError
     from vicinal.parallel import pick_device
     from vicinal.run_directory import RunDirectory
@@ -40,6 +42,8 @@ def evaluate(
         split=split,
         recalls=numbers("--recalls", recalls),
         dims=numbers("--dims", dims),
+        quantize=tuple(quantize.split(",")) if quantize else (),
+        rerank=rerank,
         clustering=clustering,
         device=pick_device(device),
         skip_corrupt=skip_corrupt,
@@ -49,3 +53,4 @@ def evaluate(
         typer.echo(json.dumps(results, indent=2))
     else:
         print_table(results)
+        print_compact(results)

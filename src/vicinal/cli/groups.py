@@ -28,6 +28,9 @@ def cluster(
     to: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where to write. Default: RUN/clusters.")] = None,
     collection: Annotated[Path | None, typer.Option(help="Where the collection is. Default: RUN/collection.")] = None,
     seed: Annotated[int, typer.Option(help="Of k-means.")] = 0,
+    parquet: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write map, groups and neighbors for embedding-atlas, too.")
+    ] = None,
     trust: Trust = False,
     device: Annotated[str, typer.Option(help="For a calibration: auto, cpu or cuda.")] = "auto",
 ) -> None:
@@ -53,6 +56,14 @@ def cluster(
     found = group(snapshot.euclidean_vectors(), method=known, groups=groups, distance=distance, least=least, seed=seed)
     contents = cluster_contents(snapshot, found, *words)
     write(Console(), snapshot, contents, (opened.path / "clusters" if to is None else to) / "groups")
+    if parquet is not None:
+        from vicinal.retrieval.map import write_parquet
+
+        ids = [item.id for item in snapshot.items()]
+        held = {ids[row]: group.number for group in contents.groups for row in group.rows}
+        count = write_parquet(snapshot, parquet, held)
+        command = f"embedding-atlas {parquet} --x x --y y --text text --neighbors neighbors"
+        typer.echo(f"parquet: {parquet}, {count} rows; open it with `{command}`")
 
 
 def dedupe(

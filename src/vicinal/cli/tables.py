@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from vicinal.reports import table
+from vicinal.reports.tables import warning
 
 WIDE = 10_000  # columns of a file or pipe: no line there needs to be broken
 
@@ -51,9 +52,26 @@ def print_table(results: Mapping[str, Any]) -> None:
         grid.add_column(escape(column), justify="left" if place == 0 else "right")
     for row in content.rows:
         grid.add_row(*map(escape, row))
+    if below := warning(results):
+        terminal().print(escape(below), style="yellow", highlight=False)
     _print_below(_title(results), grid)
     for note in results.get("notes", []):
         terminal().print(f"note: {escape(note)}", highlight=False)
+
+
+def print_compact(results: Mapping[str, Any]) -> None:
+    """The size, time and scores of each way to store the embeddings, where they were measured."""
+    if not (measured := results.get("compact")):
+        return
+    rows = []
+    for row in measured:
+        again = f" + {row['rescoring_bytes']:,}" if row["rescoring_bytes"] else ""
+        size = f"{row['vector_bytes']:,}{again}", f"{row['total_bytes'] / 2**20:,.2f} MiB"
+        scores = (f"{100 * row[name]:.1f}" for name in ("recall_at_1", "map_at_r"))
+        kind = f"{row['dims']} {row['stored']}" + (f", {row['refined']}" if row["refined"] else "")
+        rows.append([kind, *size, f"{1e3 * row['query_seconds']:.2f} ms", *scores])
+    heads = ["embedding", "bytes/vector", "in all", "time/query", "Recall@1", "MAP@R"]
+    print_grid("Size and time; rescoring reads so many more bytes of a vector, which may lie on disk", heads, rows)
 
 
 def _print_below(title: str, grid: Table) -> None:

@@ -53,8 +53,8 @@ def check_size(size: tuple[int, int], most_pixels: int | None = None) -> None:
     """Reject pictures that need more memory than any photograph, as they are or with a resized shorter side."""
     (width, height), most_pixels = size, most_pixels or MOST_PIXELS
     if width * height > most_pixels or max(size) > MOST_ASPECT * min(size):
-        limits = f"{most_pixels / 10**6:g} million pixels and sides of 1 to {MOST_ASPECT}"
-        raise DataError(f"{width:,} x {height:,} pixels are more than {limits}")
+        limits = f"at most {most_pixels / 10**6:g} million pixels and sides in a ratio of {MOST_ASPECT} to 1"
+        raise DataError(f"{width:,} x {height:,} pixels are too many or too narrow; accepted are {limits}")
 
 
 @cache

@@ -7,7 +7,7 @@ candidates could still belong to the nearest; rows where it could (many duplicat
 the end all. The result is therefore that of the plain double loop, whatever the chunk size and the device.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn.functional import pad
 
 from vicinal.distances import Metric, Poincare, squared_lengths
 from vicinal.errors import ConfigError, DataError, unknown
@@ -66,9 +67,26 @@ def neighbors(
     >>> neighbors(line, 2).ids.tolist()
     [[1, 2], [0, 2], [1, 0]]
     """
+    return joined(neighbor_chunks(queries, k, gallery=gallery, metric=metric, chunk_bytes=chunk_bytes), queries, k)
+
+
+def joined(chunks: Iterable[Neighbors], queries: Float[Tensor, "q d"], k: int) -> Neighbors:
+    """Put the chunks of all queries together."""
     empty = Neighbors(0, queries.new_empty(0, k, dtype=torch.long), queries.new_empty(0, k, dtype=torch.float32))
-    chunks = list(neighbor_chunks(queries, k, gallery=gallery, metric=metric, chunk_bytes=chunk_bytes)) or [empty]
-    return Neighbors(0, torch.cat([chunk.ids for chunk in chunks]), torch.cat([chunk.distances for chunk in chunks]))
+    found = list(chunks) or [empty]
+    return Neighbors(0, torch.cat([chunk.ids for chunk in found]), torch.cat([chunk.distances for chunk in found]))
+
+
+def nearest_first(
+    distances: Float[Tensor, "q n"], ids: Int[Tensor, "q n"], k: int
+) -> tuple[Int[Tensor, "q k"], Float[Tensor, "q k"]]:
+    """Order the ``k`` least distances of each row, equal ones by the lower id; what is infinitely far has id -1."""
+    width = min(k, distances.shape[1])
+    values, places = _least(distances, width)
+    found, order = ids.gather(1, places).sort(dim=1)
+    values, again = values.gather(1, order).sort(dim=1, stable=True)
+    found = found.gather(1, again).masked_fill(values.isinf(), -1)
+    return pad(found, (0, k - width), value=-1), pad(values, (0, k - width), value=torch.inf)
 
 
 def neighbor_chunks(

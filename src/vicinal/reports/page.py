@@ -29,7 +29,7 @@ from vicinal.reports.series import (
     read_progress,
     spectrum_chart,
 )
-from vicinal.reports.tables import changes, headline, per_cent, table
+from vicinal.reports.tables import changes, headline, per_cent, table, warning
 from vicinal.run_directory import RunDirectory, config_of
 
 _DOTS_PER_INCH = 160  # of the PNG figures: sharp on a dense screen, still small in a repository
@@ -83,6 +83,7 @@ def render(run: RunDirectory) -> str:
         table=table(results) if results.get("rows") else None,
         changes=changes(results) if results.get("rows") else [],
         headline=headline(results) if results.get("rows") else None,
+        warning=warning(results) if results.get("rows") else "",
         selected=selected,
         curves=[chart for chart in drawn if chart not in active],
         active=active,

@@ -94,6 +94,22 @@ def headline(results: Mapping[str, Any]) -> dict[str, Any] | None:
     }
 
 
+def warning(results: Mapping[str, Any]) -> str:
+    """Say in a sentence that the trained model is below the untrained one in Recall@1 or MAP@R; empty where it is not.
+
+    >>> names = {"untrained": 0.833, "trained": 0.8}
+    >>> warning({"rows": [{"name": name, "metrics": {"recall@1": score}} for name, score in names.items()]})
+    'below the untrained model: Recall@1 83.3 → 80.0, −3.3 points'
+    """
+    scores, words = _scores(results), []
+    before, after = scores.get("untrained", {}), scores.get("trained", {})
+    for metric in ("recall@1", "map@r"):
+        if metric in before and metric in after and gain(before[metric], after[metric]).startswith("−"):
+            change = f"{gain(before[metric], after[metric])} points {interval(_gain(results, metric))}".rstrip()
+            words.append(f"{metric_title(metric)} {per_cent(before[metric])} → {per_cent(after[metric])}, {change}")
+    return f"below the untrained model: {'; '.join(words)}" if words else ""
+
+
 def interval(estimate: Mapping[str, float | None] | None) -> str:
     """
     >>> interval({"mean": 0.1, "low": -0.01, "high": 0.21}), interval(None)

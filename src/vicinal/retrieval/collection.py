@@ -24,7 +24,7 @@ import numpy as np
 from jaxtyping import Float
 from PIL import Image
 
-from vicinal.arguments import build, coerce
+from vicinal.arguments import build, coerce, construct
 from vicinal.data.images import read_image
 from vicinal.data.location import cache_folder
 from vicinal.data.packed import file_hash
@@ -105,9 +105,11 @@ class Snapshot:
         try:
             self.generation, self.dim = int(about["generation"]), int(about["dim"])
             self.metric = coerce(about["metric"], Metric, "metric")
-            self.places = tuple(Place(**place) for place in about["places"])
+            self.places = tuple(construct(Place, place, "places") for place in about["places"])
+            store = about.get("store")
+            self._engine = None if store is None else (str(store["address"]), str(store["table"]), store["index"])
             self._items = tuple(_item(line) for line in read_lines(folder / ITEMS))
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             if isinstance(error, DataError):
                 raise
             raise RunError(
@@ -253,16 +255,15 @@ class Snapshot:
             return self._opened
 
     def _open(self) -> Store:
-        store = self.about.get("store")
-        if store is None:
+        if self._engine is None:
             ids = np.array([item.id for item in self._items], dtype=np.int64)
             # Not self.attributes.rows: most searches have no condition, and need no attributes.
             return FlatStore(self._vectors, ids, metric=self.metric, matching=lambda where: self.attributes.rows(where))
         from vicinal.retrieval.milvus import Milvus
 
-        self._require_trust(f"the engine at {store['address']}")
-        table = Milvus(store["address"], store["table"], dim=self.dim, index=store["index"])
-        return table.at(self.generation)
+        address, table, index = self._engine
+        self._require_trust(f"the engine at {address}")
+        return Milvus(address, table, dim=self.dim, index=index).at(self.generation)
 
 
 class CollectionDirectory:

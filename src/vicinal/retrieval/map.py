@@ -1,7 +1,7 @@
 """The map of a collection: where its items lie in the plane, computed once per generation and kept beside it."""
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -12,11 +12,13 @@ from jaxtyping import Float, Float32, Int64
 
 from vicinal.errors import ConfigError, DataError, unknown
 from vicinal.evaluation.projection import tsne
-from vicinal.files import read_arrays, write_arrays
+from vicinal.files import read_arrays, write_arrays, write_atomically
 from vicinal.retrieval.collection import Snapshot
+from vicinal.retrieval.store import FlatStore
 
 Projection = Literal["t-sne", "umap"]
-POINTS = 10_000  # t-SNE takes a minute or two for these on two cores
+POINTS = 100_000  # that a browser draws smoothly
+LANDMARKS = 10_000  # t-SNE takes a minute or two for these on two cores
 COMPONENTS = 50  # of PCA before it, as van der Maaten and Hinton 2008 (Section 4.2) use 30
 
 
@@ -57,7 +59,8 @@ def collection_map(
     """Return the stored map of this generation, computed and stored first where there is none.
 
     Of a collection with more than ``points`` items a random part is shown, the same for the same seed. The rows are
-    brought to 50 principal components first, which takes out noise and makes the search for neighbors quick.
+    brought to 50 principal components first, which takes out noise and makes the search for neighbors quick. Of more
+    than ``LANDMARKS`` rows a random part is projected, and the others are placed among their nearest of these.
 
     Args:
         snapshot: the generation to show.
@@ -71,13 +74,75 @@ def collection_map(
     if points < 1:
         raise ConfigError(f"a map shows at least 1 item; got points = {points}.")
     project = _projection(projection)
-    chosen = np.sort(np.random.default_rng(seed).permutation(len(snapshot))[:points])
+    drawn = np.random.default_rng(seed).permutation(len(snapshot))[:points]
+    landmarks, others, chosen = np.sort(drawn[:LANDMARKS]), np.sort(drawn[LANDMARKS:]), np.sort(drawn)
     items = snapshot.items()
     ids = np.array([items[row].id for row in chosen.tolist()], dtype=np.int64)
-    positions = project(principal_components(np.asarray(snapshot.vectors()[chosen])), seed)
+    projected = project(principal_components(np.asarray(snapshot.vectors()[landmarks])), seed)
+    positions = np.empty((len(chosen), 2), np.float32)
+    positions[np.searchsorted(chosen, landmarks)] = projected
+    positions[np.searchsorted(chosen, others)] = _placed(snapshot, others, landmarks, projected)
     if snapshot.folder.is_dir():  # else two newer generations have been written meanwhile, and this one removed
         write_arrays(_path(snapshot, projection), {"ids": ids, "positions": positions})
     return CollectionMap(ids, positions, projection, snapshot.generation)
+
+
+def _placed(
+    snapshot: Snapshot,
+    rows: Int64[np.ndarray, "m"],
+    landmarks: Int64[np.ndarray, "l"],
+    places: Float[np.ndarray, "l 2"],
+) -> Float32[np.ndarray, "m 2"]:
+    """Place rows at the mean of their three nearest landmarks, the nearer the heavier."""
+    vectors = snapshot.vectors()
+    store, found = FlatStore(np.asarray(vectors[landmarks]), metric=snapshot.metric), [np.empty((0, 2), np.float32)]
+    for start in range(0, len(rows), LANDMARKS):
+        near = store.search(np.asarray(vectors[rows[start : start + LANDMARKS]]), min(3, len(landmarks)))
+        weights = 1 / np.maximum(near.distances, 1e-6)  # a copy of a landmark lies where that does
+        weights /= weights.sum(axis=1, keepdims=True)
+        found.append((weights[:, :, None] * places[near.ids]).sum(axis=1).astype(np.float32))
+    return np.concatenate(found)
+
+
+def write_parquet(snapshot: Snapshot, path: Path, groups: Mapping[int, int] | None = None, *, k: int = 10) -> int:
+    """Write the map as Parquet that embedding-atlas opens; return the number of rows.
+
+    Columns: ``id``, ``path``, ``label``, ``text`` (label and path), ``x``, ``y``, ``neighbors``
+    (``{"ids": [...], "distances": [...]}``, ids counting the rows of this file, as embedding-atlas documents them) and,
+    where given, ``group``.
+    """
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError as error:
+        raise ConfigError("writing Parquet needs pyarrow: `pip install 'vicinal[parquet]'`.") from error
+    found = collection_map(snapshot)
+    items = [snapshot.item(id) for id in found.ids.tolist()]
+    rows = np.searchsorted([item.id for item in snapshot.items()], found.ids)
+    vectors = np.asarray(snapshot.vectors()[rows])
+    store, neighbors = FlatStore(vectors, metric=snapshot.metric), list[dict[str, list[Any]]]()
+    for start in range(0, len(rows), LANDMARKS):
+        near = store.search(vectors[start : start + LANDMARKS], min(k + 1, len(rows)))
+        for row, (ids, distances) in enumerate(zip(near.ids, near.distances, strict=True), start):
+            others = np.flatnonzero(ids != row)[:k]  # without itself
+            neighbors.append({"ids": ids[others].tolist(), "distances": distances[others].tolist()})
+
+    def readable(words: Iterable[str | None]) -> list[str | None]:
+        return [None if word is None else word.encode(errors="replace").decode() for word in words]
+
+    columns: dict[str, Any] = {
+        "id": found.ids,
+        "path": readable(item.path for item in items),
+        "label": pa.array(readable(item.label for item in items), pa.string()),
+        "text": readable(f"{item.label or ''} {item.path}".strip() for item in items),
+        "x": found.positions[:, 0],
+        "y": found.positions[:, 1],
+        "neighbors": pa.array(neighbors, pa.struct({"ids": pa.list_(pa.int64()), "distances": pa.list_(pa.float32())})),
+    }
+    if groups is not None:
+        columns["group"] = pa.array([groups.get(item.id) for item in items], pa.int64())
+    write_atomically(path, lambda file: parquet.write_table(pa.table(columns), file))
+    return len(rows)
 
 
 def principal_components(rows: Float[np.ndarray, "n d"], most: int = COMPONENTS) -> Float32[np.ndarray, "n c"]:

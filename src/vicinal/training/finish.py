@@ -1,7 +1,7 @@
 """The end of a run: measure the selected model once on the test classes and write what the report shows."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, cast
 
 import numpy as np
@@ -13,6 +13,7 @@ from vicinal.data.records import SPLITS, Batch, Records, Split
 from vicinal.data.transforms import ImageTransform
 from vicinal.errors import ConfigError, unknown
 from vicinal.evaluation.artefacts import write_artefacts, write_thumbnails
+from vicinal.evaluation.compact import check_compact, compact_scores
 from vicinal.evaluation.encoder import Embedded, Encoder
 from vicinal.evaluation.generalization import diagnosis
 from vicinal.evaluation.measure import Measured, measure
@@ -91,6 +92,8 @@ def measure_run(
     split: str,
     recalls: tuple[int, ...],
     dims: tuple[int, ...] = (),
+    quantize: tuple[str, ...] = (),
+    rerank: bool = False,
     clustering: bool,
     device: torch.device,
     skip_corrupt: bool,
@@ -98,10 +101,13 @@ def measure_run(
 ) -> dict[str, Any]:
     """Measure the selected model of a run on its own data or on other data, in the form of ``results.json``.
 
-    ``dims`` also measures so many first numbers of the embeddings. Of its own data a run that was trained with
-    ``skip_corrupt`` is measured so, whatever ``skip_corrupt`` says here.
+    ``dims`` also measures so many first numbers of the embeddings; with them, ``quantize`` or ``rerank`` the entry
+    ``compact`` has what ``compact_scores`` measures. Of its own data a run that was trained with ``skip_corrupt`` is
+    measured so, whatever ``skip_corrupt`` says here.
     """
     encoder = Encoder.load(run, device)
+    embedder = encoder.embedder
+    check_compact(dims, quantize, rerank=rerank, dim=embedder.embedding_dim, metric=embedder.metric)
     settings = run.settings
     if data is not None:
         records = open_path(data).load()
@@ -120,7 +126,22 @@ def measure_run(
         name: measure(part, recalls=recalls, clustering=clustering, seed=seed, restarts=restarts)
         for name, part in {"trained": embedded, **cut(embedded, dims, encoder)}.items()
     }
-    return _results(split, embedded, rows, set(embedded.skipped), [])
+    results = _results(split, embedded, rows, set(embedded.skipped), [])
+    if (dims or quantize or rerank) and embedded.metric != "poincare":
+        queries, gallery = embedded.roles()
+        vectors, labels = embedded.vectors.to(device), embedded.labels.to(device)
+        found = compact_scores(
+            *(vectors[queries], labels[queries]),
+            gallery=None if gallery is None else vectors[gallery],
+            gallery_labels=None if gallery is None else labels[gallery],
+            dims=dims,
+            quantize=quantize,
+            rerank=rerank,
+            normalize=embedder.normalize,
+            metric=embedded.metric,
+        )
+        results["compact"] = [asdict(row) for row in found]
+    return results
 
 
 def _results(

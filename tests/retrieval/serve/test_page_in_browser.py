@@ -42,9 +42,10 @@ def serve():
 
     running = []
 
-    def serve(library):
+    def serve(library, **settings):
         bound = bind("127.0.0.1", 0)
-        server = uvicorn.Server(uvicorn.Config(create_application(library), log_level="critical", ws="none"))
+        application = create_application(library, **settings)
+        server = uvicorn.Server(uvicorn.Config(application, log_level="critical", ws="none"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
         thread.start()
         running.append((server, thread, bound))
@@ -68,11 +69,12 @@ def visit(browser):
     """``visit(address)`` opens a page; at the end nothing may have been complained of but what the test expects."""
     said, asked, contexts = [], [], []
 
-    def visit(address, width=1280, height=900, scheme="light", touch=False):
+    def visit(address, width=1280, height=900, scheme="light", touch=False, script="void 0"):
         size = {"width": width, "height": height}
         context = browser.new_context(viewport=size, color_scheme=scheme, has_touch=touch)
         contexts.append(context)
         page = context.new_page()
+        page.add_init_script(script)
         page.on("console", lambda message: said.append(message.text))
         page.on("pageerror", lambda error: said.append(str(error)))
         page.on("request", lambda request: asked.append(request.url))
@@ -454,3 +456,234 @@ def test_the_report_and_the_documentation_open(visit, address):
     page = visit(f"{address}/report")
     assert page.locator(".subtitle").text_content() == "preset shapes"
     until(page, "document.querySelectorAll('figure.chart svg polyline').length >= 3")
+
+
+# -- the workbench --------------------------------------------------------------------------------------------------
+
+
+def heaps(snapshot):
+    """Lay out each class of 12 in a heap of its own, from left to right."""
+    place = np.arange(len(snapshot))
+    positions = np.stack([place // 12 + 0.01 * (place % 12), 0.01 * (place % 5)], axis=1)
+    return CollectionMap(place, positions.astype(np.float32), "t-sne", snapshot.generation)
+
+
+@pytest.fixture
+def bench(serve, write_run, write_pictures, index, library_of, tmp_path):
+    """A run of its own whose pictures may be tagged, with findings; its address and its folder."""
+    run = write_run(tmp_path / "run")
+    written = write_pictures(tmp_path / "pictures")
+    index(run.path, tmp_path / "pictures", written)
+    near = "|".join(path for path, _ in written[12:18])
+    rows = [(0, "label", "square"), (1, "duplicate", ""), (2, "outlier", ""), (3, "class", "")]
+    lines = [f"{row},{written[row][0]},disc,{kind},{0.9 - row / 10},{to},{near}\n" for row, kind, to in rows]
+    (run.path / "clean").mkdir()
+    header = "row,path,label,kind,score,suggested,neighbors\n"
+    (run.path / "clean" / "findings.csv").write_text(
+        header + "".join(lines) + f"9,not/indexed.png,a,outlier,0.1,,{near}\n"
+    )
+    return serve(replace(library_of(run), layout=heaps), writable=True), run.path
+
+
+def drag(page, *shares, shift=False):
+    """Press at the first share of the map's width and height, pass the others and let go."""
+    box = page.locator("#map-canvas").bounding_box()
+    places = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in shares]
+    if shift:
+        page.keyboard.down("Shift")
+    page.mouse.move(*places[0])
+    page.mouse.down()
+    for place in places[1:]:
+        page.mouse.move(*place, steps=3)
+    page.mouse.up()
+    if shift:
+        page.keyboard.up("Shift")
+
+
+SELECTED = "document.querySelector('#selection h2')?.textContent ?? ''"
+LEFT, MIDDLE = [(0.01, 0.2), (0.2, 0.8)], [(0.4, 0.2), (0.6, 0.8)]
+TABLE = "fetch('/api/{}.csv').then((answer) => answer.text())"
+
+
+def test_a_rectangle_and_a_lasso_select_and_their_pictures_are_listed(visit, bench):
+    page = visit(bench[0])
+    settled(page)
+    until(page, MAP_READY)
+    page.locator("[data-tool=rectangle]").click()
+    drag(page, *LEFT)
+    until(page, SELECTED, "12 selected")
+    assert page.locator("#selection .match").count() == 12
+    assert "disc 12" in page.locator("#selection .selection-head").text_content()
+    until(page, "document.querySelector('#selection img')?.naturalWidth > 0")
+    drag(page, *MIDDLE, shift=True)  # adds
+    until(page, SELECTED, "24 selected")
+    page.locator("[data-tool=move]").click()
+    drag(page, (0.4, 0.2), (0.6, 0.2), (0.6, 0.8), (0.4, 0.8), shift=True)  # a lasso, whatever the tool is
+    until(page, SELECTED, "12 selected")
+    assert "square 12" in page.locator("#selection .selection-head").text_content()
+    canvas = page.locator("#map-canvas")
+    canvas.press(" ")  # the item in the middle, which is one of these
+    until(page, SELECTED, "11 selected")
+    canvas.press("Escape")
+    until(page, "document.getElementById('selection').hidden")
+    assert page.evaluate(ZOOM) == 1  # dragging has moved nothing
+    page.set_viewport_size({"width": 360, "height": 800})
+    page.locator("[data-tool=lasso]").click()
+    drag(page, (0.01, 0.2), (0.2, 0.2), (0.2, 0.8), (0.01, 0.8))
+    until(page, SELECTED, "12 selected")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_tags_and_classes_are_kept_undone_and_exported(visit, bench):
+    page = visit(bench[0])
+    settled(page)
+    until(page, MAP_READY)
+    page.locator("[data-tool=rectangle]").click()
+    drag(page, *LEFT)
+    word = page.locator("#selection-word")
+    word.fill("<b>night</b>")
+    word.press("Enter")
+    until(page, "document.querySelector('#selection > .chips')?.textContent", "<b>night</b>12✕")
+    word.fill("ring")
+    page.get_by_role("button", name="Set class").click()
+    until(page, "document.querySelector('#selection .match b')?.textContent", "→ ring")
+    lines = page.evaluate(TABLE.format("annotations")).splitlines()
+    assert lines[:2] == ["path,label,tags", "class_0/00.jpg,ring,<b>night</b>"] and len(lines) == 13
+    page.locator("#selection").get_by_role("button", name="Drop").click()
+    until(page, "document.querySelectorAll('#selection .gone').length", 12)
+    page.get_by_role("button", name="Undo").click()
+    until(page, "document.querySelectorAll('#selection .gone').length", 0)
+    assert page.evaluate(TABLE.format("decisions")).splitlines()[1] == "class_0/00.jpg,ring"
+    page.reload()
+    settled(page)
+    until(page, MAP_READY)
+    page.locator("[data-tool=rectangle]").click()
+    drag(page, *LEFT)
+    until(page, "document.querySelector('#selection .match b')?.textContent", "→ ring")
+    with page.expect_download() as download:
+        page.locator("#selection a[download='annotations.csv']").click()
+    assert download.value.suggested_filename == "annotations.csv"
+
+
+def test_findings_are_reviewed_by_keyboard(visit, bench):
+    page = visit(bench[0])
+    settled(page)
+    page.locator("#to-review").click()
+    head, verdict = page.locator("#review h2").first, page.locator(".verdict")
+    head.wait_for()
+    assert head.text_content() == "1 of 5 findings" and "Probably mislabeled" in verdict.text_content()
+    assert page.locator(".evidence .judged.wrong").count() == 6  # the neighbors that disagree
+    at = "document.querySelector('#review h2').textContent"
+    page.keyboard.press("Enter")  # accept: square
+    until(page, at, "2 of 5 findings")
+    page.keyboard.press("Enter")  # accept: of a duplicate, a drop
+    until(page, at, "3 of 5 findings")
+    page.keyboard.press("t")
+    page.keyboard.type("jxk")  # letters in the field are letters
+    page.keyboard.press("Enter")
+    until(page, "document.querySelector('.verdict .chip bdi')?.textContent", "jxk")
+    assert head.text_content() == "3 of 5 findings"
+    page.keyboard.press("x")
+    until(page, at, "4 of 5 findings")
+    page.keyboard.press("Enter")  # an ambiguous class suggests nothing
+    page.keyboard.press("e")
+    page.keyboard.type("ring")
+    page.keyboard.press("Enter")
+    until(page, at, "5 of 5 findings")
+    assert "Not in the collection" in verdict.text_content()
+    page.keyboard.press("x")
+    until(page, "document.getElementById('review-said').textContent", "5 decided")
+    page.keyboard.press("u")
+    until(page, "document.getElementById('review-said').textContent", "4 decided")
+    page.keyboard.press("u")
+    until(page, at, "4 of 5 findings")  # undo leads to where it was
+    page.keyboard.press("k")
+    until(page, at, "3 of 5 findings")
+    page.keyboard.press("j")
+    until(page, at, "4 of 5 findings")
+    page.keyboard.press("s")
+    until(page, "document.getElementById('review-said').textContent", "4 decided")
+    page.keyboard.press("?")
+    page.locator("dialog[open]").wait_for()
+    page.keyboard.press("x")  # nothing happens below the help
+    page.keyboard.press("Escape")
+    page.locator("dialog[open]").wait_for(state="detached")
+    assert page.evaluate(TABLE.format("decisions")).splitlines() == [
+        "path,label",
+        "class_0/00.jpg,square",
+        "class_0/01.jpg,",
+        "class_0/02.jpg,",
+        "class_0/03.jpg,disc",
+    ]
+    page.locator("#review-kind").select_option("outlier")
+    until(page, at, "1 of 2 findings")
+    page.set_viewport_size({"width": 360, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_damaged_findings_are_told_and_the_rest_goes_on(visit, bench):
+    address, run = bench
+    (run / "clean" / "findings.csv").write_text("row,path\n1,2\n")
+    page = visit(f"{address}/?view=review")
+    page.locator("#notice").wait_for(state="visible")
+    assert "clean/findings.csv has no column label" in page.locator("#notice").inner_text()
+    page.locator("#home").click()
+    settled(page)
+    visit.said[:] = [text for text in visit.said if "Failed to load resource" not in text]
+
+
+def test_a_server_for_other_machines_shows_and_changes_nothing(visit, serve, library):
+    page = visit(serve(replace(library, layout=heaps)))
+    settled(page)
+    until(page, MAP_READY)
+    page.locator("[data-tool=rectangle]").click()
+    drag(page, *LEFT)
+    until(page, SELECTED, "12 selected")
+    assert page.locator("#selection .deciding button:enabled").count() == 0
+    assert "takes no changes" in page.locator("#selection").text_content()
+
+
+@pytest.mark.parametrize("webgl", [True, False])
+def test_a_crowd_of_points_is_drawn_by_webgl_or_without_it(visit, serve, write_run, library_of, tmp_path, webgl):
+    from io import BytesIO
+
+    from PIL import Image
+
+    from vicinal.retrieval.store import Item
+
+    run, count = write_run(tmp_path / "run"), 3000
+    rows = np.random.default_rng(0).normal(size=(count, 16)).astype(np.float32)
+    publish(run.path / "collection", [Item(i, f"{i}.png", "ab"[i % 2]) for i in range(count)], rows, dim=16)
+
+    def halves(snapshot):
+        """Class a on the left, class b on the right."""
+        place = np.arange(count)
+        positions = np.random.default_rng(1).random((count, 2)).astype(np.float32)
+        positions[:, 0] = 0.5 * (place % 2) + 0.48 * positions[:, 0]
+        return CollectionMap(place, positions, "t-sne", snapshot.generation)
+
+    script = """HTMLCanvasElement.prototype.getContext = ((before) => function (kind, ...more) {
+      return kind === "webgl2" ? null : before.call(this, kind, ...more); })(HTMLCanvasElement.prototype.getContext);"""
+    address = serve(replace(library_of(run), layout=halves))
+    page = visit(address, script="void 0" if webgl else script)
+    settled(page)
+    until(page, MAP_READY)
+    until(page, "document.getElementById('map-points').hidden", not webgl)
+
+    def colored():
+        """Pixels of strong color in the two halves of the map."""
+        image = Image.open(BytesIO(page.locator("#map-canvas").screenshot())).convert("HSV")
+        strong = np.asarray(image)[:, :, 1] > 120
+        return [int(half.sum()) for half in np.array_split(strong, 2, axis=1)]
+
+    page.wait_for_timeout(300)
+    left, right = colored()
+    assert left > 500 and right > 500
+    page.locator("[data-tool=rectangle]").click()
+    drag(page, (0.01, 0.01), (0.5, 0.99))
+    until(page, SELECTED, "1,500 selected")
+    page.wait_for_timeout(500)
+    after = colored()
+    assert after[0] > 500 and after[1] < right / 10  # what is not selected fades
+    until(page, "document.querySelectorAll('#selection .match').length", 48)
+    visit.said[:] = [text for text in visit.said if "GL Driver Message" not in text]  # of a GPU played by software

@@ -27,6 +27,8 @@ export const in_words = (error, upload, limits) => {
     }[error.status];
     if (about_it) return [`${upload} ${about_it[0]}`, about_it[1]];
   }
+  if (error.asked.startsWith("findings")) return ["There is nothing to review.", error.advice];
+  if (error.got.includes("findings.csv") || error.asked.startsWith("a change")) return [error.got, error.advice];
   if (error.status === 404) return ["This item is no longer in the collection.", "Start from another one."];
   return ["This search is not possible.", "Check the class and the distance, or start anew."];
 };

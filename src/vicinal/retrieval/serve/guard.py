@@ -174,6 +174,21 @@ class Guard:
             raise RequestError(403, asked, "a page of another site sent it.", "Open this server's page itself.")
 
 
+def require_own_page(request: Request) -> None:
+    """Raise a 403 for a change that neither this server's own page nor a program asks for.
+
+    A page of another port of this machine is of the same site, so the origin counts. A sandboxed page's is ``null``.
+    JSON alone is read: a form of another page, which needs no permission of ours to be sent, cannot be that.
+    """
+    headers, origin = request.headers, request.headers.get("origin")
+    own = origin is None or origin.lower().split("://")[-1] == headers["host"].lower()
+    if not own or headers.get("sec-fetch-site") not in (None, "same-origin"):
+        asked = "a change from this server's own page, or from a program."
+        raise RequestError(403, asked, "another page sent it.", "Open this server's page itself.")
+    if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise RequestError(415, "a JSON body.", "another type of content.", "Send it as application/json.")
+
+
 class _Body:
     """The body of one request: counted as it arrives, alone and together with all others, and given some time."""
 

@@ -1,10 +1,12 @@
-// The collection on a canvas: points by class that become pictures as one zooms in; what a search found stands out.
+// The collection as a map: points by class that become pictures as one zooms in; what a search found stands out, and
+// what a rectangle or a lasso surrounds is selected. A crowd of points is drawn by WebGL on a canvas below.
 import { ask, counted, make, thumbnail } from "/static/asking.js";
 
 const MOST = 200;  // times
 const SMALLEST = 20, LARGEST = 84;  // side of a picture in pixels
 const CROWD = 400;  // points in sight above which pictures would only hide one another
 const STANDING_OUT = 30;  // side of a picture among points
+const FEW = 2000;  // points that a canvas draws as quickly as WebGL starts
 const KEPT = 1200, AT_ONCE = 6;  // thumbnails held, and asked for at a time
 const element = (id) => document.getElementById(id);
 
@@ -35,8 +37,9 @@ class Pictures {
 }
 
 export class CollectionMap {
-  constructor({ pick }) {
-    this.pick = pick;
+  constructor({ pick, select }) {
+    Object.assign(this, { pick, chosen: select, tool: "move", outline: null, points: null, stale: true });
+    this.selected = new Set();  // places, not ids
     this.canvas = element("map-canvas");
     this.pen = this.canvas.getContext("2d");
     this.tip = element("map-tip");
@@ -68,7 +71,7 @@ export class CollectionMap {
       }
       if (mine !== this.loading) return;
       if (answer.state === "ready") {
-        this.take(answer);
+        await this.take(answer);
         if (answer.ids.length) waiting.hidden = true; else say("An empty collection has no map.");
         return;
       }
@@ -78,13 +81,35 @@ export class CollectionMap {
     }
   }
 
-  take(answer) {
-    this.data = answer;
+  async take(answer) {
+    for (const axis of ["x", "y"]) answer[axis] = Float32Array.from(answer[axis]);
+    const points = answer.ids.length > FEW ? await this.webgl() : null;
+    points?.take(Float32Array.from({ length: 2 * answer.ids.length }, (_, i) => answer[i % 2 ? "y" : "x"][i >> 1]));
+    element("map-points").hidden = !points;
+    const kept = this.data ? [...this.selected].map((i) => this.data.ids[i]) : [];
+    Object.assign(this, { data: answer, points, stale: true });
     this.place = new Map(answer.ids.map((id, i) => [id, i]));
     this.pictures.reset(answer.generation);
     const part = answer.ids.length < answer.total ? ` of ${answer.total.toLocaleString("en")}` : "";
-    element("map-said").textContent = `${answer.ids.length.toLocaleString("en")}${part} by ${answer.method}: near means similar`;
+    element("map-said").textContent = `${answer.ids.length.toLocaleString("en")}${part} by ${answer.method}`;
+    if (kept.length) this.select(kept);
     if (this.wanted) this.highlight(...this.wanted); else this.ask();
+  }
+
+  /** WebGL for many points, made when first needed; null where the browser has none: then the canvas draws them all. */
+  async webgl() {
+    if (this.engine === undefined) {
+      const { Points } = await import("/static/points.js");
+      this.engine = Points.on(element("map-points"), () => this.ask());
+    }
+    return this.engine;
+  }
+
+  /** Select items by their ids; what is not on the map is left out. */
+  select(ids) {
+    this.selected = new Set(ids.map((id) => this.place?.get(id)).filter((i) => i !== undefined));
+    this.stale = true;
+    this.ask();
   }
 
   /** Let a query and its neighbors stand out, and one class where the search is narrowed to it. */
@@ -98,6 +123,7 @@ export class CollectionMap {
     const before = this.label;
     this.label = label ? this.data.classes.indexOf(label) : null;
     if (this.label !== before) this.show_class();
+    this.stale = true;
     this.ask();
   }
 
@@ -113,13 +139,34 @@ export class CollectionMap {
 
   ask() { if (!this.asked) { this.asked = true; requestAnimationFrame(() => this.draw()); } }
 
-  visible(margin) {
-    const width = this.canvas.clientWidth, height = this.canvas.clientHeight, seen = [];
-    for (let i = 0; i < this.data.ids.length; i++) {
-      const x = this.across(i), y = this.down(i);
-      if (x >= -margin && y >= -margin && x <= width + margin && y <= height + margin) seen.push(i);
+  /** Points in sight and up to `margin` pixels beyond: all, or none of them where there are more than `most`. */
+  visible(margin, most = Infinity) {
+    const { x, y } = this.data, { scale, view, canvas } = this, count = x.length, seen = [];
+    const wide = (canvas.clientWidth / 2 + margin) / scale, high = (canvas.clientHeight / 2 + margin) / scale;
+    for (let i = 0; i < count; i++) {
+      if (Math.abs(x[i] - view.x) > wide || Math.abs(y[i] - view.y) > high) continue;
+      seen.push(i);
+      if (seen.length > most) return { seen: [], crowded: true };
     }
-    return seen;
+    return { seen, crowded: false };
+  }
+
+  faded(i, found) {
+    return (this.label !== null && this.data.classed[i] !== this.label) || (found.size > 0 && !found.has(i) && i !== this.query)
+      || (this.selected.size > 0 && !this.selected.has(i));
+  }
+
+  /** Send the points' colors to WebGL: once for each change, not for each frame. */
+  paint(found) {
+    const { classed, colors } = this.data, bytes = new Uint8Array(4 * classed.length);
+    const palette = [...colors, "#8a929c"].map((color) => [1, 3, 5].map((at) => Number.parseInt(color.slice(at, at + 2), 16)));
+    for (let i = 0; i < classed.length; i++) {
+      const [red, green, blue] = palette[classed[i] < 0 ? colors.length : classed[i]], at = 4 * i;
+      bytes[at] = red; bytes[at + 1] = green; bytes[at + 2] = blue;
+      bytes[at + 3] = this.faded(i, found) ? 40 : 230;
+    }
+    this.points.paint(bytes);
+    this.stale = false;
   }
 
   draw() {
@@ -133,26 +180,32 @@ export class CollectionMap {
     pen.setTransform(dense, 0, 0, dense, 0, 0);
     pen.clearRect(0, 0, width, height);
     element("map-zoom").textContent = `${view.zoom.toFixed(1)}×`;
-    canvas.style.touchAction = view.zoom > 1 ? "none" : "pan-y";  // at rest, a finger scrolls the page past the map
+    // At rest, a finger scrolls the page past the map.
+    canvas.style.touchAction = view.zoom > 1 || this.tool !== "move" ? "none" : "pan-y";
     if (!this.data) return;
-    const style = getComputedStyle(canvas), ink = style.color, paper = style.backgroundColor;
-    const seen = this.visible(LARGEST / 2), found = new Set(this.found);
+    const ink = getComputedStyle(canvas).color, paper = getComputedStyle(canvas.parentElement).backgroundColor;
+    const { seen, crowded } = this.visible(LARGEST / 2, this.points ? CROWD : Infinity), found = new Set(this.found);
     this.side = 0;
-    if (this.about.pictures && seen.length <= CROWD && view.zoom > 1) {
+    if (this.about.pictures && !crowded && seen.length <= CROWD && view.zoom > 1) {
       this.side = Math.max(SMALLEST, Math.min(LARGEST, 0.5 * Math.sqrt((width * height) / Math.max(1, seen.length))));
     }
-    const radius = Math.min(6, 2.2 + 0.5 * Math.log2(view.zoom) + (this.data.ids.length < 600 ? 1 : 0));
-    element("map-astray").hidden = !this.data.ids.length || this.visible(this.side ? this.side / 2 : radius).length > 0;
-    const faded = (i) => (this.label !== null && this.data.classed[i] !== this.label) || (found.size > 0 && !found.has(i) && i !== this.query);
+    const many = this.data.ids.length, radius = Math.min(6, (many > 20000 ? 1.5 : 2.2) + 0.5 * Math.log2(view.zoom) + (many < 600 ? 1 : 0));
+    element("map-astray").hidden = !many || this.visible(this.side ? this.side / 2 : radius, 0).crowded;
+    if (this.points) {
+      if (this.stale) this.paint(found);
+      this.points.draw(view, this.scale, radius, width, height, dense);
+    }
     // Those that stand out last, so that they lie on top.
-    const rank = (i) => (i === this.hovered || i === this.pointed ? 3 : i === this.query ? 2 : found.has(i) ? 1 : faded(i) ? -1 : 0);
-    const order = seen.map((i) => [rank(i), i]).sort((a, b) => a[0] - b[0]);
+    const rank = (i) => (i === this.hovered || i === this.pointed ? 3 : i === this.query ? 2 : found.has(i) ? 1 : this.faded(i, found) ? -1 : 0);
+    const outstanding = () => [...new Set([...this.found, this.query, this.hovered, this.pointed])].filter((i) => i !== null);
+    const order = (this.points && !this.side ? outstanding() : seen).map((i) => [rank(i), i]).sort((a, b) => a[0] - b[0]);
     this.threads(ink);
     for (const [place, i] of order) {
       const x = this.across(i), y = this.down(i);
       pen.globalAlpha = place < 0 ? (this.side ? 0.45 : 0.22) : 0.9;
       const side = this.side || (place > 0 && this.about.pictures && view.zoom >= 2 ? STANDING_OUT : 0);
       if (side && this.thumbnail(i, x, y, place, side)) continue;
+      if (this.points && place < 1) continue;
       pen.fillStyle = this.color(i);
       pen.beginPath();
       pen.arc(x, y, place > 0 ? radius + 1.5 : radius, 0, 2 * Math.PI);
@@ -160,7 +213,25 @@ export class CollectionMap {
       if (place > 0) this.ring(x, y, radius + (place > 1 ? 5 : 3), place, ink, paper);
     }
     pen.globalAlpha = 1;
+    if (this.outline) this.surround(ink);
     if (canvas.matches(":focus-visible")) this.cross(width / 2, height / 2, ink);
+  }
+
+  /** The rectangle or lasso that is being drawn, in pixels. */
+  surround(ink) {
+    const { pen } = this;
+    pen.beginPath();
+    for (const [x, y] of this.corners()) pen.lineTo(x, y);
+    pen.closePath();
+    pen.fillStyle = pen.strokeStyle = ink;
+    pen.globalAlpha = 0.08;
+    pen.fill();
+    pen.globalAlpha = 0.9;
+    pen.lineWidth = 1.4;
+    pen.setLineDash([5, 4]);
+    pen.stroke();
+    pen.setLineDash([]);
+    pen.globalAlpha = 1;
   }
 
   /** Lines from the query to its neighbors. */
@@ -257,13 +328,64 @@ export class CollectionMap {
     this.move((left + right) / 2 - 0.5, (top + bottom) / 2 - 0.5);
   }
 
+  /** From pixels to places on the map. */
+  inverse(x, y) {
+    const { canvas, scale, view } = this;
+    return [(x - canvas.clientWidth / 2) / scale + view.x, (y - canvas.clientHeight / 2) / scale + view.y];
+  }
+
   nearest(x, y, reach) {
-    let best = null, distance = reach;
-    for (let i = 0; i < (this.data?.ids.length ?? 0); i++) {
-      const apart = Math.hypot(this.across(i) - x, this.down(i) - y);
-      if (apart <= distance) { best = i; distance = apart; }
+    if (!this.data) return null;
+    const [u, v] = this.inverse(x, y), { x: across, y: down } = this.data;
+    let best = null, least = (reach / this.scale) ** 2;
+    for (let i = 0; i < across.length; i++) {
+      const apart = (across[i] - u) ** 2 + (down[i] - v) ** 2;
+      if (apart <= least) { best = i; least = apart; }
     }
     return best;
+  }
+
+  // -- selecting --------------------------------------------------------------------------------------------------
+
+  use(tool) {
+    this.tool = tool;
+    for (const button of document.querySelectorAll("[data-tool]")) button.setAttribute("aria-pressed", String(button.dataset.tool === tool));
+    this.canvas.dataset.tool = tool;
+    this.leave();
+    this.ask();
+  }
+
+  corners() {
+    const { shape, trail } = this.outline, [[x, y]] = trail, [u, v] = trail.at(-1);
+    return shape === "rectangle" ? [[x, y], [u, y], [u, v], [x, v]] : trail;
+  }
+
+  /** Select what the outline surrounds. */
+  surrounded() {
+    const corners = this.corners().map(([x, y]) => this.inverse(x, y)), { x, y } = this.data, { add } = this.outline;
+    this.outline = null;
+    this.ask();
+    const span = (axis) => [Math.min(...corners.map((at) => at[axis])), Math.max(...corners.map((at) => at[axis]))];
+    const [left, right] = span(0), [top, bottom] = span(1);
+    const inside = (u, v) => {  // crossings of a ray with the edges: an odd number from within
+      let odd = false;
+      for (let i = 0, j = corners.length - 1; i < corners.length; j = i++) {
+        const [a, b] = corners[i], [c, d] = corners[j];
+        if ((b > v) !== (d > v) && u < ((c - a) * (v - b)) / (d - b) + a) odd = !odd;
+      }
+      return odd;
+    };
+    const found = add ? new Set(this.selected) : new Set();
+    for (let i = 0; i < x.length; i++) {
+      if (x[i] >= left && x[i] <= right && y[i] >= top && y[i] <= bottom && inside(x[i], y[i])) found.add(i);
+    }
+    this.choose(found);
+  }
+
+  choose(places) {
+    Object.assign(this, { selected: places, stale: true });
+    this.ask();
+    this.chosen([...places].map((i) => ({ id: this.data.ids[i], label: this.data.classes[this.data.classed[i]] ?? null })));
   }
 
   tell(i, x, y) {
@@ -282,7 +404,7 @@ export class CollectionMap {
     if (found === null) this.tip.hidden = true;
     else if (found !== this.hovered || this.tip.hidden) this.tell(found, x, y);
     if (found !== this.hovered) { this.hovered = found; this.ask(); }
-    this.canvas.style.cursor = found === null ? "" : "pointer";
+    this.canvas.style.cursor = found === null || this.tool !== "move" ? "" : "pointer";
   }
 
   leave() { this.tip.hidden = true; if (this.hovered !== null) { this.hovered = null; this.ask(); } }
@@ -313,6 +435,8 @@ export class CollectionMap {
     canvas.addEventListener("pointerdown", (event) => {
       fingers.set(event.pointerId, inside(event));
       dragged = fingers.size > 1;
+      const selects = this.data && !dragged && (this.tool !== "move" || event.shiftKey);
+      this.outline = selects ? { shape: this.tool === "move" ? "lasso" : this.tool, trail: [inside(event)], add: this.tool !== "move" && event.shiftKey } : null;
       canvas.setPointerCapture(event.pointerId);
     });
     canvas.addEventListener("pointermove", (event) => {
@@ -322,6 +446,7 @@ export class CollectionMap {
       if (!dragged && Math.hypot(x - before[0], y - before[1]) < 4) return;
       dragged = true;
       this.leave();
+      if (this.outline) { this.outline.trail.push([x, y]); this.ask(); return; }
       const other = [...fingers].find(([id]) => id !== event.pointerId);
       if (other) {
         const [u, v] = other[1];
@@ -330,7 +455,10 @@ export class CollectionMap {
       fingers.set(event.pointerId, [x, y]);
     });
     const lift = (event) => {
-      if (!fingers.delete(event.pointerId) || dragged || event.type !== "pointerup") return;
+      const known = fingers.delete(event.pointerId), up = event.type === "pointerup";
+      if (known && this.outline && dragged && up) this.surrounded();
+      if (this.outline) { this.outline = null; this.ask(); }
+      if (!known || dragged || !up) return;
       const [x, y] = inside(event), found = this.nearest(x, y, Math.max(10, (this.side ?? 0) / 2));
       if (found !== null) { this.leave(); this.pick(this.data.ids[found]); }
     };
@@ -343,7 +471,11 @@ export class CollectionMap {
       ArrowLeft: () => this.move(-step(), 0), ArrowRight: () => this.move(step(), 0),
       ArrowUp: () => this.move(0, -step()), ArrowDown: () => this.move(0, step()),
       "+": () => this.zoom(1.4), "=": () => this.zoom(1.4), "-": () => this.zoom(1 / 1.4),
-      0: () => this.reset(), Home: () => this.reset(), Escape: () => this.leave(),
+      0: () => this.reset(), Home: () => this.reset(), Escape: () => { if (this.selected.size) this.choose(new Set()); this.leave(); },
+      " ": () => {
+        const found = this.middle(), places = new Set(this.selected);
+        if (found !== null) { if (!places.delete(found)) places.add(found); this.choose(places); }
+      },
       Enter: () => { const found = this.middle(); if (found !== null) this.pick(this.data.ids[found]); },
     };
     canvas.addEventListener("keydown", (event) => {
@@ -353,6 +485,7 @@ export class CollectionMap {
       act();
       if (event.key !== "Enter") this.middle();
     });
+    for (const button of document.querySelectorAll("[data-tool]")) button.addEventListener("click", () => this.use(button.dataset.tool));
     element("map-in").addEventListener("click", () => this.zoom(1.6));
     element("map-out").addEventListener("click", () => this.zoom(1 / 1.6));
     element("map-reset").addEventListener("click", () => this.reset());

@@ -2,9 +2,11 @@
 import { RequestError, address, ask, counted, in_words, make } from "/static/asking.js";
 import { item_list, match_list, query_card, waiting_list } from "/static/results.js";
 import { CollectionMap } from "/static/map.js";
+import { Review, Selection, Work } from "/static/workbench.js";
 import { show_hardness } from "/static/hardness.js";
 
 const STEP = 24;  // neighbors at a time
+const VIEWS = ["explore", "review", "hardness"];
 const element = (id) => document.getElementById(id);
 const uploads = new Map();  // pictures of this visit by number; history keeps the number
 let about = null, held = new Map(), current = null, asked = 0, request = null;  // held: items by class
@@ -15,7 +17,7 @@ const read_state = () => {
   const query = new URLSearchParams(location.search), number = (name) => (/^\d+$/.test(query.get(name) ?? "") ? Number(query.get(name)) : null);
   const beyond = Number.parseFloat(query.get("beyond") ?? "");
   return {
-    view: query.get("view") === "hardness" ? "hardness" : "explore",
+    view: VIEWS.includes(query.get("view")) ? query.get("view") : "explore",
     item: number("item"), label: query.get("class") ?? "", k: Math.max(STEP, number("k") ?? STEP),
     beyond: Number.isFinite(beyond) && beyond >= 0 ? beyond : null,
     upload: history.state?.upload ?? null,
@@ -24,7 +26,7 @@ const read_state = () => {
 const go = (change, { replace = false } = {}) => {
   const state = { ...read_state(), ...change };
   const path = address("/", {
-    view: state.view === "hardness" ? "hardness" : null, item: state.upload === null ? state.item : null,
+    view: state.view === "explore" ? null : state.view, item: state.upload === null ? state.item : null,
     class: state.label, beyond: state.beyond, k: state.k > STEP ? state.k : null,
   });
   const kept = { upload: state.upload };
@@ -52,8 +54,12 @@ element("notice-close").addEventListener("click", hush);
 
 // -- the collection -----------------------------------------------------------------------------------------------
 
-const map = new CollectionMap({ pick: search_item });
+const map = new CollectionMap({ pick: search_item, select: (items) => selection.show(items) });
 const context = () => ({ generation: about.generation, pictures: about.pictures, search: search_item, point: (id) => map.point(id) });
+
+const work = new Work(complain), context_of = () => ({ ...context(), classes: [...held.keys()] });
+const selection = new Selection(element("selection"), work, context_of, () => map.select([]));
+const review = new Review(element("review"), work, context_of);
 
 const read_about = async () => {
   about = await ask("/api/about");
@@ -79,6 +85,7 @@ const read_about = async () => {
   if (chosen && !classes.some(({ label }) => label === chosen)) chooser.append(make("option", { value: chosen }, `${chosen} (0)`));
   chooser.value = chosen;
   map.load(about).catch(complain);
+  work.read().catch(complain);
 };
 
 /** Someone has indexed since: what we know of the collection is of an older generation. */
@@ -133,7 +140,7 @@ const draw = async () => {
   request?.abort();
   request = new AbortController();
   map.leave();
-  for (const view of ["explore", "hardness"]) element(view).hidden = state.view !== view;
+  for (const view of VIEWS) element(view).hidden = state.view !== view;
   for (const link of document.querySelectorAll("[data-view]")) {
     if (link.dataset.view === state.view) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
   }
@@ -144,6 +151,7 @@ const draw = async () => {
     if (!about) await read_about();
     hush();
     if (state.view === "hardness") { await show_hardness(element("hardness"), about, (label) => go({ view: "explore", label, item: null, upload: null, k: STEP })); return; }
+    if (state.view === "review") { await review.open(); return; }
     busy(state);
     await (state.upload !== null || state.item !== null ? draw_found : draw_start)(state, request.signal);
     current = state;

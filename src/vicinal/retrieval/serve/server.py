@@ -21,6 +21,7 @@ from vicinal.retrieval.serve.guard import Guard, Limits, answer_errors
 from vicinal.retrieval.serve.library import Library, Workers
 from vicinal.retrieval.serve.routes import item_routes, search_routes
 from vicinal.retrieval.serve.views import view_routes
+from vicinal.retrieval.serve.workbench import workbench_routes
 
 _TOGETHER = 16  # searches that may share one pass over the vectors; all but one of these threads only wait
 _ANYWHERE = ("0.0.0.0", "::", "")  # every address of the machine; nobody calls it by these
@@ -29,7 +30,17 @@ _PER_CLIENT = 64  # of them by one address; a browser has six
 _HEADER_SECONDS = 10.0  # for the headers of a request to arrive
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
-_SCRIPTS = ("page.js", "asking.js", "results.js", "map.js", "hardness.js", "docs.js")
+_SCRIPTS = (
+    "page.js",
+    "asking.js",
+    "results.js",
+    "map.js",
+    "points.js",
+    "twgl.min.js",
+    "workbench.js",
+    "hardness.js",
+    "docs.js",
+)
 _KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 # Address, package and file of all that the page is made of; nothing else can be asked for.
 SHIPPED = {"/": ("vicinal.retrieval.serve", "page.html"), "/docs": ("vicinal.retrieval.serve", "docs.html")}
@@ -41,12 +52,19 @@ SHIPPED |= {
 }
 
 
-def create_application(library: Library, *, hosts: Collection[str] = LOCAL, limits: Limits = Limits()) -> FastAPI:  # noqa: B008 (frozen)
+def create_application(
+    library: Library,
+    *,
+    hosts: Collection[str] = LOCAL,
+    limits: Limits = Limits(),  # noqa: B008 (frozen)
+    writable: bool = False,
+) -> FastAPI:
     """Create the application that answers from ``library``.
 
     Args:
         hosts: names by which it may be called (``--allow-host`` adds to them).
         limits: of requests.
+        writable: whether tags, labels and drops may be changed.
     """
     waiting, few = limits.waiting, min(8, limits.waiting)
     searching = Workers(threads=_TOGETHER, waiting=waiting)
@@ -75,6 +93,7 @@ def create_application(library: Library, *, hosts: Collection[str] = LOCAL, limi
     application.include_router(search_routes(library, limits, searching, embedding))
     application.include_router(item_routes(library, limits, listing, drawing))
     application.include_router(view_routes(library, limits, listing, reading, mapping))
+    application.include_router(workbench_routes(library, limits, reading, writable=writable))
     for address, (package, name) in SHIPPED.items():
         content, kind = resources.files(package).joinpath(name).read_bytes(), _KINDS[PurePath(name).suffix]
         shipped = Response(content, media_type=kind, headers={"Cache-Control": "no-cache"})
@@ -146,7 +165,9 @@ def serve(
     Args:
         ready: told the page's address once the port is bound.
     """
-    application = create_application(library, hosts=allowed_hosts(host, allow_hosts), limits=limits)
+    names = allowed_hosts(host, allow_hosts)
+    # Whoever else reaches this machine may look, not change.
+    application = create_application(library, hosts=names, limits=limits, writable=host in LOOPBACK)
     with bind(host, port) as bound:
         name = host if host not in _ANYWHERE else "localhost"
         ready(f"http://{f'[{name}]' if ':' in name else name}:{bound.getsockname()[1]}/")

@@ -191,8 +191,8 @@ def _map_answer(snapshot: Snapshot, found: CollectionMap | None) -> MapAnswer:
         classes=names,
         colors=class_colors(len(names)),
         ids=ids,
-        x=positions[:, 0].round(4).tolist(),
-        y=(1 - positions[:, 1]).round(4).tolist(),  # a canvas counts downwards
+        x=positions[:, 0].round(5).tolist(),
+        y=(1 - positions[:, 1]).round(5).tolist(),  # a canvas counts downwards
         classed=[number.get(labels[id], -1) for id in ids],
     )
 

@@ -1,0 +1,276 @@
+"""Smaller vectors and better rankings, measured: bytes, time, Recall@1 and MAP@R of each way to store a gallery.
+
+Queries stay float32 and are compared with what the codes decode to, some rows at a time, so that a gallery takes no
+more memory than its codes. Rescoring orders the nearest by codes again by their float32 vectors, which may lie on disk.
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, UInt8
+from torch import Tensor
+from torch.nn.functional import normalize as to_unit_length
+from torch.nn.functional import pad
+
+from vicinal.distances import Metric
+from vicinal.errors import ConfigError, DataError, unknown
+from vicinal.evaluation.neighbors import Neighbors, nearest_first, neighbor_chunks, neighbors
+from vicinal.evaluation.reranking import expand_queries, reranked_chunks
+from vicinal.evaluation.retrieval import query_scores, ranks_needed, relevant_counts
+
+_RESCORED, _LEAST = 4, 100  # candidates for each neighbor asked for, and at least so many
+_ROWS = 2**16  # of the gallery decoded at a time
+_CHUNK_BYTES = 2**25  # of neighbors found at a time
+_CACHE_BYTES = 2**21  # of candidates' vectors at a time
+_CENTROIDS = 256  # of a part of a vector: one byte names one
+_PART = 8  # numbers that share a byte
+
+
+class Int8Quantizer:
+    """A byte for a number: 256 even steps from the least to the largest value of its dimension."""
+
+    def __init__(self, rows: Float[Tensor, "n d"]) -> None:
+        self.low, high = rows.aminmax(dim=0)
+        self.step = ((high - self.low) / 255).clamp(min=torch.finfo(rows.dtype).tiny)
+        self.tables = 8 * rows.shape[1]
+
+    def encode(self, rows: Float[Tensor, "n d"]) -> UInt8[Tensor, "n d"]:
+        return ((rows - self.low) / self.step).round().clamp(0, 255).to(torch.uint8)
+
+    def decode(self, codes: UInt8[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+        return codes * self.step + self.low
+
+
+class BinaryQuantizer:
+    """A bit for a number: whether it lies above the mean of its dimension; decoded to the mean of those that do or not.
+
+    >>> quantizer = BinaryQuantizer(torch.tensor([[1.0, 4.0], [3.0, 4.0], [5.0, 1.0]]))
+    >>> codes = quantizer.encode(torch.tensor([[9.0, 0.0]]))
+    >>> codes.tolist(), quantizer.decode(codes).tolist()
+    ([[1]], [[5.0, 1.0]])
+    """
+
+    def __init__(self, rows: Float[Tensor, "n d"]) -> None:
+        self.center, above = rows.mean(dim=0), rows > rows.mean(dim=0)
+        count, total = above.sum(dim=0), (rows * above).sum(dim=0)
+        self.above = total / count.clamp(min=1)
+        self.below = (rows.sum(dim=0) - total) / (len(rows) - count).clamp(min=1)
+        self.tables = 12 * rows.shape[1]
+        self._shifts = torch.arange(8, dtype=torch.uint8, device=rows.device)
+
+    def encode(self, rows: Float[Tensor, "n d"]) -> UInt8[Tensor, "n b"]:
+        bits = pad((rows > self.center).to(torch.uint8), (0, -rows.shape[1] % 8)).view(len(rows), -1, 8)
+        return (bits << self._shifts).sum(dim=2, dtype=torch.uint8)
+
+    def decode(self, codes: UInt8[Tensor, "n b"]) -> Float[Tensor, "n d"]:
+        bits = (codes.unsqueeze(2) >> self._shifts & 1).flatten(1)[:, : len(self.center)].bool()
+        return torch.where(bits, self.above, self.below)
+
+
+class ProductQuantizer:
+    """A byte for eight numbers, or a few more: the nearest of 256 centroids (Jégou et al., TPAMI 2011), by faiss."""
+
+    def __init__(self, rows: Float[Tensor, "n d"]) -> None:
+        faiss = _faiss()
+        if len(rows) < _CENTROIDS:
+            raise DataError(f"product quantization needs {_CENTROIDS} vectors to fit, got {len(rows)}. Leave out pq.")
+        dim = rows.shape[1]
+        parts = next(count for count in range(max(1, dim // _PART), 0, -1) if dim % count == 0)
+        self._quantizer, self._device = faiss.ProductQuantizer(dim, parts, 8), rows.device
+        self._quantizer.cp.min_points_per_centroid = 1  # else it warns of fewer than 9,984 rows on standard error
+        self._quantizer.train(_array(rows))
+        self.tables = 4 * dim * _CENTROIDS
+
+    def encode(self, rows: Float[Tensor, "n d"]) -> UInt8[Tensor, "n b"]:
+        return torch.from_numpy(self._quantizer.compute_codes(_array(rows))).to(self._device)
+
+    def decode(self, codes: UInt8[Tensor, "n b"]) -> Float[Tensor, "n d"]:
+        return torch.from_numpy(self._quantizer.decode(codes.cpu().numpy())).to(self._device)
+
+
+# Fitted to some rows: turns rows into bytes and back; ``tables`` are bytes beside the codes.
+Quantizer = Int8Quantizer | BinaryQuantizer | ProductQuantizer
+QUANTIZERS: dict[str, type[Quantizer]] = {"int8": Int8Quantizer, "binary": BinaryQuantizer, "pq": ProductQuantizer}
+
+
+@dataclass(frozen=True)
+class CompactScores:
+    """What one way to store and search a gallery takes and finds.
+
+    Attributes:
+        dims: first numbers of each embedding that are kept.
+        stored: ``"float32"``, ``"int8"``, ``"binary"`` or ``"pq"``.
+        refined: ``""``, ``"rescored"`` (by float32), ``"re-ranked"`` or ``"expanded"`` (the queries).
+        vector_bytes: of a stored vector.
+        rescoring_bytes: of its float32 numbers, where they are read again.
+        total_bytes: of the gallery as it is searched, with the tables of its codes.
+        query_seconds: search time for a query when all are asked together.
+        recall_at_1: share of queries whose nearest has their label.
+        map_at_r: mean average precision at R.
+    """
+
+    dims: int
+    stored: str
+    refined: str
+    vector_bytes: int
+    rescoring_bytes: int
+    total_bytes: int
+    query_seconds: float
+    recall_at_1: float
+    map_at_r: float
+
+
+def check_compact(
+    dims: Sequence[int], quantize: Sequence[str], *, rerank: bool = False, dim: int, metric: Metric = "euclidean"
+) -> None:
+    """Raise for what `compact_scores` could not measure, before there are embeddings."""
+    for size in dims:
+        if not 1 <= size <= dim:
+            raise ConfigError(f"dims are from 1 to the {dim} numbers of an embedding, got {size}.")
+    for name in quantize:
+        if name not in QUANTIZERS:
+            raise ConfigError(unknown("quantization", name, QUANTIZERS))
+    if metric == "poincare" and (quantize or rerank):
+        raise ConfigError("embeddings in the Poincaré ball are neither quantized nor re-ranked. Give dims alone.")
+    if "pq" in quantize:
+        _faiss()
+
+
+def compact_scores(
+    embeddings: Float[Tensor, "q d"],
+    labels: Int[Tensor, "q"],
+    *,
+    gallery: Float[Tensor, "g d"] | None = None,
+    gallery_labels: Int[Tensor, "g"] | None = None,
+    dims: Sequence[int] = (),
+    quantize: Sequence[str] = (),
+    rerank: bool = False,
+    normalize: bool = True,
+    metric: Metric = "euclidean",
+) -> list[CompactScores]:
+    """Measure smaller embeddings: of each size as float32, then by each quantization, without and with rescoring.
+
+    Args:
+        embeddings: queries; without a gallery each is sought among the others.
+        labels: their classes.
+        gallery: rows to find neighbors among.
+        gallery_labels: their classes.
+        dims: first numbers of each embedding to keep; the whole is always measured.
+        quantize: some of ``"int8"``, ``"binary"`` and ``"pq"`` (by faiss).
+        rerank: also re-rank (``vicinal.evaluation.rerank``) and expand queries, which are then compared by cosine.
+        normalize: scale to length 1, again after truncation.
+        metric: of the whole embeddings; ``"cosine"`` scales to length 1.
+
+    >>> labels = torch.arange(60) // 6
+    >>> rows = torch.nn.functional.one_hot(labels, 16).float() + 0.1 * torch.eye(60, 16)
+    >>> for row in compact_scores(rows, labels, dims=[8], quantize=["binary"]):
+    ...     print(row.dims, row.stored, row.refined, row.vector_bytes, row.rescoring_bytes, row.total_bytes)
+    8 float32  32 0 1920
+    8 binary  1 0 156
+    8 binary rescored 1 32 156
+    16 float32  64 0 3840
+    16 binary  2 0 312
+    16 binary rescored 2 64 312
+    """
+    dim, count = embeddings.shape[1], len(embeddings if gallery is None else gallery)
+    check_compact(dims, quantize, rerank=rerank, dim=dim, metric=metric)
+    k = ranks_needed(relevant_counts(labels, gallery_labels), (1,))
+    found = list[CompactScores]()
+    for size in sorted({*dims, dim}):
+        x, y = embeddings[:, :size].float(), None if gallery is None else gallery[:, :size].float()
+        if normalize or metric == "cosine":
+            x, y = to_unit_length(x, dim=1), None if y is None else to_unit_length(y, dim=1)
+
+        def add(stored: str, refined: str, chunks: Iterable[Neighbors], width: int, tables: int = 0) -> None:
+            seconds = list[float]()
+            scores = query_scores(_timed(chunks, seconds), labels, gallery_labels, recalls=(1,)).means()
+            again = 4 * size if refined == "rescored" else 0  # noqa: B023
+            sizes = width, again, width * count + tables
+            spent = sum(seconds) / len(labels)
+            found.append(CompactScores(size, stored, refined, *sizes, spent, scores["recall@1"], scores["map@r"]))  # noqa: B023
+
+        add("float32", "", neighbor_chunks(x, k, gallery=y), 4 * size)
+        if rerank:
+            add("float32", "re-ranked", reranked_chunks(x, k, gallery=y), 4 * size)
+            add("float32", "expanded", _expanded(x, y, k), 4 * size)
+        for name in dict.fromkeys(quantize):
+            rows = x if y is None else y
+            quantizer = QUANTIZERS[name](rows)
+            codes = torch.cat([quantizer.encode(part) for part in torch.split(rows, _ROWS)])
+            search = partial(_by_codes, quantizer, codes, x, k, own=y is None)
+            add(name, "", search(), codes.shape[1], quantizer.tables)
+            add(name, "rescored", search(rescore=rows), codes.shape[1], quantizer.tables)
+    return found
+
+
+def _expanded(x: Tensor, y: Tensor | None, k: int) -> Iterator[Neighbors]:
+    among = to_unit_length(x if y is None else y, dim=1)
+    for chunk in neighbor_chunks(expand_queries(x, gallery=y), k + 1, gallery=among):
+        found = chunk.ids, chunk.distances
+        ids, distances = _without(chunk.start, *found, k) if y is None else found
+        yield Neighbors(chunk.start, ids[:, :k], distances[:, :k])
+
+
+def _by_codes(
+    quantizer: Quantizer, codes: Tensor, queries: Tensor, k: int, *, own: bool, rescore: Tensor | None = None
+) -> Iterator[Neighbors]:
+    """Find the nearest by codes, some queries at a time; ``own`` leaves each query's own row out."""
+    width = min(k if rescore is None else max(_RESCORED * k, _LEAST), len(codes) - own) + own
+    per_chunk = max(1, _CHUNK_BYTES // (8 * width))
+    for start in range(0, len(queries), per_chunk):
+        block = queries[start : start + per_chunk]
+        ids, distances = block.new_empty(len(block), 0, dtype=torch.long), block.new_empty(len(block), 0)
+        for first in range(0, len(codes), _ROWS):
+            part = neighbors(block, width, gallery=quantizer.decode(codes[first : first + _ROWS]))
+            theirs = torch.where(part.ids < 0, -1, part.ids + first)
+            ids, distances = torch.cat([ids, theirs], dim=1), torch.cat([distances, part.distances], dim=1)
+            ids, distances = nearest_first(distances, ids, width)
+        if own:
+            ids, distances = _without(start, ids, distances, width - 1)
+        if rescore is not None:
+            few = max(1, _CACHE_BYTES // (4 * queries.shape[1] * width))
+            parts = zip(torch.split(block, few), torch.split(ids, few), strict=True)
+            distances = torch.cat([_distances(part, rescore[theirs]) for part, theirs in parts])
+        yield Neighbors(start, *nearest_first(distances, ids, k))
+
+
+def _distances(queries: Float[Tensor, "q d"], rows: Float[Tensor, "q c d"]) -> Float[Tensor, "q c"]:
+    return torch.cdist(queries.unsqueeze(1), rows, compute_mode="donot_use_mm_for_euclid_dist").squeeze(1)
+
+
+def _without(start: int, ids: Tensor, distances: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Leave each query's own row out of its neighbors, or else the last, so that ``k`` are left."""
+    own = ids == start + torch.arange(len(ids), device=ids.device).unsqueeze(1)
+    order = own.to(torch.uint8).sort(dim=1, stable=True).indices[:, :k]
+    return ids.gather(1, order), distances.gather(1, order)
+
+
+def _timed(chunks: Iterable[Neighbors], seconds: list[float]) -> Iterator[Neighbors]:
+    """Pass chunks on and note how long each took to find."""
+    iterator = iter(chunks)
+    while True:
+        start = time.perf_counter()
+        chunk = next(iterator, None)
+        if chunk is None:
+            return
+        if chunk.ids.is_cuda:
+            torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - start)
+        yield chunk
+
+
+def _array(rows: Tensor) -> np.ndarray:
+    return np.ascontiguousarray(rows.cpu().numpy())
+
+
+def _faiss() -> Any:
+    try:
+        import faiss
+    except ImportError as error:
+        raise ConfigError("product quantization (pq) needs faiss: `pip install 'vicinal[faiss]'`.") from error
+    return faiss

@@ -1,0 +1,219 @@
+"""What a person decides about items: tags, labels and drops, kept in a journal beside the collection's generations.
+
+Each change is one line: a checksum and JSON. Lines are only ever appended, under a lock and synced, so a crash can at
+most cut off the last one, which is then left out. An undo is a line, too, that names the line it takes back.
+"""
+
+import csv
+import errno
+import fcntl
+import json
+import os
+import stat
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from io import StringIO
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from vicinal.errors import DataError
+from vicinal.files import naming
+
+NAME = "annotations.journal"
+Target = int | str  # an item by its id; what is not in the collection by its path
+_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_WRITING = os.O_RDWR | os.O_CREAT | os.O_APPEND
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """What was decided about one thing.
+
+    Attributes:
+        label: its class from now on; None where that of the data stands.
+        dropped: whether it is to be left out of the data.
+        tags: words by which it is found again, in alphabetical order.
+    """
+
+    label: str | None = None
+    dropped: bool = False
+    tags: tuple[str, ...] = ()
+
+    def changed(self, change: Mapping[str, Any]) -> "Annotation":
+        """Return the annotation after a change: ``label``, ``drop``, ``add`` and ``remove``, each where given."""
+        found = self
+        if "label" in change:
+            found = replace(found, label=change["label"], dropped=False)
+        if change.get("drop"):
+            found = replace(found, label=None, dropped=True)
+        tags = (set(found.tags) | set(change.get("add", ()))) - set(change.get("remove", ()))
+        return replace(found, tags=tuple(sorted(tags)))
+
+
+class Annotations:
+    """The annotations of a collection. Any thread and any process may change them.
+
+    Args:
+        collection: folder of the collection.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     annotations = Annotations(Path(folder))
+    ...     annotations.change([4, 7], add=["blurred"])
+    ...     annotations.change([7], label="wren")
+    ...     annotations.undo()
+    ...     annotations.read()[7]
+    True
+    Annotation(label=None, dropped=False, tags=('blurred',))
+    """
+
+    def __init__(self, collection: Path) -> None:
+        self.path, self._lock = collection / NAME, Lock()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._lines: list[dict[str, Any] | None] = []  # None for one that is damaged
+        self._read, self._file = 0, (0, 0)  # bytes, and the file that they are of
+        self._state: dict[Target, Annotation] = {}
+
+    @property
+    def damaged(self) -> int:
+        """How many lines could not be read and are left out."""
+        return self._lines.count(None)
+
+    @property
+    def last(self) -> int | None:
+        """Number of the line that an undo would take back; None where there is none."""
+        undone = {line["undo"] for line in self._lines if line and "undo" in line}
+        numbers = (number for number in range(len(self._lines) - 1, -1, -1) if number not in undone)
+        return next((n for n in numbers if (line := self._lines[n]) and "undo" not in line), None)
+
+    def read(self) -> dict[Target, Annotation]:
+        """Return what is decided now, by target; things about which nothing is decided are left out."""
+        if not self.path.exists() and not self.path.is_symlink():
+            return {}
+        with self._opened(os.O_RDONLY):
+            return dict(self._state)
+
+    def change(
+        self,
+        targets: Sequence[Target],
+        *,
+        label: str | None = None,
+        drop: bool = False,
+        add: Iterable[str] = (),
+        remove: Iterable[str] = (),
+    ) -> None:
+        """Give the targets a label, drop them, add or remove tags; when it returns, this survives a power cut."""
+        tags = {"add": sorted(set(add)), "remove": sorted(set(remove))}
+        change: dict[str, Any] = {name: words for name, words in tags.items() if words}
+        if label is not None:
+            change["label"] = _word(label, "a label")
+        if drop:
+            change["drop"] = True
+        if not change or not targets or (drop and label is not None):
+            raise DataError("a change names targets, and tags, a label or a drop; not a label and a drop together.")
+        for word in (*tags["add"], *tags["remove"]):
+            if ";" in _word(word, "a tag"):
+                raise DataError(f"a tag holds no semicolon, which separates tags; got {word!r}.")
+        with self._opened(_WRITING) as append:
+            append({"time": round(time.time(), 3), "targets": list(targets), **change})
+
+    def undo(self) -> bool:
+        """Take back the last change that is not taken back; return whether there was one."""
+        if not self.path.exists():
+            return False
+        with self._opened(_WRITING) as append:
+            last = self.last
+            if last is not None:
+                append({"time": round(time.time(), 3), "undo": last})
+            return last is not None
+
+    @contextmanager
+    def _opened(self, mode: int) -> Iterator[Callable[[dict[str, Any]], None]]:
+        """Hold the journal alone, brought up to date; yield what appends a line."""
+        with self._lock, naming(self.path):
+            try:
+                handle = os.open(self.path, mode | _FLAGS, 0o666)
+            except OSError as error:
+                if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+                    raise _irregular() from error
+                raise
+            try:
+                found = os.fstat(handle)
+                if not stat.S_ISREG(found.st_mode):
+                    raise _irregular()
+                fcntl.flock(handle, fcntl.LOCK_EX)
+                size = os.fstat(handle).st_size
+                if (found.st_dev, found.st_ino) != self._file or size < self._read:
+                    self._forget()  # another file, put in its place
+                    self._file = found.st_dev, found.st_ino
+                self._update(os.pread(handle, size - self._read, self._read))
+                yield lambda line: self._append(handle, line)
+            finally:
+                os.close(handle)
+
+    def _update(self, data: bytes) -> None:
+        whole = data[: data.rfind(b"\n") + 1]
+        self._read += len(whole)
+        new = [_decoded(line) for line in whole.split(b"\n")[:-1]]
+        self._lines += new
+        if any(line and "undo" in line for line in new):
+            undone = {line["undo"] for line in self._lines if line and "undo" in line}
+            self._state, new = {}, [line for number, line in enumerate(self._lines) if number not in undone]
+        for line in filter(None, new):
+            for target in line.get("targets", ()):
+                self._state[target] = self._state.get(target, Annotation()).changed(line)
+        for target in [target for target, annotation in self._state.items() if annotation == Annotation()]:
+            del self._state[target]
+
+    def _append(self, handle: int, line: dict[str, Any]) -> None:
+        body = json.dumps(line, separators=(",", ":")).encode()
+        entry = f"{zlib.crc32(body):08x} ".encode() + body + b"\n"
+        size = os.fstat(handle).st_size
+        # A line that a crash cut off is ended first, and stays damaged even where all of it but the end is there.
+        data = entry if size == self._read else b" cut off\n" + entry
+        while data:
+            data = data[os.write(handle, data) :]
+        os.fsync(handle)
+        self._update(os.pread(handle, os.fstat(handle).st_size - self._read, self._read))
+
+
+def _decoded(line: bytes) -> dict[str, Any] | None:
+    """Return the change of a line, or None where it is damaged."""
+    try:
+        if f"{zlib.crc32(line[9:]):08x} ".encode() != line[:9]:
+            return None
+        found = json.loads(line[9:])
+        if isinstance(found.get("undo"), int):
+            return dict(found)
+        words = [*found.get("add", ()), *found.get("remove", ()), found.get("label", "")]
+        targets = found["targets"]
+        if not all(isinstance(w, str) for w in words) or not all(isinstance(t, (int, str)) for t in targets):
+            return None
+        return dict(found)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def _irregular() -> DataError:
+    return DataError(f"{NAME} of the collection is a link or no regular file, and is not used. Remove it.")
+
+
+def _word(word: str, what: str) -> str:
+    if not word.strip() or word != word.strip() or len(word) > 200 or not word.isprintable():
+        raise DataError(f"{what} is 1 to 200 printable characters without space at its ends; got {word[:60]!r}.")
+    return word
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Write rows as CSV."""
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    return text.getvalue()

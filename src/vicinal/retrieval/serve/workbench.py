@@ -1,0 +1,242 @@
+"""Work on the collection: tags, labels and drops for selected items, and the queue of what `vicinal clean` found."""
+
+import csv
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, lru_cache
+from io import StringIO
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from pydantic import BaseModel, Field, FiniteFloat, ValidationError
+
+from vicinal.errors import DataError
+from vicinal.retrieval.annotations import Annotation, Annotations, Target, table
+from vicinal.retrieval.collection import Snapshot
+from vicinal.retrieval.serve.guard import BODY, SHARED, Limits, Problem, RequestError, require_own_page, text
+from vicinal.retrieval.serve.library import Library, Workers
+from vicinal.retrieval.serve.routes import Answer, ItemAnswer, Text
+from vicinal.retrieval.store import Item
+
+FINDINGS = "clean/findings.csv"  # below the run
+_MOST_TARGETS = 100_000
+_MOST_BYTES = 2**26  # of the findings
+_NEIGHBORS = 24  # shown of a finding
+
+Word = Annotated[str, Field(min_length=1, max_length=200)]
+TargetField = Annotated[int, Field(ge=0, le=2**63 - 1)] | Annotated[str, Field(min_length=1, max_length=4096)]
+_CHANGES: dict[int | str, dict[str, Any]] = {
+    403: {"model": Problem, "description": "Sent by another page, or the server is not on this machine alone."},
+    415: {"model": Problem, "description": "The body is not JSON."},
+    422: SHARED[422],
+}
+_CSV: dict[int | str, dict[str, Any]] = {200: {"description": "A table.", "content": {"text/csv": {}}}}
+
+
+class ItemWork(BaseModel):
+    target: int | Text = Field(description="An item's id, or the path of what is not in the collection.")
+    label: Text | None = Field(description="Its class from now on; null where that of the data stands.")
+    dropped: bool
+    tags: list[Text]
+
+
+class Work(Answer):
+    """All that was decided so far."""
+
+    writable: bool = Field(description="Whether this server takes changes: it does on this machine alone.")
+    damaged: int = Field(description="Lines of the journal that cannot be read and are left out.")
+    can_undo: bool
+    findings: bool = Field(description="Whether there is a table of findings to review.")
+    items: list[ItemWork]
+
+
+class Change(BaseModel):
+    """Tags, a label or a drop for some targets."""
+
+    targets: list[TargetField] = Field(min_length=1, max_length=_MOST_TARGETS, description="Ids, or paths of findings.")
+    label: Word | None = None
+    drop: bool = False
+    add: list[Word] = Field(default=[], max_length=50, description="Tags.")
+    remove: list[Word] = Field(default=[], max_length=50, description="Tags.")
+
+
+class Finding(BaseModel):
+    """One line of ``RUN/clean/findings.csv``."""
+
+    path: Text = Field(min_length=1)
+    label: Text
+    kind: Text = Field(description="label, duplicate, outlier or class.")
+    score: FiniteFloat
+    suggested: Text = Field(description="The label that would be right; empty for a drop.")
+    neighbors: list[Text] = Field(description="Paths.")
+
+
+class Review(Answer):
+    """Findings, the most probable first, as `vicinal clean` ranked them."""
+
+    total: int
+    kinds: dict[Text, int]
+    offset: int
+    findings: list[Finding]
+    items: dict[Text, ItemAnswer] = Field(description="By path, where the collection has just one of it.")
+
+
+def read_findings(path: Path) -> list[Finding]:
+    """Read the table of findings; a DataError names the line that is damaged."""
+    if path.stat().st_size > _MOST_BYTES:
+        raise DataError(f"{FINDINGS} is larger than {_MOST_BYTES:,} bytes. Write fewer findings.")
+    found, line = list[Finding](), 1
+    try:
+        rows = csv.DictReader(StringIO(path.read_text(encoding="utf-8"), newline=""), strict=True)
+        if missing := [column for column in Finding.model_fields if column not in (rows.fieldnames or ())]:
+            raise DataError(f"{FINDINGS} has no column {', '.join(missing)}. Run `vicinal clean` again.")
+        for row in rows:
+            line = rows.line_num
+            if None in row or None in row.values():
+                raise DataError(f"{FINDINGS}, line {line}, has too few or too many columns. Run `vicinal clean` again.")
+            near = [path for path in row["neighbors"].split("|") if path]
+            found.append(Finding.model_validate({**row, "neighbors": near[:_NEIGHBORS]}))
+    except ValidationError as error:
+        fault = error.errors()[0]
+        said = f"{FINDINGS}, line {line}, {fault['loc'][0]}: {fault['msg']}. Run `vicinal clean` again."
+        raise DataError(said) from error
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise DataError(f"{FINDINGS} cannot be read as a table: {error}. Run `vicinal clean` again.") from error
+    return found
+
+
+def _by_path(snapshot: Snapshot) -> dict[str, Item]:
+    """Return items by path, without paths that several places have."""
+    held = Counter(item.path for item in snapshot.items())
+    return {item.path: item for item in snapshot.items() if held[item.path] == 1}
+
+
+def workbench_routes(library: Library, limits: Limits, reading: Workers, *, writable: bool) -> APIRouter:
+    """Route annotations and the review queue."""
+    routes = APIRouter(prefix="/api", tags=["workbench"], responses=SHARED)
+    journal = cache(lambda: Annotations(library.collection.path))
+    by_path = lru_cache(1)(_by_path)
+    file = library.run.path / FINDINGS
+
+    @lru_cache(1)
+    def findings_of(_: tuple[int, int]) -> list[Finding]:
+        return read_findings(file)
+
+    def findings() -> list[Finding]:
+        if not file.is_file():
+            raise RequestError(404, "findings to review.", f"there is no {FINDINGS}.", "Run `vicinal clean RUN`.")
+        found = file.stat()
+        return findings_of((found.st_mtime_ns, found.st_size))
+
+    def work() -> Work:
+        state = journal().read()
+        listed = [
+            ItemWork(target=target, label=a.label, dropped=a.dropped, tags=list(a.tags)) for target, a in state.items()
+        ]
+        return Work(
+            generation=library.collection.snapshot().generation,
+            writable=writable,
+            damaged=journal().damaged,
+            can_undo=journal().last is not None,
+            findings=file.is_file(),
+            items=listed,
+        )
+
+    async def may_write(request: Request) -> None:
+        require_own_page(request)
+        if not writable:
+            asked, got = "a change of tags, labels or drops.", "this server can be reached from other machines."
+            raise RequestError(403, asked, got, "Serve on this machine alone: leave --host out.")
+
+    @routes.get("/annotations", summary="Tags, labels and drops")
+    async def annotated() -> Work:
+        """All that was decided about items, and whether this server takes changes."""
+        return await reading.run(work)
+
+    @routes.post(
+        "/annotations", responses=BODY | _CHANGES, dependencies=[Depends(may_write)], summary="Tag, label or drop"
+    )
+    async def change(body: Change) -> Work:
+        """Change targets together; it is kept before the answer, and one undo takes it back as a whole."""
+
+        def changed() -> Work:
+            journal().change(body.targets, label=body.label, drop=body.drop, add=body.add, remove=body.remove)
+            return work()
+
+        return await reading.run(changed)
+
+    @routes.post(
+        "/annotations/undo",
+        responses=BODY | _CHANGES,
+        dependencies=[Depends(may_write)],
+        summary="Undo the last change",
+    )
+    async def undo() -> Work:
+        """Take back the last change that is not taken back."""
+
+        def undone() -> Work:
+            journal().undo()
+            return work()
+
+        return await reading.run(undone)
+
+    def exported(
+        name: str, columns: Sequence[str], rows: Callable[[str, str, Annotation], Sequence[str] | None]
+    ) -> Response:
+        snapshot, found = library.collection.snapshot(), list[Sequence[str]]()
+        items: Mapping[Target, Item] = {item.id: item for item in snapshot.items()}
+        for target, annotation in journal().read().items():
+            item = items.get(target)
+            if item is None and isinstance(target, int):
+                continue  # no longer in the collection
+            row = rows(str(target) if item is None else item.path, (item and item.label) or "", annotation)
+            if row is not None:
+                found.append(row)
+        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+        return Response(text(table(columns, found)), media_type="text/csv", headers=headers)
+
+    @routes.get("/annotations.csv", responses=_CSV, response_class=Response, summary="Annotations as a table")
+    async def annotations_table() -> Response:
+        """What was tagged, relabeled or dropped: `path,label,tags`; a dropped item is tagged so."""
+
+        def row(path: str, label: str, a: Annotation) -> Sequence[str]:
+            return path, a.label or label, ";".join([*a.tags, *(["dropped"] if a.dropped else [])])
+
+        return await reading.run(lambda: exported("annotations.csv", ("path", "label", "tags"), row))
+
+    @routes.get("/decisions.csv", responses=_CSV, response_class=Response, summary="Decisions as a table")
+    async def decisions_table() -> Response:
+        """New labels and drops, as `vicinal clean --apply` reads them: `path,label`; no label is a drop."""
+
+        def row(path: str, _: str, a: Annotation) -> Sequence[str] | None:
+            return (path, a.label or "") if a.dropped or a.label is not None else None
+
+        return await reading.run(lambda: exported("decisions.csv", ("path", "label"), row))
+
+    Listed = Annotated[int, Query(ge=1, le=limits.listed, description="How many findings.")]
+    Offset = Annotated[int, Query(ge=0, le=2**31, description="How many to leave out before them.")]
+    Kind = Annotated[Literal["label", "duplicate", "outlier", "class"] | None, Query(description="Only these.")]
+    missing: dict[int | str, dict[str, Any]] = {404: {"model": Problem, "description": "There are no findings."}}
+
+    @routes.get("/review", responses=missing, summary="The review queue")
+    async def review(offset: Offset = 0, limit: Listed = 60, kind: Kind = None) -> Review:
+        """What `vicinal clean` found, a page at a time; 422 with the line where its table is damaged."""
+
+        def listed() -> Review:
+            found, snapshot = findings(), library.collection.snapshot()
+            chosen, known = [one for one in found if kind in (None, one.kind)], by_path(snapshot)
+            page = chosen[offset : offset + limit]
+            named = {path for one in page for path in (one.path, *one.neighbors)} & known.keys()
+            return Review(
+                generation=snapshot.generation,
+                total=len(chosen),
+                kinds=Counter(one.kind for one in found),
+                offset=offset,
+                findings=page,
+                items={path: ItemAnswer(**vars(known[path])) for path in named},
+            )
+
+        return await reading.run(listed)
+
+    return routes

@@ -1,0 +1,118 @@
+"""Smaller embeddings: what codes keep, what rescoring restores, and what is counted."""
+
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from vicinal.errors import ConfigError, DataError
+from vicinal.evaluation import compact, compact_scores, evaluate
+from vicinal.evaluation.compact import BinaryQuantizer, Int8Quantizer, ProductQuantizer, check_compact
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = torch.Generator().manual_seed(0)
+    labels = torch.arange(300) % 30
+    return torch.randn(30, 20, generator=rng)[labels] + torch.randn(300, 20, generator=rng) + 1, labels
+
+
+def test_int8_is_wrong_by_half_a_step_at_most(data):
+    rows, _ = data
+    quantizer = Int8Quantizer(rows)
+    codes = quantizer.encode(rows)
+    assert codes.dtype == torch.uint8 and codes.shape == rows.shape
+    step = (rows.amax(0) - rows.amin(0)) / 255
+    assert ((quantizer.decode(codes) - rows).abs() <= 0.501 * step).all()
+    constant = torch.ones(4, 2)
+    assert torch.equal(Int8Quantizer(constant).decode(Int8Quantizer(constant).encode(constant)), constant)
+
+
+@pytest.mark.parametrize("dim", [1, 8, 20])
+def test_binary_keeps_a_bit_for_a_number(data, dim):
+    rows = data[0][:, :dim]
+    quantizer = BinaryQuantizer(rows)
+    codes = quantizer.encode(rows)
+    above = rows > rows.mean(dim=0)
+    packed = np.packbits(above.numpy(), axis=1, bitorder="little")
+    np.testing.assert_array_equal(codes, packed)
+    for column in range(dim):
+        means = [rows[above[:, column] == side, column].mean() for side in (False, True)]
+        expected = torch.where(above[:, column], means[1], means[0])
+        torch.testing.assert_close(quantizer.decode(codes)[:, column], expected)
+
+
+@pytest.mark.parametrize(("dim", "size"), [(20, 2), (7, 1), (16, 2)])
+def test_product_codes_are_those_of_faiss(data, dim, size):
+    faiss = pytest.importorskip("faiss")
+    rows = data[0][:, :dim] if dim <= 16 else data[0]
+    quantizer = ProductQuantizer(rows)
+    codes = quantizer.encode(rows)
+    assert codes.shape == (300, size) and quantizer.tables == 4 * dim * 256
+    index = faiss.IndexPQ(dim, size, 8)
+    index.pq = quantizer._quantizer
+    index.is_trained = True
+    index.add(rows.contiguous().numpy())
+    expected = index.search(rows.contiguous().numpy(), 5)[0]
+    found = torch.cdist(rows, quantizer.decode(codes)).square().sort(dim=1).values[:, :5]
+    np.testing.assert_allclose(found, expected, atol=1e-3)
+    with pytest.raises(DataError, match="256 vectors"):
+        ProductQuantizer(rows[:255])
+
+
+@pytest.mark.parametrize("gallery", [False, True])
+def test_scores_are_those_of_the_decoded_rows(data, gallery, monkeypatch):
+    monkeypatch.setattr(compact, "_ROWS", 70)  # several parts of the gallery
+    monkeypatch.setattr(compact, "_CHUNK_BYTES", 40_000)  # and of the queries
+    monkeypatch.setattr(compact, "_LEAST", 10)
+    rows, labels = data
+    split = {"gallery": rows[90:], "gallery_labels": labels[90:]} if gallery else {}
+    asked = (rows[:90], labels[:90]) if gallery else (rows, labels)
+    found = {
+        (row.dims, row.stored, row.refined): row
+        for row in compact_scores(*asked, **split, dims=[8, 8], quantize=["int8", "binary"], rerank=True)
+    }
+    stored = [("float32", ""), ("float32", "re-ranked"), ("float32", "expanded")]
+    stored += [(name, again) for name in ("int8", "binary") for again in ("", "rescored")]
+    assert list(found) == [(size, *each) for size in (8, 20) for each in stored]
+    exact = evaluate(*asked, **split, normalize=True, sizes=[8], clustering=False)
+    for size, scores in ((20, exact), (8, exact.by_size[8])):
+        whole = found[size, "float32", ""]
+        assert (whole.recall_at_1, whole.map_at_r) == (scores["recall@1"], scores["map@r"])
+        unit = torch.nn.functional.normalize(rows[:, :size], dim=1)
+        kept = unit[90:] if gallery else unit
+        quantizer = BinaryQuantizer(kept)
+        decoded = quantizer.decode(quantizer.encode(kept))
+        apart = torch.cdist(unit[: len(asked[0])].double(), decoded.double())
+        if not gallery:
+            apart.fill_diagonal_(torch.inf)
+        names = labels[90:] if gallery else labels
+        right = (names[apart.argmin(dim=1)] == asked[1]).double().mean()
+        assert found[size, "binary", ""].recall_at_1 == pytest.approx(float(right))
+        assert found[size, "binary", ""].recall_at_1 < found[size, "binary", "rescored"].recall_at_1
+        assert abs(found[size, "int8", "rescored"].map_at_r - scores["map@r"]) < 1e-3
+        assert found[size, "float32", "re-ranked"].map_at_r > scores["map@r"]
+    binary, count = found[20, "binary", "rescored"], len(kept)
+    assert (binary.vector_bytes, binary.rescoring_bytes) == (3, 80) and binary.total_bytes == 3 * count + 240
+    assert all(row.query_seconds > 0 for row in found.values())
+
+
+def test_a_class_as_large_as_the_gallery_is_scored():
+    rows = torch.randn(12, 4, generator=torch.Generator().manual_seed(0))
+    found = compact_scores(rows, torch.zeros(12, dtype=torch.long), quantize=["int8", "binary"], rerank=True)
+    assert {row.map_at_r for row in found} == {1.0}
+
+
+def test_what_cannot_be_measured_is_rejected_at_once(monkeypatch):
+    for bad in (0, -1, 65):
+        with pytest.raises(ConfigError, match=f"from 1 to the 64 numbers of an embedding, got {bad}"):
+            check_compact([bad], [], dim=64)
+    with pytest.raises(ConfigError, match="did you mean 'int8'"):
+        check_compact([], ["int9"], dim=64)
+    with pytest.raises(ConfigError, match="Poincaré"):
+        check_compact([32], [], rerank=True, dim=64, metric="poincare")
+    check_compact([32], [], dim=64, metric="poincare")
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(ConfigError, match=r"`pip install 'vicinal\[faiss\]'`"):
+        check_compact([], ["pq"], dim=64)

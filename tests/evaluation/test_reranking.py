@@ -1,0 +1,118 @@
+"""Re-ranking and query expansion against the papers written out densely, one row at a time."""
+
+import numpy as np
+import pytest
+import torch
+
+from vicinal.errors import ConfigError, DataError
+from vicinal.evaluation.neighbors import neighbors
+from vicinal.evaluation.reranking import expand_queries, rerank, reranked_chunks
+
+
+def clusters(count, classes, dim=8, noise=0.6, seed=0):
+    rng = torch.Generator().manual_seed(seed)
+    labels = torch.arange(count) % classes
+    rows = torch.randn(classes, dim, generator=rng)[labels] + noise * torch.randn(count, dim, generator=rng)
+    return torch.nn.functional.normalize(rows, dim=1), labels
+
+
+def by_hand(rows, k1, k2, lambda_):
+    """Zhong et al. 2017, Section 3, with sets and full matrices: d* of all pairs."""
+    rows = rows.double().numpy()
+    squares = ((rows[:, None] - rows[None]) ** 2).sum(-1)
+    apart = squares / squares.max(axis=1, keepdims=True)
+    count = len(rows)
+    ranked = [sorted(range(count), key=lambda g, p=p: (g != p, squares[p, g], g)) for p in range(count)]
+
+    def reciprocal(p, k):
+        return {g for g in ranked[p][: k + 1] if p in ranked[g][: k + 1]}
+
+    encoded = np.zeros((count, count))
+    for p in range(count):
+        first = reciprocal(p, k1)
+        members = set(first)
+        for q in first:
+            more = reciprocal(q, round(k1 / 2))
+            if len(first & more) > 2 / 3 * len(more):
+                members |= more
+        for g in members:
+            encoded[p, g] = np.exp(-apart[p, g])
+        encoded[p] /= encoded[p].sum()
+    encoded = np.stack([np.mean([encoded[g] for g in ranked[p][:k2]], axis=0) for p in range(count)])
+    found = np.empty((count, count))
+    for p in range(count):
+        for g in range(count):
+            jaccard = 1 - np.minimum(encoded[p], encoded[g]).sum() / np.maximum(encoded[p], encoded[g]).sum()
+            found[p, g] = (1 - lambda_) * jaccard + lambda_ * apart[p, g]
+    return found
+
+
+@pytest.mark.parametrize(("k1", "k2", "lambda_"), [(7, 3, 0.3), (4, 1, 0.0), (20, 6, 1.0)])
+def test_leave_one_out_equals_the_dense_oracle(k1, k2, lambda_):
+    rows, _ = clusters(60, 9)
+    expected = by_hand(rows, k1, k2, lambda_)
+    np.fill_diagonal(expected, np.inf)
+    found = torch.cat([chunk.ids for chunk in reranked_chunks(rows, 59, k1=k1, k2=k2, lambda_=lambda_, chunk_bytes=1)])
+    whole = rerank(rows, 59, k1=k1, k2=k2, lambda_=lambda_)
+    assert torch.equal(found, whole.ids)  # whatever the size of a chunk
+    np.testing.assert_allclose(whole.distances, np.sort(expected, axis=1)[:, :59], atol=1e-5)
+    np.testing.assert_allclose(np.take_along_axis(expected, found.numpy(), 1), whole.distances, atol=1e-5)
+
+
+def test_queries_in_a_gallery_equal_the_dense_oracle():
+    rows, _ = clusters(50, 6)
+    expected = by_hand(rows, 6, 2, 0.3)[:10, 10:]
+    found = rerank(rows[:10], 45, gallery=rows[10:], k1=6, k2=2)
+    np.testing.assert_allclose(found.distances[:, :40], np.sort(expected, axis=1), atol=1e-5)
+    np.testing.assert_allclose(
+        np.take_along_axis(expected, found.ids[:, :40].numpy(), 1), found.distances[:, :40], atol=1e-5
+    )
+    assert (found.ids[:, 40:] == -1).all() and found.distances[:, 40:].isinf().all()
+
+
+def test_with_all_weight_on_distance_the_ranking_stays():
+    rows, _ = clusters(80, 9)
+    for metric in ("euclidean", "cosine"):
+        assert torch.equal(rerank(rows, 9, lambda_=1.0, metric=metric).ids, neighbors(rows, 9).ids)
+
+
+def test_the_published_parameters_raise_precision_on_clusters():
+    rows, labels = clusters(400, 20, dim=16, noise=1.3)
+    plain, better = neighbors(rows, 19).ids, rerank(rows, 19).ids
+    right = [(labels[ids] == labels[:, None]).double().mean() for ids in (plain, better)]
+    assert right[1] > right[0] + 0.02
+
+
+def test_duplicates_and_few_rows_are_ranked():
+    rows = torch.ones(5, 3)
+    assert rerank(rows, 4).ids.tolist() == neighbors(rows, 4).ids.tolist()
+    assert rerank(torch.eye(2), 1).ids.tolist() == [[1], [0]]
+
+
+def test_what_cannot_be_reranked_is_rejected():
+    rows, _ = clusters(10, 2)
+    for bad in ({"k2": 0}, {"k2": 22}, {"lambda_": 1.5}, {"lambda_": float("nan")}):
+        with pytest.raises(ConfigError, match="k2 from 1 to k1"):
+            rerank(rows, 3, **bad)
+    with pytest.raises(ConfigError, match="poincare"):
+        rerank(rows, 3, metric="poincare")
+    with pytest.raises(DataError, match="at least 2"):
+        rerank(rows[:1], 3)
+    with pytest.raises(DataError, match="rows 1"):
+        rerank(rows.index_fill(0, torch.tensor([1]), torch.nan), 3)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 3.0])
+def test_expanded_queries_equal_the_sum_written_out(alpha):
+    rows, _ = clusters(20, 4)
+    expected = []
+    for place, query in enumerate(rows):
+        others = sorted((row for row in range(20) if row != place), key=lambda row, q=query: -float(q @ rows[row]))[:5]
+        total = query + sum(max(0.0, float(query @ rows[row])) ** alpha * rows[row] for row in others)
+        expected.append(total / total.norm())
+    found = expand_queries(3 * rows, count=5, alpha=alpha)
+    torch.testing.assert_close(found, torch.stack(expected), atol=1e-5, rtol=0)
+    few, all_ = (expand_queries(rows[:2], gallery=rows[2:], count=count) for count in (18, 99))
+    torch.testing.assert_close(few, all_)
+    with pytest.raises(ConfigError, match="alpha = -1"):
+        expand_queries(rows, alpha=-1.0)
