@@ -12,7 +12,7 @@ import argparse
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -45,21 +45,22 @@ def planted(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
 # -- ranking --------------------------------------------------------------------------------------
 
 
-def votes(vectors: np.ndarray, labels: np.ndarray, k: int) -> np.ndarray:
+def votes(near: np.ndarray, labels: np.ndarray, k: int) -> np.ndarray:
     """Shares of the classes among the k nearest other rows: the out-of-sample probabilities of cleanlab's Datalab."""
-    near = neighbors(torch.from_numpy(vectors), k).ids.numpy()
-    return np.eye(labels.max() + 1)[labels[near]].mean(axis=1)
+    return sum(np.eye(labels.max() + 1)[labels[near[:, place]]] for place in range(k)) / k
 
 
-def rankings(vectors: np.ndarray, labels: np.ndarray, *, regression: bool) -> Iterator[tuple[str, np.ndarray]]:
+def rankings(
+    vectors: np.ndarray, near: np.ndarray, labels: np.ndarray, *, regression: bool
+) -> Iterator[tuple[str, np.ndarray]]:
     """Scores of all rows by each method, larger for those that are more probably wrong."""
     from cleanlab.classification import CleanLearning
     from cleanlab.filter import find_label_issues
     from cleanlab.rank import get_label_quality_scores
 
     yield "vicinal clean", judge_labels(vectors, labels).wrong.astype(np.float64)
-    yield "share of 10 nearest", 1 - np.take_along_axis(votes(vectors, labels, 10), labels[:, None], 1)[:, 0]
-    probabilities = {f"{k} nearest": votes(vectors, labels, k) for k in (10, 20, 50)}
+    yield "share of 10 nearest", 1 - np.take_along_axis(votes(near, labels, 10), labels[:, None], 1)[:, 0]
+    probabilities = {f"{k} nearest": votes(near, labels, k) for k in (10, 20, 50)}
     if regression:
         model = LogisticRegression(C=10, max_iter=200)
         probabilities["logistic regression"] = cross_val_predict(model, vectors, labels, cv=5, method="predict_proba")
@@ -89,11 +90,12 @@ def rank(runs: Path, seeds: int, *, regression: bool) -> None:
     }
     for title, (vectors, labels) in sets.items():
         right = np.unique(features.labels if labels is None else labels, return_inverse=True)[1]
+        near = neighbors(torch.from_numpy(vectors), 50).ids.numpy()
         cells = defaultdict[str, dict[float, list[tuple[float, float]]]](lambda: defaultdict(list))
         for share in NOISE:
             for seed in range(seeds):
                 noisy = planted(right, share, seed)
-                for name, scores in rankings(vectors, noisy, regression=regression):
+                for name, scores in rankings(vectors, near, noisy, regression=regression):
                     cells[name][share].append(found(scores, noisy != right))
         print(f"\n{title} ({len(right):,} rows, {right.max() + 1} classes, {seeds} seeds)\n", flush=True)
         print("| | " + " | ".join(f"{share:.0%}: first n | AP" for share in NOISE) + " |")
@@ -103,25 +105,41 @@ def rank(runs: Path, seeds: int, *, regression: bool) -> None:
             print(f"| {name} | " + " | ".join(shown) + " |", flush=True)
 
 
-def absorbed(runs: Path) -> None:
+def absorbed(runs: Path, seeds: int, share: float) -> None:
     """Rank the training rows of networks that were trained on the wrong labels, by embedding and by feature."""
-    print("\n| trained on | noise | estimated | embedding: first n | AP | feature: first n | AP |")
-    print("|---|---|---|---|---|---|---|")
+    print(f"\n| {share:.0%} wrong labels | by | first n | AP | estimated | listed | of these wrong |\n|" + "---|" * 7)
     for name in PRESETS:
-        for share in NOISE if name == "glyphs" else NOISE[2:]:
-            run = trained(runs, name, share, 0)
-            noisy, right = training_rows(name, share, 0)
-            labels, wrong = np.unique(noisy.labels, return_inverse=True)[1], noisy.labels != right
-            shown = []
-            for features in (False, True):
-                vectors = run.model._encoder.embed(noisy, features=features).vectors.numpy()
-                verdicts = judge_labels(vectors, labels)
-                shown += [f"{100 * value:.1f}" for value in found(verdicts.wrong, wrong)]
-                noise = verdicts.noise if not features else noise
-            print(f"| {name} | {100 * wrong.mean():.1f} | {100 * noise:.1f} | " + " | ".join(shown) + " |", flush=True)
+        for features, word in ((False, "embedding"), (True, "feature")):
+            rows = []
+            for seed in range(seeds):
+                noisy, right = training_rows(name, share, seed)
+                labels, wrong = np.unique(noisy.labels, return_inverse=True)[1], noisy.labels != right
+                encoder = trained(runs, name, share, seed).model._encoder
+                verdicts = judge_labels(encoder.embed(noisy, features=features).vectors.numpy(), labels)
+                listed = verdicts.wrong >= 0.5
+                shares = *found(verdicts.wrong, wrong), verdicts.noise, listed.mean(), wrong[listed].mean()
+                rows.append([100 * value for value in shares])
+            print(
+                f"| {name} | {word} | " + " | ".join(spread(each) for each in zip(*rows, strict=True)) + " |",
+                flush=True,
+            )
 
 
 # -- training again -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Reviewed:
+    """Another data set in which a person gave some rows their right labels."""
+
+    data: Dataset
+    right: Dataset
+    rows: tuple[int, ...]
+
+    def load(self) -> Records:
+        records, labels, rows = self.data.load(), self.data.load().labels.copy(), list(self.rows)
+        labels[rows] = self.right.load().labels[rows]
+        return replace(records, labels=labels)
 
 
 @dataclass(frozen=True)
@@ -147,10 +165,10 @@ def training_rows(name: str, share: float, seed: int) -> tuple[Records, np.ndarr
     return records.take(rows), PRESETS[name][1].load().labels[rows]
 
 
-def trained(runs: Path, name: str, share: float, seed: int, data: Dataset | None = None) -> vicinal.Run:
+def trained(runs: Path, name: str, share: float, seed: int, data: Dataset | None = None, word: str = "") -> vicinal.Run:
     """A run on these labels, or on ``data``, trained now if it is not there."""
     preset, _, training = PRESETS[name]
-    folder = runs / f"{name}-{share:g}-{seed}{'' if data is None else '-cleaned'}"
+    folder = runs / f"{name}-{share:g}-{seed}{word}"
     if (folder / "results.json").is_file():
         return vicinal.Run(folder)
     settings = {**training, "seed": seed, "validation": 0.0}
@@ -162,8 +180,9 @@ def trained(runs: Path, name: str, share: float, seed: int, data: Dataset | None
 def retrain(runs: Path, seeds: int, share: float, names: list[str]) -> None:
     print(
         f"\n| {share:.0%} wrong labels | "
-        + " | ".join(("as they are", "cleaned", "all right"))
-        + " |\n|---|---|---|---|"
+        + " | ".join(("as they are", "dropped", "reviewed", "all right"))
+        + " |\n|"
+        + "---|" * 5
     )
     for name in names:
         scores = defaultdict[str, list[float]](list)
@@ -174,12 +193,14 @@ def retrain(runs: Path, seeds: int, share: float, names: list[str]) -> None:
             features = noisy.model._encoder.embed(records, features=True).vectors.numpy()
             verdicts = judge_labels(features, labels)  # as `vicinal clean` does with what a run was trained on
             rows = np.flatnonzero(noisy_set(name, share, seed).load().splits != "test")[verdicts.wrong >= 0.5]
-            cleaned = trained(runs, name, share, seed, Without(noisy_set(name, share, seed), tuple(rows.tolist())))
-            for row, run in (
-                ("as they are", noisy),
-                ("cleaned", cleaned),
-                ("all right", trained(runs, name, 0.0, seed)),
-            ):
+            noise, found = noisy_set(name, share, seed), tuple(rows.tolist())
+            runs_of = {
+                "as they are": noisy,
+                "dropped": trained(runs, name, share, seed, Without(noise, found), "-dropped"),
+                "reviewed": trained(runs, name, share, seed, Reviewed(noise, PRESETS[name][1], found), "-reviewed"),
+                "all right": trained(runs, name, 0.0, seed),
+            }
+            for row, run in runs_of.items():
                 scores[row].append(100 * run.results["trained"]["recall@1"])
             print(
                 f"<!-- {name} seed {seed}: {len(rows)} dropped, {[each[-1] for each in scores.values()]} -->",
@@ -191,8 +212,12 @@ def retrain(runs: Path, seeds: int, share: float, names: list[str]) -> None:
 # -- labels ---------------------------------------------------------------------------------------
 
 
-def label(seeds: int, *, begin: int = 100, step: int = 100, rounds: int = 14) -> None:
-    """Label pictures of the training classes in rounds; measure R@1 of others of them, and of the test classes."""
+def label(seeds: int, *, begin: int = 100, step: int = 100, rounds: int = 10) -> None:
+    """Label pictures of the training classes in rounds; measure R@1 of others of them, and of the test classes.
+
+    A picture that was held out is a hit if its nearest labeled one is of its class. The test classes, of which nothing
+    is labeled, are embedded by the closed-form head of what is labeled, and searched among themselves.
+    """
     records = CUB.load()
     features = np.stack([*map(records.source.read, range(len(records)))])
     unit = features / np.linalg.norm(features, axis=1, keepdims=True)
@@ -204,10 +229,10 @@ def label(seeds: int, *, begin: int = 100, step: int = 100, rounds: int = 14) ->
         for method in ("random", "suggest", "k-center"):
             rng, known = np.random.default_rng(seed), list(range(begin))
             held, unseen = list[float](), list[float]()
-            for turn in range(rounds + 1):
+            for turn in range((rounds if method == "random" else rounds // 2) + 1):
                 rows = pool[known]
                 held.append(recall(unit[asking], records.labels[asking], unit[rows], records.labels[rows]))
-                if turn % 4 == 0 and method != "k-center":
+                if turn == 4 and method != "k-center" and seed < 3:
                     unseen.append(zero_shot(features, records.labels, rows, test))
                 rest = np.setdiff1d(np.arange(len(pool)), known)
                 if method == "random":
@@ -220,21 +245,26 @@ def label(seeds: int, *, begin: int = 100, step: int = 100, rounds: int = 14) ->
             if unseen:
                 curves[f"{method}: test classes"].append(unseen)
             print(f"<!-- seed {seed} {method} {np.round(held, 1)} {np.round(unseen, 1)} -->", flush=True)
-    for title, every in (("held-out pictures", 1), ("test classes", 4)):
-        labels = [begin + step * turn for turn in range(0, rounds + 1, every)]
+    for title, turns in (("held-out pictures", range(rounds + 1)), ("test classes", (4,))):
+        labels = [begin + step * turn for turn in turns]
         print(f"\n| R@1, {title}: labels | " + " | ".join(map(str, labels)) + " |\n|---|" + "---|" * len(labels))
         for method in ("random", "suggest", "k-center"):
             if runs := curves[f"{method}: {title}"]:
                 print(f"| {method} | " + " | ".join(spread(column) for column in np.array(runs).T) + " |")
-        random, ours = (np.array(curves[f"{method}: {title}"]) for method in ("random", "suggest"))
-        shares = [needed(labels, mine, theirs) for mine, theirs in zip(ours, random, strict=True)]
-        print(f"\nLabels for the R@1 of random choice, of its own: {np.round(np.mean(shares, axis=0), 2).tolist()}")
+    labels = [begin + step * turn for turn in range(rounds + 1)]
+    random, ours = (np.array(curves[f"{method}: held-out pictures"]) for method in ("random", "suggest"))
+    shares = [needed(labels, mine, theirs) for mine, theirs in zip(ours, random, strict=True)]
+    print(f"\nLabels for the R@1 of random choice, as a share: {[spread(each) for each in 100 * np.array(shares).T]}")
 
 
 def needed(labels: list[int], ours: np.ndarray, random: np.ndarray) -> list[float]:
-    """At each number of random labels after the first, the share of it with which ours first has that R@1."""
+    """At each number of random labels after the first, the share of it with which ours first has that R@1.
+
+    Ours has fewer rounds; where it does not get there in them, NaN.
+    """
     best = np.maximum.accumulate(ours)
-    return [float(np.interp(random[turn], best, labels) / labels[turn]) for turn in range(1, len(labels))]
+    at = [float(np.interp(random[turn], best, labels[: len(best)], right=np.nan)) for turn in range(1, len(labels))]
+    return [count / labels[turn] for turn, count in enumerate(at, 1)]
 
 
 def recall(queries: np.ndarray, asked: np.ndarray, gallery: np.ndarray, labels: np.ndarray) -> float:
@@ -281,7 +311,7 @@ if __name__ == "__main__":
     if given.what == "rank":
         rank(given.runs, given.seeds, regression=given.regression)
     elif given.what == "absorbed":
-        absorbed(given.runs)
+        absorbed(given.runs, given.seeds, given.noise)
     elif given.what == "retrain":
         retrain(given.runs, given.seeds, given.noise, given.only)
     else:
