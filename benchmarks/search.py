@@ -1,12 +1,11 @@
-"""Search beside faiss-cpu's flat index: time of a batch of queries and of a single one; Milvus beside both.
+"""Search beside faiss-cpu's flat index: time of a batch of queries and of a single one.
 
     python benchmarks/search.py                  # prints the tables; about 3 minutes on 2 cores
     python benchmarks/search.py --write          # and writes them into docs/benchmarks.md
-    python benchmarks/search.py --no-milvus      # without Milvus
 
 Times against faiss are taken alternately in one process with the same threads: one round times both, the ratio is taken
 within the round, and the table gives the median and the range over rounds. faiss holds its vectors in memory; ours are
-memory-mapped from a collection's file and already touched. Milvus is measured and reported, not held to a bar.
+memory-mapped from a collection's file and already touched. ``stores.py`` has other stores.
 """
 
 import argparse
@@ -15,7 +14,6 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 from measuring import ROOT, Ratio, alternate, provenance, resident, timed, verdict, write_between
@@ -110,42 +108,10 @@ def flat_table(rounds: int) -> list[str]:
     ]
 
 
-def milvus_table(rows: int) -> list[str]:
-    import numpy as np
-
-    from vicinal.retrieval.milvus import INDEX_KINDS, Milvus
-    from vicinal.retrieval.store import FlatStore
-
-    vectors, labels, queries = data(rows)
-    exact = FlatStore(vectors).search(queries, K).ids
-    lines = [
-        f"| Milvus, embedded; {rows:,} x {DIM}, k = {K} | writing | a single query | a single query among one label "
-        f"| recall@{K} against exact |",
-        "|---|---|---|---|---|",
-    ]
-    for kind in INDEX_KINDS:
-        with tempfile.TemporaryDirectory() as folder:
-            table = Milvus(f"{folder}/store.db", "bench", dim=DIM, index=kind)
-            start = time.perf_counter()
-            table.write(1, ((row, vectors[row], {"label": str(labels[row])}) for row in range(rows)), [])
-            written = time.perf_counter() - start
-            store = table.at(1)
-            found = np.concatenate([store.search(queries[row : row + 1], K).ids for row in range(len(queries))])
-            recall = np.mean([np.isin(true, some).mean() for true, some in zip(exact, found, strict=True)])
-            single = statistics.median(timed(partial(store.search, queries[:1], K)) for _ in range(9))
-            among = partial(store.search, queries[:1], K, where={"label": str(int(labels[0]))})
-            narrowed = statistics.median(timed(among) for _ in range(5))
-            table.close()
-        lines.append(f"| {kind} | {written:.0f} s | {single * 1e3:.0f} ms | {narrowed * 1e3:.0f} ms | {recall:.1%} |")
-    return lines
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9, help="how often both are timed")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="threads of torch and of faiss")
-    parser.add_argument("--milvus-rows", type=int, default=20_000, help="vectors in the Milvus store")
-    parser.add_argument("--no-milvus", action="store_true", help="leave Milvus out")
     parser.add_argument("--write", action="store_true", help="write the tables into docs/benchmarks.md")
     options = parser.parse_args()
 
@@ -157,9 +123,6 @@ def main() -> None:
     load = os.getloadavg()[0]
     lines = flat_table(options.rounds)
     packages = ("torch", "faiss-cpu", "numpy")
-    if not options.no_milvus:
-        lines += ["", *milvus_table(options.milvus_rows)]
-        packages += ("pymilvus", "milvus-lite")
     command = f"python benchmarks/search.py --write --rounds {options.rounds} --threads {options.threads}"
     note = f"`{command}` on {provenance(packages)}; {options.threads} threads; seed 0; load average before {load:.1f}."
     text = "\n".join([*lines, "", note])

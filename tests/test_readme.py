@@ -119,7 +119,7 @@ def test_the_commands_on_a_page_are_understood(page):
 def check(command: str, given: dict) -> None:
     if command == "train":
         words = given["arguments"] or []
-        names = [word for word in words if "=" not in word and not word.endswith(".toml")]
+        names = [word for word in words if "=" not in word and not word.endswith((".toml", ".csv"))]
         if find_spec("timm") is None:
             words = [word.replace("timm:vit_small_patch16_224", "resnet18") for word in words]
         layer = from_words(word for word in words if "=" in word)

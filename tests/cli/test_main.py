@@ -115,7 +115,7 @@ def test_what_the_system_refuses_is_one_message_too(vicinal, monkeypatch):
         (["train", "a", "b"], "one preset at a time"),
         (["train", "--data", "nowhere"], "nowhere"),
         (["train", "--data", "x", "data=y"], "say the same thing"),
-        (["train", "my pictures"], "`vicinal train --data 'my pictures'`"),
+        (["train", "my pictures"], "should hold one folder per class"),
         (["train", "--data", "x", "--resume", "nowhere"], "leave out settings, --data"),
         (["embed", "run", "pictures", "--out", "vectors.csv"], "Let the name end in .npz"),
     ],

@@ -106,9 +106,10 @@ def test_a_dry_run_prints_a_file_that_trains_the_same(pictures, vicinal, tmp_pat
     assert first.read_bytes() == second.read_bytes()
 
 
-def test_a_folder_named_as_a_preset_is_pointed_to_data(pictures, vicinal):
-    done = vicinal("train", "pictures")
-    assert done.returncode == 2 and "`vicinal train --data pictures`" in done.stderr
+def test_data_may_stand_where_a_preset_does_but_once(pictures, vicinal):
+    assert vicinal("train", "pictures", *SCRATCH, "--dry-run").returncode == 0
+    done = vicinal("train", "pictures", "--data", "pictures")
+    assert done.returncode == 2 and "pictures is data, and --data or data=... names other data" in done.stderr
 
 
 def test_a_combination_that_makes_no_sense_is_rejected_before_any_work(pictures, vicinal, tmp_path):

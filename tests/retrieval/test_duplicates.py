@@ -47,6 +47,15 @@ def test_planted_copies_are_found_among_many():
     assert sorted(rows for rows, _ in found.groups) == [[place, 500 + place] for place in range(40)]
 
 
+def test_equal_and_infinite_rows_among_many_are_found_and_named(monkeypatch):
+    monkeypatch.setattr(module, "_WIDTH", 50)
+    rows = np.ones((200, 64), np.float32)
+    assert len(close_pairs(rows, 0.0)) == 200 * 199 // 2
+    rows[120, 3] = np.inf
+    with pytest.raises(DataError, match="vectors from row 100"):
+        close_pairs(rows, 0.1)
+
+
 @pytest.fixture
 def rows():
     """Seventy rows of length 1 in bunches, some of them equal."""
@@ -68,10 +77,15 @@ def by_hand(rows, limit):
 
 
 @pytest.mark.parametrize("limit", [0.3, 0.9])
-@pytest.mark.parametrize(("block", "width"), [(1024, 8192), (16, 16), (7, 30), (23, 9)])
-def test_pairs_are_those_of_the_double_loop(limit, block, width, rows, monkeypatch):
+@pytest.mark.parametrize(
+    ("block", "width", "directions", "few"), [(1024, 8192, 2, 9), (16, 16, 9, 9), (7, 30, 3, 0), (23, 9, 1, 20)]
+)
+def test_pairs_are_those_of_the_double_loop(limit, block, width, directions, few, rows, monkeypatch):
+    """Whole, in blocks, and where one to three directions propose all pairs or too many to look at one by one."""
     monkeypatch.setattr(module, "_BLOCK", block)
     monkeypatch.setattr(module, "_WIDTH", width)
+    monkeypatch.setattr(module, "_DIRECTIONS", directions)
+    monkeypatch.setattr(module, "_FEW", few)
     found = close_pairs(rows, limit)
     expected = by_hand(rows, limit)
     assert list(zip(found.left.tolist(), found.right.tolist(), strict=True)) == [pair[:2] for pair in expected]

@@ -32,6 +32,7 @@ def search(
         list[Path] | None,
         typer.Argument(metavar="[QUERY]...", help="Images (.npy or .npz for a run on features); several: their mean."),
     ] = None,
+    text: Annotated[list[str] | None, typer.Option(help="Look for what this describes.")] = None,
     label: Annotated[list[str] | None, typer.Option(help="Look near the mean of the things with this label.")] = None,
     id: Annotated[list[int] | None, typer.Option(help="Look near this thing of the collection.")] = None,
     k: Annotated[int, typer.Option(help="How many to find.")] = 10,
@@ -47,17 +48,19 @@ def search(
     trust: Trust = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
-    """Find what is nearest to images, to things of the collection, or to a label."""
+    """Find what is nearest to images, to a text, to things of the collection, or to a label."""
     from vicinal.parallel import pick_device
     from vicinal.retrieval.collection import snapshot_of
-    from vicinal.retrieval.model import load
+    from vicinal.retrieval.model import load_asking
     from vicinal.retrieval.query import ask, conditions, query_of
     from vicinal.run_directory import RunDirectory
 
     opened, threshold = RunDirectory.open(run), None
     snapshot = snapshot_of(opened, collection, trust=trust)
-    model = load(run, device=device, role="query") if queries else None
-    query = query_of(snapshot, model, files=queries or (), ids=id or (), labels=label or ())
+    model, reader = load_asking(run, device=device) if queries or text else (None, None)
+    query = query_of(
+        snapshot, model, reader=reader, files=queries or (), texts=text or (), ids=id or (), labels=label or ()
+    )
     if max_false_match is not None or max_distance is not None:
         from vicinal.retrieval.calibration import distance_threshold
 

@@ -17,8 +17,8 @@ def train(
     arguments: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[PRESET|FILE.toml] [SLOT=NAME] [SLOT.ARGUMENT=VALUE]...",
-            help="A preset or a file of slots, then what to change in it.",
+            metavar="[PRESET|FILE.toml|DATA] [SLOT=NAME] [SLOT.ARGUMENT=VALUE]...",
+            help="A preset, a file of slots or your data, then what to change.",
         ),
     ] = None,
     data: Annotated[
@@ -99,9 +99,11 @@ def _composed(name: str | None, data: str | None, settings: list[str], trust: di
 
     layers: list[dict[str, object]] = []
     title = None
+    if name is not None and not name.endswith(".toml") and name not in presets() and Path(name).exists():
+        if data is not None or any(word.startswith("data=") for word in settings):
+            raise ConfigError(f"{name} is data, and --data or data=... names other data. Give one of them.")
+        data, name = name, None
     if name is not None:
-        if not name.endswith(".toml") and name not in presets() and Path(name).exists():
-            raise ConfigError(f"{name} is data, not a preset. Train on it: `vicinal train --data {shlex.quote(name)}`.")
         title, layer = read(name)
         layers.append(layer)
     if data is not None:

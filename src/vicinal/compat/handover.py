@@ -2,19 +2,23 @@
 
 from typing import Any
 
-from vicinal.data.transforms import FeatureTransform, ImageTransform, Transform
+from vicinal.data.transforms import FeatureTransform, ImageTransform, TextTransform, Transform
 from vicinal.models.embedder import Embedder
 
 Step = dict[str, Any]  # its name (``step``), its numbers, and ``words`` that say how
 
 
 def handover(embedder: Embedder, transform: Transform, *, metric: str) -> dict[str, Any]:
-    """Describe the input, the steps that make it from an image file or a feature vector, and the output."""
-    if isinstance(transform, ImageTransform):
+    """Describe the input, the steps that make it from an image file, a feature vector or a text, and the output."""
+    shape: list[str | int]
+    if isinstance(transform, TextTransform):
+        steps, shape = [_step("bytes", "Write the text as UTF-8; zeros fill up shorter ones.")], ["batch", "bytes"]
+    elif isinstance(transform, ImageTransform):
         steps = image_steps(transform)
         shape = ["batch", transform.channels, transform.size, transform.size]
     else:
         steps, shape = feature_steps(transform, embedder), ["batch", embedder.input_width]
+    kind = "uint8" if isinstance(transform, TextTransform) else "float32"
     length = "of length 1" if embedder.normalize else "of any length"
     compared = f"{metric} distance of their vectors"
     if metric == "poincare":
@@ -22,7 +26,7 @@ def handover(embedder: Embedder, transform: Transform, *, metric: str) -> dict[s
         compared += ", arcosh(1 + 2 |x - y|² / ((1 - |x|²)(1 - |y|²)))"
     return {
         "kind": transform.kind,
-        "input": {"name": "inputs", "type": "float32", "shape": shape, "words": "The batch may have any size."},
+        "input": {"name": "inputs", "type": kind, "shape": shape, "words": "The batch may have any size."},
         "steps": steps,
         "output": {
             "name": "embeddings",

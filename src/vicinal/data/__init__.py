@@ -14,11 +14,11 @@ from vicinal.data.location import existing, expanded
 from vicinal.data.omniglot import Omniglot, OmniglotPairs
 from vicinal.data.packed import Packed, pack, unpack
 from vicinal.data.published import CUB, Cars196, InShop, StanfordOnlineProducts
-from vicinal.data.records import Batch, Dataset, FeatureArray, ImageArray, ImageFiles, Records, Source
+from vicinal.data.records import Batch, Dataset, FeatureArray, ImageArray, ImageFiles, Records, Source, Texts
 from vicinal.data.shards import HuggingFace, Shards
 from vicinal.data.splits import hold_out
-from vicinal.data.table import VIEWS, Arrays, CrossView, Table, column_names
-from vicinal.data.transforms import TRANSFORMS, FeatureTransform, ImageTransform
+from vicinal.data.table import VIEWS, Arrays, CrossView, Sentences, Table, array_names, column_names
+from vicinal.data.transforms import TRANSFORMS, FeatureTransform, ImageTransform, TextTransform
 from vicinal.errors import DataError
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ DATASETS_BY_NAME: dict[str, type] = {  # names of the slot ``data``
     "folder": Folder,
     "table": Table,
     "arrays": Arrays,
+    "sentences": Sentences,
     "cross_view": CrossView,
     "packed": Packed,
     "shards": Shards,
@@ -52,9 +53,10 @@ def open_path(path: str | Path) -> Dataset:
     of ``save_to_disk`` a set of Hugging Face, one of ``.tar`` files WebDataset's shards, any other a folder of class
     folders; ``.csv`` and ``.tsv`` are tables of image paths, or of pairs of them where they
     have a column ``query_path``; ``.npz`` holds feature vectors; ``.parquet`` is a table where it has such columns,
-    else vectors. The word ``glyphs`` names the embedded set, and the place where a published set lies by default names
-    that set even while nothing lies there, which its ``load`` reports. ``$VICINAL_DATA`` and ``~`` stay as they are
-    written, any other path becomes an absolute one.
+    else vectors. Where there is a column ``text``, pictures or vectors are trained beside their texts; texts without
+    ``path`` are sentences. The word ``glyphs`` names the embedded set, and the place where a published set lies by
+    default names that set even while nothing lies there, which its ``load`` reports. ``$VICINAL_DATA`` and ``~`` stay
+    as they are written, any other path becomes an absolute one.
     """
     path = str(path)
     if not expanded(path).exists():
@@ -71,22 +73,28 @@ def open_path(path: str | Path) -> Dataset:
     if ending == ".tar":
         return Shards(path)
     if ending == ".npz":
-        return Arrays(path)
+        return Arrays(path, text="texts" if "texts" in array_names(found) else None)
     if ending in (".csv", ".tsv", ".parquet"):
         columns = column_names(found)
         if not set(VIEWS).isdisjoint(columns):
             return CrossView(path)
-        if ending != ".parquet" or "path" in columns:
+        text = "text" if "text" in columns else None
+        if "path" in columns:
+            return Table(path, text=text)
+        if ending == ".parquet" and "features" in columns:
+            return Arrays(path, text=text)
+        if text is not None:
+            return Sentences(path)
+        if ending != ".parquet":
             return Table(path)
-        if "features" in columns:
-            return Arrays(path)
         raise DataError(
-            f"{found} needs a column `path` (of images), `query_path` and `gallery_path` (pairs of views) or "
+            f"{found} needs a column `path` (of images), `text`, `query_path` and `gallery_path` (pairs of views) or "
             f"`features` (vectors), got {', '.join(columns)}."
         )
     raise DataError(
         f"{found} is not a known data set: a folder of class folders, .csv, .tsv or .parquet with `path,label[,split]` "
-        f"or `query_path,gallery_path[,angle][,split]`, .npz or .parquet with `features` and `labels`, .tar shards."
+        f"or `path,text[,label][,split]`, `text,label[,split]` or `query_path,gallery_path[,angle][,split]`, .npz or "
+        f".parquet with `features` and `labels`, .tar shards."
     )
 
 
@@ -116,7 +124,18 @@ __all__ = [
     "read_image",
     "unpack",
 ]
-__all__ += ["Batch", "Dataset", "FeatureArray", "ImageArray", "ImageFiles", "Records", "Source"]
-__all__ += ["Arrays", "Corrupted", "CrossView", "Folder", "Glyphs", "HuggingFace", "Packed", "Shards", "Table"]
+__all__ += ["Batch", "Dataset", "FeatureArray", "ImageArray", "ImageFiles", "Records", "Source", "Texts"]
+__all__ += [
+    "Arrays",
+    "Corrupted",
+    "CrossView",
+    "Folder",
+    "Glyphs",
+    "HuggingFace",
+    "Packed",
+    "Sentences",
+    "Shards",
+    "Table",
+]
 __all__ += ["CUB", "Cars196", "InShop", "Omniglot", "OmniglotPairs", "StanfordOnlineProducts"]
-__all__ += ["FeatureTransform", "ImageTransform"]
+__all__ += ["FeatureTransform", "ImageTransform", "TextTransform"]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vicinal.data.records import SPLITS, Dataset, ImageFiles, Records, Taken
+from vicinal.data.records import SPLITS, Captioned, Dataset, ImageFiles, Records, Taken, Texts
 from vicinal.data.splits import overlapping_classes
 from vicinal.errors import DataError
 
@@ -170,6 +170,9 @@ def _examined(records: Records, row: int) -> _Finding:
             return _Finding("", size, "holds NaN or infinite numbers")
         return _Finding(sha256(content.tobytes()).hexdigest(), size, zero=not content.any())
     source, (position,) = records.source.origin(np.array([row]))
+    if isinstance(source, Texts | Captioned):
+        text = records.source.name(row) if isinstance(source, Captioned) else str(content)
+        return _Finding(sha256(text.encode()).hexdigest(), {"characters": len(text)})
     if isinstance(source, ImageFiles):
         data = (source.root / source.paths[position]).read_bytes()
     else:

@@ -3,7 +3,7 @@
 import multiprocessing
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from vicinal.data.draws import uniform
-from vicinal.data.records import Batch, FeatureArray, Records
-from vicinal.data.transforms import FeatureTransform, TrainingTransform
+from vicinal.data.records import QUERY, Batch, FeatureArray, Records
+from vicinal.data.transforms import FeatureTransform, TextTransform, TrainingTransform
 from vicinal.errors import ConfigError, DataError
 
 Plan = Iterable[Sequence[int]]
@@ -140,24 +140,44 @@ class _Reader:
         if kind != self.transform.kind:
             raise ConfigError(
                 f"{self.records.name} holds {kind}, which {type(self.transform).__name__} does not take. "
-                f"Use {'ImageTransform' if kind == 'images' else 'FeatureTransform'}."
+                f"Use {dict(images='ImageTransform', features='FeatureTransform').get(kind, 'TextTransform')}."
             )
 
     def __call__(self, indices: Sequence[int]) -> Batch:
         records, transform, skipped = self.records, self.transform, list[int]()
-        rows = checked_rows(records, indices)
+        rows, told = checked_rows(records, indices), list[str]()
+        asks = np.zeros(len(rows), dtype=bool)
+        if records.captions is not None:
+            asks = records.columns["role"][rows] == QUERY
+            told = [records.source.name(row) for row in rows[asks].tolist()]
+        shown = rows[~asks]
         if isinstance(transform, FeatureTransform):
-            inputs = transform.batch(_features(records, rows))
+            inputs = transform.batch(_features(records, shown))
+        elif isinstance(transform, TextTransform):
+            inputs = transform.batch([records.source.read(row) for row in shown.tolist()])
         else:
             prepared: list[tuple[int, Any]] = [
                 (row, transform.prepare(image, records.source.name(row)))
-                for row, image in readable_rows(records, rows.tolist(), records.source.read, self.corrupt, skipped)
+                for row, image in readable_rows(records, shown.tolist(), self._read, self.corrupt, skipped)
             ]
-            rows = np.array([row for row, _ in prepared], np.int64)
-            draws = uniform(self.seed, self.epoch, rows, transform.draws) if transform.draws else None
+            shown = np.array([row for row, _ in prepared], np.int64)
+            draws = uniform(self.seed, self.epoch, shown, transform.draws) if transform.draws else None
             inputs = transform.assemble([image for _, image in prepared], draws)
+        if told:
+            there = ~np.isin(rows, skipped if self.corrupt == "drop" else ())
+            rows, asks = rows[there], asks[there]
+            rows[~asks] = shown
+        else:
+            rows = shown
         labels = torch.from_numpy(records.labels[rows].astype(np.int64))
-        return Batch(inputs, labels, torch.from_numpy(rows), tensor_columns(records, rows), tuple(skipped))
+        batch = Batch(inputs, labels, torch.from_numpy(rows), tensor_columns(records, rows), tuple(skipped))
+        return replace(batch, texts=TextTransform().batch(told)) if told else batch
+
+    def _read(self, row: int) -> Any:
+        """Read a row; a text cannot take the place of a picture that is not readable."""
+        if self.records.captions is not None and self.records.columns["role"][row] == QUERY:
+            raise DataError(f"{self.records.source.name(row)!r:.60} is a text.")
+        return self.records.source.read(row)
 
 
 def _features(records: Records, rows: Int[np.ndarray, "n"]) -> np.ndarray:

@@ -149,8 +149,9 @@ def pack(
         part_bytes: size that no part exceeds.
         progress: called with the number of images packed.
     """
-    if records.source.kind != "images" or not len(records):
-        raise ConfigError(f"only images can be packed, but {records.name} holds {len(records)} {records.source.kind}.")
+    if records.source.kind != "images" or records.captions is not None or not len(records):
+        held = f"{len(records)} {records.source.kind}" + (" and texts" if records.captions is not None else "")
+        raise ConfigError(f"only images can be packed, but {records.name} holds {held}.")
     if not 1 <= quality <= 100:
         raise ConfigError(f"the quality of a JPEG is 1 to 100, got {quality}.")
     if Packed.lies_in(folder):

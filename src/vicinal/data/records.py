@@ -5,12 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
+from textwrap import wrap
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
-from jaxtyping import Int
-from PIL import Image
+from jaxtyping import Int, UInt8
+from PIL import Image, ImageDraw
 from torch import Tensor
 
 from vicinal.data.images import read_image
@@ -18,7 +19,7 @@ from vicinal.errors import DataError, unknown
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
-Kind = Literal["images", "features"]
+Kind = Literal["images", "features", "text"]
 BOTH, QUERY, GALLERY = 0, 1, 2  # values of the column ``role`` of records
 
 
@@ -53,7 +54,7 @@ class Source(ABC):
 
     @abstractmethod
     def read(self, index: int) -> Any:
-        """Return an RGB or gray ``PIL.Image`` (images) or a float32 vector (features); DataError if unreadable."""
+        """Return an RGB or gray ``PIL.Image``, a float32 vector (features) or a text; DataError if unreadable."""
 
     def origin(self, positions: np.ndarray) -> tuple["Source", np.ndarray]:
         """Return the source that holds these positions, and where they are in it."""
@@ -102,6 +103,52 @@ class FeatureArray(Source):
         return np.array(self.features[index], dtype=np.float32)
 
 
+class Texts(Source):
+    """Texts held in memory; names that differ from them tell equal ones apart.
+
+    >>> Texts(["a wren", "a robin"]).read(1)
+    'a robin'
+    """
+
+    kind: Kind = "text"
+    in_memory = True
+
+    def __init__(self, texts: Sequence[str], names: Sequence[str] | None = None) -> None:
+        super().__init__(texts if names is None else names)
+        self.texts = list(texts)
+
+    def read(self, index: int) -> str:
+        return self.texts[index]
+
+
+class Captioned(Source):
+    """Pictures, or feature vectors of them, and after them the texts that describe them."""
+
+    def __init__(self, pictures: Source, texts: Sequence[str]) -> None:
+        super().__init__([*(pictures.name(row) for row in range(len(pictures))), *texts])
+        self.pictures, self.texts = pictures, list(texts)
+        self.kind, self.in_memory = pictures.kind, pictures.in_memory
+
+    def text(self, index: int) -> str | None:
+        """Return the text at a position; None where a picture is."""
+        return None if index < len(self.pictures) else self.texts[index - len(self.pictures)]
+
+    def read(self, index: int) -> Any:
+        """Return the picture at a position; of a text a picture of it, for thumbnails."""
+        text = self.text(index)
+        return self.pictures.read(index) if text is None else _written(text)
+
+    def origin(self, positions: np.ndarray) -> tuple[Source, np.ndarray]:
+        return (self, positions) if (positions >= len(self.pictures)).any() else self.pictures.origin(positions)
+
+
+def _written(text: str) -> Image.Image:
+    picture = Image.new("L", (128, 128), 255)
+    # Pillow's own font may lack a letter; the name beside a thumbnail has all of them.
+    ImageDraw.Draw(picture).multiline_text((6, 6), "\n".join(wrap(text[:400], 19)), fill=0)
+    return picture
+
+
 class Taken(Source):
     """Some positions of another source, in a given order."""
 
@@ -113,7 +160,7 @@ class Taken(Source):
         return len(self.positions)
 
     def origin(self, positions: np.ndarray) -> tuple[Source, np.ndarray]:
-        return self.source, self.positions[positions]
+        return self.source.origin(self.positions[positions])
 
     def name(self, index: int) -> str:
         return self.source.name(int(self.positions[index]))
@@ -170,6 +217,40 @@ class Records:
             raise DataError(unknown("split", split, SPLITS))
         return self.take(np.flatnonzero(self.splits == split))
 
+    @property
+    def captions(self) -> Captioned | None:
+        """The source of pictures and texts, where rows are of both kinds or texts alone; None of any other rows."""
+        source = self.source.source if isinstance(self.source, Taken) else self.source
+        return source if isinstance(source, Captioned) else None
+
+    def captioned(self, texts: Sequence[str]) -> "Records":
+        """Return pictures with their texts as further rows: texts ask (role 1), pictures are found (role 2).
+
+        A picture or text that several rows of a class name is one row.
+
+        Args:
+            texts: what describes each row.
+
+        >>> source = FeatureArray(np.eye(3, dtype=np.float32), ["a.png", "b.png", "c.png"])
+        >>> splits = np.array(["train", "train", "test"])
+        >>> records = Records("birds", source, np.array([0, 0, 1]), ("wren", "robin"), splits)
+        >>> both = records.captioned(["a wren", "a wren", "a robin"])
+        >>> both.source.name(3), both.labels.tolist(), both.columns["role"].tolist()
+        ('a wren', [0, 0, 1, 0, 1], [2, 2, 2, 1, 1])
+        """
+        names = [self.source.name(row) for row in range(len(self))]
+        first: list[list[int]] = []  # rows in which each picture, and each text, comes first
+        for column in (names, texts):
+            seen: dict[tuple[str, int, str], int] = {}
+            for row, key in enumerate(zip(column, self.labels.tolist(), self.splits.tolist(), strict=True)):
+                seen.setdefault(key, row)
+            first.append(list(seen.values()))
+        pictures, told = first
+        rows = self.take(np.array(pictures + told, dtype=np.int64))
+        source = Captioned(Taken(self.source, np.array(pictures, dtype=np.int64)), [texts[row] for row in told])
+        role = np.repeat([GALLERY, QUERY], [len(pictures), len(told)])
+        return replace(rows, source=source, columns={**rows.columns, "role": role})
+
     def fingerprint(self) -> str:
         """Return a short hash of names, labels and splits: a resumed run must have the same rows."""
         digest = sha256()
@@ -213,6 +294,8 @@ class Batch:
         skipped: positions that could not be read and were replaced by another of their class.
         largest_class: rows of the class that has most of them, in the whole batch of all processes, where the host
             knows it; see ``tuples.one_batch``.
+        texts: of the rows with role 1, as UTF-8 that zeros fill up, where rows are pictures and texts; ``inputs`` are
+            then the other rows alone.
     """
 
     inputs: Tensor
@@ -221,6 +304,7 @@ class Batch:
     extras: Mapping[str, Tensor] = field(default_factory=dict)
     skipped: tuple[int, ...] = ()
     largest_class: int | None = None
+    texts: UInt8[Tensor, "t bytes"] | None = None
 
     def to(self, device: torch.device) -> "Batch":
         return replace(
@@ -228,4 +312,5 @@ class Batch:
             inputs=self.inputs.to(device, non_blocking=True),
             labels=self.labels.to(device, non_blocking=True),
             extras={name: column.to(device, non_blocking=True) for name, column in self.extras.items()},
+            texts=None if self.texts is None else self.texts.to(device, non_blocking=True),
         )

@@ -173,9 +173,11 @@ def resident_if_it_fits(
     """
     if resident == "off":
         return None
-    if not isinstance(transform, ImageTransform) or records.source.kind != "images":
+    texts = records.captions is not None
+    if not isinstance(transform, ImageTransform) or records.source.kind != "images" or texts:
         if resident == "on":
-            raise ConfigError(f"`training.resident=on` keeps images, but {records.name} holds {records.source.kind}.")
+            kind = "images and texts" if texts else records.source.kind
+            raise ConfigError(f"`training.resident=on` keeps images, but {records.name} holds {kind}.")
         return None
     source, positions = records.source.origin(np.arange(len(records)))
     shape = prepared_shape(source, transform)

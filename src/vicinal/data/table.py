@@ -1,4 +1,5 @@
-"""Tables, CSV or Parquet: of image paths with a label each, of pairs of views, and of feature vectors (also ``.npz``).
+"""Tables, CSV or Parquet: of image paths, of texts or of both, with a label each, of pairs of views, and of feature
+vectors (also ``.npz``).
 
 They are read as columns, with a place for every row that an error can name.
 """
@@ -10,19 +11,22 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
-from zipfile import is_zipfile
+from zipfile import BadZipFile, ZipFile, is_zipfile
 
 import numpy as np
 from jaxtyping import Float
 
 from vicinal.data.location import existing, expanded
-from vicinal.data.records import GALLERY, QUERY, FeatureArray, ImageFiles, Records
+from vicinal.data.records import GALLERY, QUERY, FeatureArray, ImageFiles, Records, Texts
 from vicinal.data.splits import Order, SplitByClass
 from vicinal.errors import ConfigError, DataError, unknown
 from vicinal.files import read_arrays
 
 VIEWS = ("query_path", "gallery_path")
+LONGEST = 10_000  # characters of a text; encoders read fewer
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
+_MAPPED = 2**28  # bytes of feature vectors that stay on disk where they can
+_ROWS = 2**16  # of them checked at a time
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,14 @@ class Columns:
                 raise DataError(f"{self.place(row)}: `{name}` is a decimal number, {cell}. Use whole numbers or text.")
         return [str(cell).strip() for cell in self.cells[name]]
 
+    def sentences(self, name: str) -> list[str]:
+        """Return a column of texts to embed; one that is empty, too long or no text is an error."""
+        texts = self.texts(name)
+        for row, text in enumerate(texts):
+            if problem := unfit(text):
+                raise DataError(f"{self.place(row)}: `{name}` {problem}")
+        return texts
+
     def splits(self, name: str = "split") -> list[str] | None:
         return self.texts(name) if name in self.cells else None
 
@@ -86,6 +98,21 @@ class Columns:
         }
 
 
+def unfit(text: str) -> str:
+    """Say why a text cannot be embedded; nothing where it can.
+
+    >>> unfit("a" * 20_000), unfit("a wren")
+    ('has 20,000 characters; at most 10,000 are read. Cut it into parts.', '')
+    """
+    if len(text) > LONGEST:
+        return f"has {len(text):,} characters; at most {LONGEST:,} are read. Cut it into parts."
+    if "\0" in text:
+        return f"holds a NUL at character {text.index(chr(0))}: it is no text. Remove it."
+    if any("\ud800" <= letter <= "\udfff" for letter in text):
+        return "holds half a surrogate pair, which is no text. Write it as UTF-8."
+    return "" if text.strip() else "is empty. Give it words."
+
+
 def read_columns(path: Path, *, without: str = "") -> Columns:
     """Read the table at ``path``: ``.csv``, ``.tsv`` or ``.parquet``; ``without`` names a column to leave out."""
     ending = path.suffix.lower()
@@ -103,7 +130,15 @@ def column_names(path: Path) -> list[str]:
     if path.suffix.lower() == ".parquet":
         return [str(name) for name in _parquet_file(path).schema_arrow.names]
     with path.open(encoding="utf-8-sig", errors="replace") as file:
-        return [name.strip() for name in file.readline().split(_SEPARATORS[path.suffix.lower()])]
+        names = next(csv.reader([file.readline()], delimiter=_SEPARATORS[path.suffix.lower()]), [])
+        return [name.strip() for name in names]
+
+
+def array_names(path: Path) -> list[str]:
+    """Return the names of an ``.npz``'s arrays without reading them; none of a file that is no ``.npz``."""
+    with suppress(BadZipFile, OSError), ZipFile(path) as archive:
+        return [name.removesuffix(".npy") for name in archive.namelist()]
+    return []
 
 
 def read_vectors(path: Path, name: str) -> Float[np.ndarray, "n d"]:
@@ -125,7 +160,7 @@ def read_vectors(path: Path, name: str) -> Float[np.ndarray, "n d"]:
 
 
 def _read_csv(path: Path, separator: str) -> Columns:
-    rows, lines = list[list[str]](), list[int]()
+    rows, lines, reader = list[list[str]](), list[int](), None
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets put a byte order mark first
             reader = csv.reader(file, delimiter=separator, strict=True)
@@ -140,9 +175,26 @@ def _read_csv(path: Path, separator: str) -> Columns:
                     )
                 rows.append(cells)
                 lines.append(reader.line_num)
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path} is not readable as a table in UTF-8: {error}. Save it as UTF-8 text.") from error
+    except UnicodeDecodeError as error:
+        with path.open("rb") as file:
+            line = next((number for number, line in enumerate(file, 1) if not _is_utf8(line)), 1)
+        raise DataError(
+            f"{path}, line {line}: not readable as a table in UTF-8: {error}. Save it as UTF-8 text."
+        ) from error
+    except csv.Error as error:
+        line = 1 if reader is None else reader.line_num
+        raise DataError(
+            f"{path}, line {line}: not readable as a table in UTF-8: {error}. Save it as UTF-8 text."
+        ) from error
     return Columns(path, {name: [row[place] for row in rows] for place, name in enumerate(header)}, lines, "line")
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _parquet_file(path: Path) -> Any:
@@ -188,15 +240,17 @@ class _ImageTable(SplitByClass):
 
     images: str | None = None
 
-    def _paths(self, columns: Columns, names: Sequence[str], *, strict: bool) -> tuple[Path, list[list[str]]]:
-        """Return the folder of the images and the named columns; a path may stand in the first of them once."""
+    def _paths(
+        self, columns: Columns, names: Sequence[str], *, strict: bool, once: bool = True
+    ) -> tuple[Path, list[list[str]]]:
+        """Return the folder of the images and the named columns; ``once``: no path may be twice in the first."""
         root = expanded(self.images) if self.images is not None else columns.path.parent
         paths = {name: columns.texts(name) for name in names}
         if not len(columns):
             raise DataError(f"{columns.path} has a header but no rows.")
         lines: dict[str, int] = {}
         for row, path in enumerate(paths[names[0]]):
-            if path in lines:
+            if once and path in lines:
                 before = f"{columns.unit} {lines[path]}"
                 raise DataError(f"{columns.place(row)}: {path} is already in {before}. List it once.")
             lines[path] = columns.lines[row]
@@ -222,23 +276,81 @@ class Table(_ImageTable):
     Splits are ``train``, ``validation`` (or ``val``) and ``test``. Further columns of numbers become columns of the
     records (``camera``, ``angle``, ...); columns of text are left out.
 
+    With a column ``text`` the records are pictures and the texts that describe them. ``label`` may then be missing:
+    rows with the same text are a class, or, where a picture has several texts, each picture.
+
     Args:
         path: the ``.csv``, ``.tsv`` or ``.parquet`` file; ``$VICINAL_DATA`` and ``~`` are expanded.
         test: share of the classes that are for testing, where there is no ``split`` column.
         order: whether those are drawn or the last ones of the sorted labels.
         seed: of the draw.
         images: folder from which relative image paths start; None for the table's own.
+        text: the column of texts; None for pictures alone.
     """
+
+    text: str | None = None
 
     def load(self, *, strict: bool = True) -> Records:
         """Read the table. With ``strict=False`` missing images stay in it, for a check that names each of them."""
         columns = read_columns(existing(self.path))
         if "path" not in columns.cells:
             raise DataError(_without_paths(columns))
-        root, (paths,) = self._paths(columns, ("path",), strict=strict)
-        numbers = columns.other_numbers(without=("path", "label", "split"))
+        texts = None if self.text is None else columns.sentences(self.text)
+        root, (paths,) = self._paths(columns, ("path",), strict=strict, once=texts is None)
+        numbers = columns.other_numbers(without=("path", "label", "split", self.text or ""))
+        if texts is not None and "label" not in columns.cells:
+            labels = texts if len(set(paths)) == len(paths) else paths
+        else:
+            labels = columns.texts("label")
         source, name = ImageFiles(root, paths), columns.path.stem
-        return self._records(name, source, columns.texts("label"), columns.splits(), columns.place, numbers)
+        records = self._records(name, source, labels, columns.splits(), columns.place, numbers)
+        if texts is None:
+            return records
+        first: dict[str, int] = {}
+        for row, path in enumerate(paths):
+            before = first.setdefault(path, row)
+            if (labels[row], records.splits[row]) != (labels[before], records.splits[before]):
+                raise DataError(
+                    f"{columns.place(row)}: {path} is {labels[row]!r} in {records.splits[row]} here, but "
+                    f"{labels[before]!r} in {records.splits[before]} in {columns.unit} {columns.lines[before]}."
+                )
+        return records.captioned(texts)
+
+
+@dataclass(frozen=True)
+class Sentences(SplitByClass):
+    """Texts with a label each, in the columns ``text``, ``label`` and, where the set brings its own, ``split``.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "words.csv").write_text("text,label\\nhow do I pay?,money\\nwhere is it?,place\\n")
+    ...     records = Sentences(f"{folder}/words.csv").load()
+    >>> records.source.read(0), records.classes
+    ('how do I pay?', ('money', 'place'))
+
+    Args:
+        path: the ``.csv``, ``.tsv`` or ``.parquet`` file; ``$VICINAL_DATA`` and ``~`` are expanded.
+        test: share of the classes that are for testing, where there is no ``split`` column.
+        order: whether those are drawn or the last ones of the sorted labels.
+        seed: of the draw.
+        text: the column of texts.
+    """
+
+    kind: ClassVar[str] = "text"
+    text: str = "text"
+
+    def load(self) -> Records:
+        columns = read_columns(existing(self.path))
+        texts, labels = columns.sentences(self.text), columns.texts("label")
+        if not texts:
+            raise DataError(f"{columns.path} has a header but no rows.")
+        first = {text: row for row, text in reversed([*enumerate(texts)])}
+        names = [  # of equal texts the later ones say where they are from
+            text if first[text] == row else f"{text} ({columns.unit} {columns.lines[row]})"
+            for row, text in enumerate(texts)
+        ]
+        numbers = columns.other_numbers(without=("label", "split", self.text))
+        return self._records(columns.path.stem, Texts(texts, names), labels, columns.splits(), columns.place, numbers)
 
 
 @dataclass(frozen=True)
@@ -308,8 +420,9 @@ def _without_paths(columns: Columns) -> str:
     named = ", ".join(names[:6]) + (f", ... ({len(names)} in all)" if len(names) > 6 else "")
     return (
         f"{columns.path} must name images in a column `path`, beside `label` and perhaps `split`; got the columns "
-        f"{named}. Pairs of views are in `query_path` and `gallery_path`. Measurements in columns are for "
-        f"`vicinal.linear`, or are saved as .npz with `features` and `labels`. docs/howto/data.md shows all three."
+        f"{named}. Pairs of views are in `query_path` and `gallery_path`, sentences in `text`, beside `label`. "
+        f"Measurements in columns are for `vicinal.linear`, or are saved as .npz with `features` and `labels`. "
+        f"docs/howto/data.md shows all of these."
     )
 
 
@@ -331,12 +444,14 @@ class Arrays(SplitByClass):
         seed: of the draw.
         features: name of the array or column of vectors.
         labels: name of the array or column of labels, whole numbers or text.
+        text: name of the array or column of texts that describe what the vectors are of; None for vectors alone.
     """
 
     kind: ClassVar[str] = "features"
     order: Order = "sorted"
     features: str = "features"
     labels: str = "labels"
+    text: str | None = None
 
     def load(self, *, strict: bool = True) -> Records:
         """Read the file. With ``strict=False`` NaN and infinite features stay in, for a check that names each row."""
@@ -352,7 +467,8 @@ class Arrays(SplitByClass):
         if features.dtype not in (np.float16, np.float32):
             with np.errstate(over="ignore"):  # what does not fit becomes infinite, which is checked next
                 features = features.astype(np.float32)
-        infinite = np.flatnonzero(~np.isfinite(features).all(axis=1))
+        parts = (features[start : start + _ROWS] for start in range(0, len(features), _ROWS))
+        infinite = np.flatnonzero(np.concatenate([~np.isfinite(part).all(axis=1) for part in parts]))
         if strict and len(infinite):
             named = ", ".join(str(columns.lines[row]) for row in infinite[:5]) + (", ..." if len(infinite) > 5 else "")
             raise DataError(
@@ -365,20 +481,22 @@ class Arrays(SplitByClass):
         )
         if not label:
             raise DataError(f"{path}: " + unknown("array of labels", self.labels, columns.cells))
-        return self._records(
+        texts = None if self.text is None else columns.sentences(self.text)
+        records = self._records(
             path.stem,
             FeatureArray(features, columns.texts(name) if name else [f"row {row}" for row in columns.lines]),
             columns.texts(label),
             columns.splits(split),
             columns.place,
-            columns.other_numbers(without=(label, split, name)),
+            columns.other_numbers(without=(label, split, name, self.text or "")),
         )
+        return records if texts is None else records.captioned(texts)
 
     def _read_npz(self, path: Path) -> tuple[np.ndarray, Columns]:
         """Read the array of vectors, and the arrays that have one entry for each of them."""
         if not is_zipfile(path):
             raise DataError(f"{path} is not an .npz: it is no zip file, or was cut off. Write it again: numpy.savez.")
-        arrays = read_arrays(path)
+        arrays = read_arrays(path, mapped=_MAPPED)
         name = self.features
         if name == "features" and name not in arrays and "embeddings" in arrays:  # which `vicinal embed` writes
             name = "embeddings"
@@ -395,7 +513,7 @@ class Arrays(SplitByClass):
         for key, array in arrays.items():
             if array.shape == features.shape[:1]:
                 cells[key] = (array.astype(str) if array.dtype.kind == "S" else array).tolist()
-            elif key in (self.labels, "label", "splits", "split", "names", "name"):
+            elif key in (self.labels, "label", "splits", "split", "names", "name", self.text):
                 raise DataError(
                     f"{path}: `{name}` has {len(features)} rows, but `{key}` has the shape {list(array.shape)}. "
                     f"Give every row one entry."

@@ -264,6 +264,27 @@ class FeatureTransform:
 
 
 @dataclass(frozen=True)
+class TextTransform:
+    """Turn texts into their UTF-8 bytes, filled up with zeros.
+
+    >>> TextTransform().batch(["owl", "é"])
+    tensor([[111, 119, 108],
+            [195, 169,   0]], dtype=torch.uint8)
+    """
+
+    kind: ClassVar[Kind] = "text"
+
+    def evaluation(self) -> "TextTransform":
+        return self
+
+    def batch(self, texts: Sequence[str]) -> UInt8[Tensor, "n bytes"]:
+        encoded = [text.encode() for text in texts]
+        longest = max(map(len, encoded), default=0)
+        rows = b"".join(text.ljust(longest, b"\0") for text in encoded)
+        return torch.frombuffer(bytearray(rows), dtype=torch.uint8).view(len(encoded), longest)
+
+
+@dataclass(frozen=True)
 class OwnTransform:
     """A callable of the user's own for training pictures: torchvision's v2, albumentations, or any function.
 
@@ -326,6 +347,6 @@ class OwnTransform:
         return found.float() if found.is_floating_point() else found.float() / 255
 
 
-Transform = ImageTransform | FeatureTransform
+Transform = ImageTransform | FeatureTransform | TextTransform
 TrainingTransform = Transform | OwnTransform
-TRANSFORMS: dict[str, type] = {kind.__name__: kind for kind in (ImageTransform, FeatureTransform)}
+TRANSFORMS: dict[str, type] = {kind.__name__: kind for kind in (ImageTransform, FeatureTransform, TextTransform)}

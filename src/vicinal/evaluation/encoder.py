@@ -16,13 +16,13 @@ from vicinal.data import TRANSFORMS
 from vicinal.data.loader import load_all
 from vicinal.data.records import BOTH, GALLERY, QUERY, Batch, Records
 from vicinal.data.resident import Resident
-from vicinal.data.transforms import ImageTransform, Transform
+from vicinal.data.transforms import ImageTransform, TextTransform, Transform
 from vicinal.distances import Metric
 from vicinal.errors import ConfigError, DataError, RunError
 from vicinal.files import decoding, read_object, read_tensors, write_atomically, write_json
 from vicinal.models import MODELS
 from vicinal.models.custom import trusted
-from vicinal.models.embedder import Embedder, Role
+from vicinal.models.embedder import Embedder, Role, TwoStreamEmbedder
 from vicinal.run_directory import FORMAT, RunDirectory
 
 _ROLES: dict[int, Role] = {QUERY: "query", GALLERY: "gallery"}
@@ -76,12 +76,16 @@ class Encoder:
     preprocessing: Transform
     device: torch.device
 
-    def stream(self, role: Role) -> "Encoder":
+    def stream(self, role: Role | None) -> "Encoder":
         """The encoder of queries or of gallery images alone, whatever role records have; most models have one for all.
+
+        In a joint embedding texts are the queries.
 
         A gallery is indexed through ``stream("gallery")`` and asked through ``stream("query")``.
         """
-        return replace(self, embedder=self.embedder.stream(role))
+        embedder = self.embedder.stream(role)
+        preprocessing = TextTransform() if embedder.reads_text else self.preprocessing
+        return replace(self, embedder=embedder, preprocessing=preprocessing)
 
     def embed(
         self,
@@ -105,6 +109,11 @@ class Encoder:
             raise DataError(
                 f"this model embeds {self.preprocessing.kind}, got {records.name}, which holds {records.source.kind}. "
                 f"Use data of the kind it was trained on."
+            )
+        if records.captions is not None and not self.embedder.reads_text:
+            raise DataError(
+                f"this model has no text encoder, got {records.name}, which holds pictures and texts. Set data.text="
+                f"none, or train on such data."
             )
         share = parallel.part(range(len(records)))
         mine, transform = records.take(np.asarray(share, dtype=np.int64)), self.preprocessing
@@ -145,7 +154,15 @@ class Encoder:
 
     def _vectors(self, batch: Batch, *, features: bool) -> Float[Tensor, "n d"]:
         """Each row through the network of its role."""
-        inputs = batch.to(self.device).inputs
+        batch = batch.to(self.device)
+        inputs, embedder = batch.inputs, self.embedder
+        if batch.texts is not None and isinstance(embedder, TwoStreamEmbedder):
+            asks = batch.extras["role"] == QUERY
+
+            def apply(stream: Embedder, given: Tensor) -> Tensor:
+                return stream.features(given) if features else stream(given)
+
+            return embedder.joined(apply, batch.texts, inputs, asks)
         roles = batch.extras.get("role", torch.zeros(len(batch.indices))).tolist()
         streams = {role: self.embedder.stream(_ROLES.get(int(role))) for role in sorted(set(roles))}
         networks = {role: stream.features if features else stream for role, stream in streams.items()}

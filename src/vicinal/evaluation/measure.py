@@ -179,6 +179,8 @@ def measure(
 ) -> Measured:
     """Score embedded records as ``evaluate`` does: leave-one-out, or queries in a gallery where they have such roles.
 
+    Where texts are sought among pictures, ``image_to_text_recall@K`` is the other way.
+
     Queries that are sought in a gallery are clustered only where there are two of a class on average. With one of each,
     as of two views of a place, every query is a cluster of its own: NMI and F1 of 1, whatever the network.
     """
@@ -193,6 +195,9 @@ def measure(
         found = _retrieve(rows, own, *theirs, asked, top_percent=True, metric=embedded.metric)
         clustering = clustering and 2 * len(torch.unique(own)) <= len(queries)
     scores = {name: mean for name, mean in found.means().items() if name != "recall@1" or 1 in recalls}
+    if gallery is not None and embedded.records.captions is not None:  # so far, texts have asked for pictures
+        back = _retrieve(*theirs, rows, own, recalls, metric=embedded.metric).means()
+        scores |= {f"image_to_text_{name}": back[name] for name in (f"recall@{k}" for k in recalls)}
     clustered, spread = cluster(rows, own, seed=seed, restarts=restarts) if clustering else ({}, {})
     return Measured(scores | clustered, found, spread)
 

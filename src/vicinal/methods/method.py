@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 from torch.optim import Optimizer
 
-from vicinal.data.records import Batch, Records
+from vicinal.data.records import QUERY, Batch, Records
 from vicinal.data.resident import Resident
 from vicinal.data.transforms import Transform
 from vicinal.errors import ConfigError
 from vicinal.figures import Figure
 from vicinal.losses.diagnostics import CAPTIONS, describe_batch
 from vicinal.methods.optimizer import OptimizerConfig, fit
-from vicinal.models.embedder import Embedder
+from vicinal.models.embedder import Embedder, TwoStreamEmbedder
 from vicinal.parallel import average_gradients, gather
 
 ANY_LAYOUT = ("classes", "pairs", "triplets", "episodes", "cross_view")
@@ -218,6 +218,9 @@ class Method(nn.Module):
 
     def embed(self, batch: Batch) -> tuple[Float[Tensor, "n d"], Integer[Tensor, "n"]]:
         """Return embeddings before normalization, and labels, of the rows of all processes."""
+        if batch.texts is not None and isinstance(self.embedder, TwoStreamEmbedder):
+            asks = batch.extras["role"] == QUERY
+            return gather(self.embedder.joined(_embed, batch.texts, batch.inputs, asks), batch.labels)
         return gather(self.embedder.embed(self.embedder.features(batch.inputs)), batch.labels)
 
     def differentiate(
@@ -243,7 +246,7 @@ class Method(nn.Module):
     @property
     def capturable(self) -> bool:
         """Whether a CUDA graph may replay `step`: it depends on tensors alone, on nothing counted in Python."""
-        return bool(getattr(self.loss, "capturable", False))
+        return bool(getattr(self.loss, "capturable", False)) and not self.embedder.reads_text
 
     # -- state ------------------------------------------------------------------------------------
 
@@ -305,6 +308,10 @@ class Method(nn.Module):
     def figures(self, batch: Batch) -> Sequence[Figure]:
         """Draw what the method does inside, once when training has ended; ``batch`` is the last one."""
         return ()
+
+
+def _embed(stream: Embedder, inputs: Tensor) -> Tensor:
+    return stream.embed(stream.features(inputs))
 
 
 def trained(optimizer: Optimizer) -> list[nn.Parameter]:

@@ -5,15 +5,17 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import nn
+from jaxtyping import Float, Integer
+from torch import Tensor, nn
 
 from vicinal.arguments import Count, Natural, Share, check_arguments
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
 from vicinal.losses import memory
-from vicinal.losses.loss import tuple_loss
+from vicinal.losses.loss import Loss, tuple_loss
 from vicinal.methods.ala.scoring import EpisodeLoss, TripletScoring
 from vicinal.methods.method import Method, Parts, StepResult
+from vicinal.models.embedder import TwoStreamEmbedder
 from vicinal.parallel import gather
 
 
@@ -21,7 +23,8 @@ from vicinal.parallel import gather
 class Plain(Method):
     """Train on the loss alone: the baseline of every other method.
 
-    On episodes (ALA's batches) it scores the triplets that ALA would weigh, all with weight 1.
+    On episodes (ALA's batches) it scores the triplets that ALA would weigh, all with weight 1. On pairs of a text and a
+    picture it compares texts with pictures and pictures with texts, as CLIP (Radford et al. 2021) does.
     """
 
     title: ClassVar[str] = "method=plain"
@@ -31,6 +34,35 @@ class Plain(Method):
         rows = getattr(parts.sampler, "training_rows", None)
         if rows is not None and getattr(parts.loss, "takes_reference", False):
             self.loss = EpisodeLoss(TripletScoring(tuple_loss(parts.loss, "episodes")), training_rows=rows)
+        joint = isinstance(parts.embedder, TwoStreamEmbedder) and parts.embedder.reads_text
+        if (
+            joint
+            and getattr(parts.sampler, "layout", "") == "cross_view"
+            and getattr(parts.loss, "takes_reference", False)
+        ):
+            self.loss = BothWays(tuple_loss(parts.loss, self.title))
+
+
+class BothWays(nn.Module):
+    """The mean of a loss of texts among pictures and of pictures among texts, on batches ``[t, p, t, p, ...]``.
+
+    >>> from vicinal.losses import InfoNCELoss
+    >>> rows = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+    >>> BothWays(InfoNCELoss(temperature=1.0))(rows, torch.tensor([0, 0, 1, 1]))  # log(1 + exp(0 - 1))
+    tensor(0.3133)
+
+    Args:
+        loss: takes reference rows.
+    """
+
+    def __init__(self, loss: Loss) -> None:
+        super().__init__()
+        self.loss = loss
+
+    def forward(self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"]) -> Float[Tensor, ""]:
+        texts, pictures = ((embeddings[side::2], labels[side::2].contiguous()) for side in (0, 1))
+        mean: Tensor = (self.loss(*texts, *pictures) + self.loss(*pictures, *texts)) / 2
+        return mean
 
 
 @dataclass(eq=False)

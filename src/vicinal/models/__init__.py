@@ -11,14 +11,17 @@ from vicinal.models.inception import BNInception, GoogLeNet
 from vicinal.models.libraries import TimmBackbone, TorchvisionBackbone
 from vicinal.models.resnet import ResNet, SmallResNet
 from vicinal.models.small import Identity, SmallConvNet
+from vicinal.models.text import MiniLM, NGrams
 from vicinal.models.weights import load_pretrained
 
 # The only constructors that model.json may name; a new model is added here.
 _EMBEDDERS = (Embedder, TwoStreamEmbedder)
 _BACKBONES = (SmallConvNet, SmallResNet, Identity, GoogLeNet, BNInception, ResNet, EfficientNetLite)
+_TEXT = (NGrams, MiniLM)
 _WRAPPERS = (TimmBackbone, TorchvisionBackbone, CustomBackbone)
-MODELS: dict[str, type] = {kind.__name__: kind for kind in (*_EMBEDDERS, *_BACKBONES, *_WRAPPERS)}
+MODELS: dict[str, type] = {kind.__name__: kind for kind in (*_EMBEDDERS, *_BACKBONES, *_TEXT, *_WRAPPERS)}
 
 __all__ = ["BACKBONES", "MODELS", "Backbone", "Embedder", "ModelConfig", "TwoStreamEmbedder"]
 __all__ += ["BNInception", "EfficientNetLite", "GoogLeNet", "Identity", "ResNet", "SmallConvNet", "SmallResNet"]
+__all__ += ["MiniLM", "NGrams"]
 __all__ += ["FCAM", "AttentionPooling", "CustomBackbone", "LoRALinear", "count_parameters", "load_pretrained"]

@@ -20,6 +20,7 @@ from vicinal.models.inception import BNInception, GoogLeNet
 from vicinal.models.libraries import LibraryBackbone, TimmBackbone, TorchvisionBackbone
 from vicinal.models.resnet import ResNet, SmallResNet
 from vicinal.models.small import Identity, SmallConvNet
+from vicinal.models.text import MiniLM, NGrams
 from vicinal.models.weights import load_pretrained
 
 Head = Literal["linear", "mlp", "hyperbolic", "none"]
@@ -34,7 +35,10 @@ BACKBONES: dict[str, type[nn.Module]] = {
     "bn_inception": BNInception,
     **dict.fromkeys(("resnet18", "resnet34", "resnet50", "resnet101", "resnet152"), ResNet),
     "identity": Identity,
+    "ngrams": NGrams,
+    "minilm": MiniLM,
 }
+TEXT = ("ngrams", "minilm")  # the networks among them that read texts
 PREFIXES: dict[str, type[LibraryBackbone]] = {"timm:": TimmBackbone, "torchvision:": TorchvisionBackbone}
 FROM_SCRATCH = replace(HALF, size=64)  # input of networks that start from random weights
 _SETTLED = ("name", "variant", "depth", "freeze_norm", "channels", "width", "size", "pooled")
@@ -59,9 +63,9 @@ class ModelConfig(Settings):
             of cubes), ``token`` (class token of a transformer) or ``attention`` (weights that learn). By default the
             network's own: that of timm's networks, the class token of a torchvision transformer, else the average.
         normalize: whether embeddings are put on the unit sphere.
-        weights: ``imagenet`` for public weights, ``none`` for random ones, or the path of a file (``.pth`` or
-            ``.safetensors``; a classifier in it is ignored). ``auto`` is ``imagenet`` for published networks and
-            ``none`` for ``small``, ``small_resnet``, ``identity`` and networks of your own.
+        weights: ``imagenet`` for public weights (of ``minilm`` too), ``none`` for random ones, or the path of a file
+            (``.pth`` or ``.safetensors``; a classifier in it is ignored). ``auto`` is ``imagenet`` for published
+            networks and ``none`` for ``small``, ``small_resnet``, ``identity``, ``ngrams`` and networks of your own.
         start: how the head starts: drawn as torch does (``random``) or as Glorot and Bengio (2010) do (``glorot``,
             TensorFlow's default); or, if linear, computed from the features of the training set as their ``principal``
             components or as ``discriminant`` directions. ``best`` is the better, on the held-out classes, of the
@@ -74,6 +78,9 @@ class ModelConfig(Settings):
         lora: rank of low-rank updates to the backbone's linear layers (Hu et al. 2022), which then train alone; for
             transformers.
         lora_alpha: scale α of these updates, by default the rank.
+        text: network for the texts beside pictures, ``ngrams`` or ``minilm``; by default ``minilm`` where it is
+            installed.
+        freeze_text: whether that network keeps its weights, and only its head trains; by default ``minilm`` does.
         streams: networks for data of two views: 2 gives queries and gallery images one each, 1 shares one.
         module: a network of your own, in Python; see ``CustomBackbone``. The input that its weights expect is read from
             its ``preprocessing`` or, as timm has it, ``pretrained_cfg``.
@@ -96,6 +103,8 @@ class ModelConfig(Settings):
     freeze_norm: bool | None = None
     lora: Width | None = None
     lora_alpha: float | None = None
+    text: Literal["ngrams", "minilm"] | None = None
+    freeze_text: bool | None = None
     streams: Literal[1, 2] = 2
     module: nn.Module | None = field(default=None, compare=False)
 
@@ -124,6 +133,8 @@ class ModelConfig(Settings):
                 f"model.freeze_norm belongs to published networks, got model.name={self.name}. Use model.freeze, "
                 f"which also stops the batch norms of what it freezes."
             )
+        if self.text is None and self.freeze_text is not None:
+            raise ConfigError("model.freeze_text goes with texts beside pictures, got no model.text. Leave it out.")
         if self.backbone is Identity and (self.pooling, self.lora, self.freeze) != (None, None, None):
             raise ConfigError(
                 f"model identity passes feature vectors on and has nothing to pool or train, got model.pooling="
@@ -190,7 +201,9 @@ class ModelConfig(Settings):
             return False
         return True
 
-    def build(self, *, channels: int = 3, width: int | None = None, size: int | None = None) -> Embedder:
+    def build(
+        self, *, channels: int = 3, width: int | None = None, size: int | None = None, text: bool = False
+    ) -> Embedder:
         """Build the network and load its weights.
 
         Random numbers are drawn from torch's generator: the backbone's first, then the head's.
@@ -199,7 +212,11 @@ class ModelConfig(Settings):
             channels: of the images, 1 or 3.
             width: of the feature vectors, where the data are such.
             size: side of the images; None is the network's own.
+            text: whether the data are texts.
         """
+        if text != (self.name in TEXT):
+            takes, use = ("pictures", "ngrams or minilm") if text else ("texts", "small")
+            raise ConfigError(f"model {self.name} takes {takes}, which these data are not. Set model.name={use}.")
         backbone = self._backbone(channels, width, size)
         if self.weights != "none":
             load_pretrained(backbone, self.weights)
@@ -209,18 +226,32 @@ class ModelConfig(Settings):
                 f"return maps [n c h w] or tokens [n t c]."
             )
         own: Pooling = "token" if getattr(backbone, "prefix_tokens", 0) else "average"
+        tuning: Any = {"freeze": self.freeze, "lora": self.lora, "lora_alpha": self.lora_alpha}
+        return self._embedder(backbone, pooling=self.pooling or own, **tuning)
+
+    def build_text(self) -> Embedder:
+        """Build the network of the texts beside pictures, with a head like theirs."""
+        if self.text is None or self.head == "none" or self.dim is None:
+            raise ConfigError(
+                f"texts and pictures meet in model.dim numbers, got model.text={self.text}, model.head={self.head} "
+                f"and model.dim={self.dim}. Set model.head=linear and model.dim=128."
+            )
+        backbone: Any = BACKBONES[self.text]()
+        if isinstance(backbone, Backbone):
+            load_pretrained(backbone, "imagenet")
+        frozen = self.text == "minilm" if self.freeze_text is None else self.freeze_text
+        return self._embedder(backbone, freeze="all" if frozen else None)
+
+    def _embedder(self, backbone: nn.Module, **arguments: Any) -> Embedder:
         return Embedder(
             backbone,
             None if self.head == "none" else self.dim,
             normalize=self.normalize and self.head != "hyperbolic",
-            pooling=self.pooling or own,
             hidden=int(backbone.width) if self.head == "mlp" else None,  # type: ignore[arg-type]
             head_norm=self.head_norm,
-            freeze=self.freeze,
-            lora=self.lora,
-            lora_alpha=self.lora_alpha,
             curvature=self.curvature if self.head == "hyperbolic" else None,
             clip=self.clip,
+            **arguments,
         )
 
     def _backbone(self, channels: int, width: int | None, size: int | None) -> nn.Module:
@@ -234,6 +265,8 @@ class ModelConfig(Settings):
             raise ConfigError(f"model {self.name} takes {takes}, got {got}. Set model.name={use}.")
         if width is not None:
             return Identity(width)
+        if self.name in TEXT:
+            return kind(**arguments)
         if not issubclass(kind, Backbone):
             return kind(channels=channels, **arguments)
         if channels != 3:

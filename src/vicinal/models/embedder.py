@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Literal, NoReturn, Self, cast, get_args
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, UInt8
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -124,6 +124,11 @@ class Embedder(nn.Module):
         return cast(int, self.backbone.input_width)
 
     @property
+    def reads_text(self) -> bool:
+        """Whether its inputs are texts."""
+        return getattr(self.backbone, "kind", "") == "text"
+
+    @property
     def streams(self) -> tuple["Embedder", ...]:
         """The networks that inputs go through: this one; ``TwoStreamEmbedder`` has two."""
         return (self,)
@@ -209,6 +214,8 @@ class Embedder(nn.Module):
 class TwoStreamEmbedder(Embedder):
     """Queries through one network, gallery images through another (pseudo-siamese: one shape, separate weights).
 
+    Queries may also be texts and the gallery pictures: a joint embedding. ``joined`` embeds both at once.
+
     Which stream an image takes is its role, a column of the records; ``stream`` returns it. Each stream is an
     ``Embedder`` of its own: to index a gallery takes ``stream("gallery")`` alone.
 
@@ -257,6 +264,24 @@ class TwoStreamEmbedder(Embedder):
             self._no_role()
         return self.query if role == "query" else self.gallery
 
+    def joined(
+        self,
+        apply: Callable[[Embedder, Tensor], Tensor],
+        texts: UInt8[Tensor, "t bytes"],
+        pictures: Tensor,
+        asks: Bool[Tensor, "n"],
+    ) -> Float[Tensor, "n d"]:
+        """Return what ``apply`` makes of texts with their stream and of pictures with theirs, in the batch's order.
+
+        Args:
+            apply: from a stream and its inputs to vectors.
+            texts: of the rows that ask.
+            pictures: of the other rows, images or feature vectors; may be empty.
+            asks: which rows are texts.
+        """
+        rows = [apply(self.query, texts)] + ([apply(self.gallery, pictures)] if len(pictures) else [])
+        return torch.cat(rows)[torch.argsort((~asks).long(), stable=True).argsort()]
+
     def accelerate(self, precision: torch.dtype | None, *, compiled: bool = False) -> None:
         self.precision = precision
         for stream in (self.query, self.gallery):
@@ -270,6 +295,10 @@ class TwoStreamEmbedder(Embedder):
 
     def forward(self, inputs: Tensor) -> NoReturn:
         self._no_role()
+
+    @property
+    def reads_text(self) -> bool:
+        return self.query.reads_text
 
     def _no_role(self) -> NoReturn:
         raise ConfigError(

@@ -4,7 +4,6 @@ Each change is one line: a checksum and JSON. Lines are only ever appended, unde
 most cut off the last one, which is then left out. An undo is a line, too, that names the line it takes back.
 """
 
-import csv
 import errno
 import fcntl
 import json
@@ -13,9 +12,8 @@ import stat
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from io import StringIO
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -94,10 +92,9 @@ class Annotations:
 
     def read(self) -> dict[Target, Annotation]:
         """Return what is decided now, by target; things about which nothing is decided are left out."""
-        if not self.path.exists() and not self.path.is_symlink():
-            return {}
-        with self._opened(os.O_RDONLY):
+        with suppress(FileNotFoundError), self._opened(os.O_RDONLY):
             return dict(self._state)
+        return {}
 
     def change(
         self,
@@ -109,24 +106,21 @@ class Annotations:
         remove: Iterable[str] = (),
     ) -> None:
         """Give the targets a label, drop them, add or remove tags; when it returns, this survives a power cut."""
-        tags = {"add": sorted(set(add)), "remove": sorted(set(remove))}
-        change: dict[str, Any] = {name: words for name, words in tags.items() if words}
-        if label is not None:
-            change["label"] = _word(label, "a label")
-        if drop:
-            change["drop"] = True
+        given: dict[str, Any] = {"label": label, "drop": drop, "add": sorted(set(add)), "remove": sorted(set(remove))}
+        change = {name: value for name, value in given.items() if value not in (None, False, [])}
         if not change or not targets or (drop and label is not None):
             raise DataError("a change names targets, and tags, a label or a drop; not a label and a drop together.")
-        for word in (*tags["add"], *tags["remove"]):
-            if ";" in _word(word, "a tag"):
-                raise DataError(f"a tag holds no semicolon, which separates tags; got {word!r}.")
+        for word in (*change.get("add", ()), *change.get("remove", ()), *([] if label is None else [label])):
+            if not word or word != word.strip() or len(word) > 200 or not word.isprintable():
+                rule = "1 to 200 printable characters without space at its ends"
+                raise DataError(f"a label or tag is {rule}; got {word[:60]!r}.")
+            if ";" in word and word != label:
+                raise DataError(f"a tag holds no semicolon, which separates tags; got {word[:60]!r}.")
         with self._opened(_WRITING) as append:
             append({"time": round(time.time(), 3), "targets": list(targets), **change})
 
     def undo(self) -> bool:
         """Take back the last change that is not taken back; return whether there was one."""
-        if not self.path.exists():
-            return False
         with self._opened(_WRITING) as append:
             last = self.last
             if last is not None:
@@ -140,6 +134,7 @@ class Annotations:
             try:
                 handle = os.open(self.path, mode | _FLAGS, 0o666)
             except OSError as error:
+                self._forget()  # it may have been removed
                 if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
                     raise _irregular() from error
                 raise
@@ -202,18 +197,3 @@ def _decoded(line: bytes) -> dict[str, Any] | None:
 
 def _irregular() -> DataError:
     return DataError(f"{NAME} of the collection is a link or no regular file, and is not used. Remove it.")
-
-
-def _word(word: str, what: str) -> str:
-    if not word.strip() or word != word.strip() or len(word) > 200 or not word.isprintable():
-        raise DataError(f"{what} is 1 to 200 printable characters without space at its ends; got {word[:60]!r}.")
-    return word
-
-
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Write rows as CSV."""
-    text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(rows)
-    return text.getvalue()

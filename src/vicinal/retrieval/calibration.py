@@ -141,6 +141,11 @@ def calibration(run: RunDirectory, *, device: torch.device | None = None) -> Cal
     if kept is not None and str(kept["model"]) == model:
         return Calibration(float(kept["width"]), kept["different"], kept["same"], int(kept["classes"]))
     _, records = own_data(run)
+    if records.captions is not None:
+        raise ConfigError(
+            "distance thresholds are set between things of one kind, but this run embeds pictures and texts. Name a "
+            "distance with --max-distance."
+        )
     part = records.part("validation")
     classes = len(np.unique(part.labels))
     if classes < 2:

@@ -205,7 +205,7 @@ class Snapshot:
             return read_image(file)
         if place.description is None:
             raise DataError(
-                f"{item.path!r} of {place.path} is a feature vector without a picture. "
+                f"{item.path!r} of {place.path} is a feature vector or text without a picture. "
                 f"Index again with --images FOLDER if its name is the path of a picture below a folder."
             )
         source, positions = self._data_set(item.place)

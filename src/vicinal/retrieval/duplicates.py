@@ -27,6 +27,8 @@ _SHOWN = 24  # pictures of a group
 MOST_PAIRS = 20_000_000  # found; beyond, the distance is no longer one between near rows
 _BLOCK, _WIDTH = 1024, 8192  # rows by rows in one float32 product: 32 MiB
 _EXACT = 8192  # pairs at a time whose distance is taken in float64
+_DIRECTIONS, _SAMPLE = 32, 5000  # in which rows are compared first, and rows that tell which
+_FEW = 8192  # pairs of a block that are looked at one by one; of more, all of the block are multiplied
 _VIEW = 8  # pixels of a view's side
 _CROP = 0.87  # of the sides; with it, crops down to about 0.8 are found
 _FLAT = 4.0  # standard deviation of gray levels below which a picture shows nothing that could be compared
@@ -67,6 +69,9 @@ def close_pairs(
 ) -> Pairs:
     """Find the pairs of rows with at most this distance, exactly: float32 proposes, float64 decides.
 
+    Long rows are compared first in the few directions in which they vary most, where no two are farther apart than in
+    all of them: a pair that is too far there needs no further look.
+
     Args:
         rows: may be memory-mapped; some are read at a time.
         distance: 0 or more; 0 finds equal rows.
@@ -78,10 +83,20 @@ def close_pairs(
         raise ConfigError(f"pairs are sought within a distance of 0 or more; got distance = {distance}.")
     found, count = [Pairs(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0))], 0
     first = len(rows) if first is None else first
+    short = _projected(rows) if len(rows) > _WIDTH and rows.shape[1] >= 2 * _DIRECTIONS else None
     for top in range(0, first, _BLOCK):
         block = _rows(rows, top, min(_BLOCK, first - top))
         for start in range(top, len(rows), _WIDTH):
-            found.append(_within(block, _rows(rows, start, _WIDTH), top, start, distance))
+            proposed = None
+            if short is not None:
+                proposed = _proposed(short[top : top + len(block)], short[start : start + _WIDTH], distance)
+                if not len(proposed[0]):
+                    continue
+            if proposed is None or len(proposed[0]) > _FEW:
+                found.append(_within(block, _rows(rows, start, _WIDTH), top, start, distance))
+            else:
+                others = torch.from_numpy(np.array(rows[start + proposed[1].numpy()], np.float32))
+                found.append(_decided(block[proposed[0]], others, *proposed, top, start, distance))
             count += len(found[-1])
             if count > most:
                 raise DataError(
@@ -100,23 +115,42 @@ def _rows(rows: np.ndarray, start: int, count: int) -> Float[Tensor, "b d"]:
     return block
 
 
-def _within(left: Tensor, right: Tensor, top: int, start: int, limit: float) -> Pairs:
-    """Find the pairs of one block, as row numbers; of a block on the diagonal only those above it."""
+def _projected(rows: np.ndarray) -> Float[Tensor, "n c"]:
+    """Turn rows so that they are short: their places along the directions in which a sample varies most."""
+    sample = np.asarray(rows[:: max(1, len(rows) // _SAMPLE)], np.float64)
+    sample = np.nan_to_num(sample, nan=0, posinf=0, neginf=0)  # which `_rows` rejects below, with the row's number
+    directions = np.linalg.eigh(np.cov(sample, rowvar=False))[1][:, -_DIRECTIONS:]
+    short = torch.empty(len(rows), _DIRECTIONS)
+    for start in range(0, len(rows), _WIDTH):  # in float64: only the last rounding counts
+        short[start : start + _WIDTH] = _rows(rows, start, _WIDTH).double() @ torch.from_numpy(directions)
+    return short
+
+
+def _proposed(left: Tensor, right: Tensor, limit: float) -> tuple[Tensor, Tensor]:
+    """Find the pairs of one block that may lie within a distance, by one float32 product."""
     squares = [part.square().sum(dim=1) for part in (left, right)]
     values = torch.addmm(squares[1], left, right.T, alpha=-2).add_(squares[0].unsqueeze(1))
     # Higham 2002, Section 3.1: a sum of d products is wrong by at most d u times the sum of their sizes; four such
-    # sums at most, and the largest length stands for all.
+    # sums at most, and the largest length stands for all. Rounded rows add as much as four more products.
     longest = max(float(part.max()) for part in squares)
-    reach = 4 * (left.shape[1] + 4) * torch.finfo(torch.float32).eps * longest
+    reach = 4 * (left.shape[1] + 8) * torch.finfo(torch.float32).eps * longest
     first, second = (values <= limit**2 + reach).nonzero(as_tuple=True)
-    keep = first + top < second + start
-    first, second = first[keep], second[keep]
-    exact = [
-        (left[a].double() - right[b].double()).norm(dim=1)
-        for a, b in zip(torch.split(first, _EXACT), torch.split(second, _EXACT), strict=True)
-    ]
-    distances = torch.cat(exact) if exact else torch.empty(0, dtype=torch.float64)
-    near = distances <= limit
+    return first, second
+
+
+def _within(left: Tensor, right: Tensor, top: int, start: int, limit: float) -> Pairs:
+    """Find the pairs of one block, as row numbers; of a block on the diagonal only those above it."""
+    first, second = _proposed(left, right, limit)
+    parts = zip(torch.split(first, _EXACT), torch.split(second, _EXACT), strict=True)
+    found = [_decided(left[a], right[b], a, b, top, start, limit) for a, b in parts]
+    columns = ([getattr(part, name) for part in found] for name in ("left", "right", "distances"))
+    return Pairs(*map(np.concatenate, columns))
+
+
+def _decided(left: Tensor, right: Tensor, first: Tensor, second: Tensor, top: int, start: int, limit: float) -> Pairs:
+    """Keep those of some pairs that lie above the diagonal and within the distance, in float64."""
+    distances = (left.double() - right.double()).norm(dim=1)
+    near = (distances <= limit) & (first + top < second + start)
     return Pairs((first[near] + top).numpy(), (second[near] + start).numpy(), distances[near].numpy())
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from vicinal.arguments import describe
 from vicinal.compat.handover import handover
-from vicinal.data.transforms import ImageTransform
+from vicinal.data.transforms import ImageTransform, TextTransform
 from vicinal.errors import ConfigError, RunError
 from vicinal.evaluation.encoder import Encoder
 from vicinal.files import read_json, write_atomically, write_json
@@ -78,8 +78,8 @@ def export_run(
         raise ConfigError(f"a license is an identifier such as apache-2.0 or cc-by-nc-4.0; got {license!r}.")
     folder = run.path / "export" / (role or "") if folder is None else folder
     _reject_foreign(folder)
-    encoder = Encoder.load(run)
-    encoder = replace(encoder, embedder=encoder.embedder.stream(role).merged())
+    encoder = Encoder.load(run).stream(role)
+    encoder = replace(encoder, embedder=encoder.embedder.merged())
     document = {
         "format": FORMAT,
         "run": {**_facts(run), "role": role},
@@ -172,6 +172,8 @@ def _reject_foreign(folder: Path) -> None:
 def _examples(encoder: Encoder) -> Tensor:
     """Make inputs to compare on: black, white, noise and coarse noise, or normal vectors, preprocessed as real ones."""
     rng, transform = np.random.default_rng(0), encoder.preprocessing
+    if isinstance(transform, TextTransform):
+        raise ConfigError("a text encoder cannot be written as ONNX. Leave it out with --no-onnx.")
     if not isinstance(transform, ImageTransform):
         return transform.batch(rng.normal(size=(max(BATCHES), encoder.embedder.input_width)).astype(np.float32))
     side = transform.resize or transform.canvas or transform.size

@@ -16,7 +16,7 @@ from vicinal.data import Arrays, Dataset, Folder, Table, open_path
 from vicinal.data.folder import ENDINGS
 from vicinal.data.location import existing, expanded
 from vicinal.data.packed import PackedImages
-from vicinal.data.records import QUERY, SPLITS, FeatureArray, ImageFiles, Records, Source
+from vicinal.data.records import QUERY, SPLITS, FeatureArray, ImageFiles, Records, Source, Texts
 from vicinal.data.table import Columns, read_columns
 from vicinal.errors import ConfigError, DataError, unknown
 from vicinal.evaluation.neighbors import require_finite
@@ -143,7 +143,7 @@ def list_data_set(
     source, positions = loaded.source.origin(np.arange(len(loaded)))
     names = [loaded.source.name(row) for row in range(len(loaded))]
     labels = [loaded.classes[label] for label in loaded.labels]
-    features, root = isinstance(source, FeatureArray), None
+    features, root = isinstance(source, FeatureArray | Texts), None
     if isinstance(source, ImageFiles):
         root = str(source.root.resolve())
     elif isinstance(source, FeatureArray) and images is not None:
@@ -229,6 +229,8 @@ def _list_table(path: Path, split: str, images: str | None) -> Listing:
         rows = [row for row in rows if splits[row].lower() == split]
         if not rows:
             raise ConfigError(f"{path} has no row of the split {split!r}; it has {', '.join(sorted(set(splits)))}.")
+    if "text" in columns.cells:  # a picture may have several; the first stands beside it
+        rows = sorted({paths[row]: row for row in reversed(rows)}.values())
     names = [name for name in columns.cells if name not in ("path", "label")]
     entries = [
         Entry(

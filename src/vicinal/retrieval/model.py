@@ -1,7 +1,6 @@
 """``vicinal.load``: the model of a run, or of an exported folder, in a user's own program."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from hashlib import file_digest
 from itertools import islice
 from os import PathLike
@@ -16,7 +15,8 @@ from torch import Tensor
 
 from vicinal.data.images import read_image, upright
 from vicinal.data.records import Kind, Records
-from vicinal.data.transforms import ImageTransform
+from vicinal.data.table import unfit
+from vicinal.data.transforms import ImageTransform, TextTransform
 from vicinal.distances import Metric, Poincare, squared_lengths
 from vicinal.errors import ConfigError, DataError, RunError
 from vicinal.evaluation.encoder import Encoder
@@ -38,7 +38,8 @@ def load(
     Args:
         run: the run's folder, or the exported one, which may lie on another machine.
         device: ``"auto"`` (a GPU where there is one), ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
-        role: ``"query"`` or ``"gallery"``, for a model that embeds the two by different networks.
+        role: ``"query"`` or ``"gallery"``, for a model that embeds the two by different networks: of texts and
+            pictures, texts are the queries.
         trust: the class of your own that the run's network is of; without it such a run is not loaded.
     """
     folder = RunDirectory(Path(run))
@@ -47,8 +48,16 @@ def load(
         folder.model_path = folder.path / CONFIG
     else:
         folder = RunDirectory.open(Path(run))
-    encoder = Encoder.load(folder, pick_device(device), trust=trust)
-    return EmbeddingModel(replace(encoder, embedder=encoder.embedder.stream(role)))
+    return EmbeddingModel(Encoder.load(folder, pick_device(device), trust=trust).stream(role))
+
+
+def load_asking(run: Path, *, device: str = "auto") -> tuple["EmbeddingModel", "EmbeddingModel | None"]:
+    """Load what embeds the queries of a collection, and what embeds texts, which may be the same, or None."""
+    encoder = Encoder.load(RunDirectory.open(run), pick_device(device))
+    asking, held = encoder.stream("query"), encoder.stream("gallery")
+    if not asking.embedder.reads_text:
+        return EmbeddingModel(asking), None
+    return EmbeddingModel(held), EmbeddingModel(asking)
 
 
 def _check_export(folder: Path) -> None:
@@ -68,7 +77,7 @@ def _check_export(folder: Path) -> None:
 
 
 class EmbeddingModel:
-    """From images, or feature vectors, to embeddings.
+    """From images, feature vectors or texts to embeddings.
 
     >>> model = vicinal.load("runs/birds")  # doctest: +SKIP
     >>> vectors = model.embed(["wren.jpg", "robin.jpg"])  # doctest: +SKIP
@@ -88,7 +97,7 @@ class EmbeddingModel:
 
     @property
     def kind(self) -> Kind:
-        """What it embeds: ``"images"`` or ``"features"``."""
+        """What it embeds: ``"images"``, ``"features"`` or ``"text"``."""
         return self._encoder.preprocessing.kind
 
     @property
@@ -106,7 +115,8 @@ class EmbeddingModel:
 
         An image is a path, a ``PIL.Image`` or a uint8 array ``[h w]`` or ``[h w 3]``; images come one alone, in any
         iterable (read ``batch_size`` at a time, so it may be longer than memory), or as an array ``[n h w 3]``, to a
-        gray model also ``[n h w]``. A model of features takes an array ``[d]`` or ``[n d]``, or an iterable of ``[d]``.
+        gray model also ``[n h w]``. A model of features takes an array ``[d]`` or ``[n d]``, or an iterable of ``[d]``;
+        a model of texts takes a ``str`` or an iterable of them.
 
         Args:
             images: what to embed; what cannot be raises a DataError with its name or position.
@@ -143,10 +153,24 @@ class EmbeddingModel:
             prepared = (_prepared(transform, *each) for each in _images(images, gray=transform.channels == 1))
             while part := list(islice(prepared, size)):
                 yield transform.assemble(part)
+        elif isinstance(transform, TextTransform):
+            texts = iter(_texts(images))
+            while some := list(islice(texts, size)):
+                yield transform.batch(some)
         else:
             vectors = _vectors(images, self._encoder.embedder.input_width)
             while rows := list(islice(vectors, size)):
                 yield transform.batch(np.stack(rows))
+
+
+def _texts(inputs: Any) -> Iterator[str]:
+    """Yield texts that can be embedded: of one or of an iterable."""
+    if not isinstance(inputs, Iterable):
+        raise DataError(f"this model embeds texts, one or many; got {_shown(inputs)}.")
+    for place, text in enumerate([inputs] if isinstance(inputs, str) else inputs):
+        if problem := unfit(text) if isinstance(text, str) else "should be a str.":
+            raise DataError(f"text {place}, {_shown(text)}, {problem}")
+        yield text
 
 
 def _prepared(transform: ImageTransform, name: str, image: Any) -> Tensor:

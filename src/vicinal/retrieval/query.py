@@ -80,7 +80,9 @@ def query_of(
     snapshot: Snapshot,
     model: EmbeddingModel | None,
     *,
+    reader: EmbeddingModel | None = None,
     files: Sequence[Path] = (),
+    texts: Sequence[str] = (),
     ids: Sequence[int] = (),
     labels: Sequence[str] = (),
 ) -> Query:
@@ -89,14 +91,26 @@ def query_of(
     Args:
         snapshot: the collection, which has the vectors of ids and labels.
         model: embeds files; None where there are none.
+        reader: embeds texts; None where there are none, or the run has no text encoder.
         files: images, or for a run on features ``.npy`` and ``.npz`` of one vector or several.
+        texts: words to look for.
         ids: things of the collection; they are not found again.
         labels: each stands for the mean of the things that have it.
     """
-    titles = [str(file) for file in files] + [f"item {id}" for id in ids] + [f"label {label}" for label in labels]
+    titles = [*map(str, files), *(f"{text!r:.60}" for text in texts)]
+    titles += [*(f"item {id}" for id in ids), *(f"label {label}" for label in labels)]
     if not titles:
-        raise ConfigError("a search needs something to look for. Name images, or use --id or --label.")
+        raise ConfigError("a search needs something to look for. Name images, or use --text, --id or --label.")
+    if files and model is not None and model.kind == "text":
+        raise ConfigError(f"this run embeds texts, got the file {files[0]}. Search with --text.")
+    if texts and reader is None:
+        raise ConfigError(
+            "this run has no text encoder, so texts cannot be looked for. Train one on a table of pictures with the "
+            "columns `path` and `text`, or of sentences with `text` and `label`."
+        )
     vectors = [snapshot.vector(id) for id in ids]
+    if texts and reader is not None:
+        vectors += list(reader.embed(texts))
     if files and model is not None:
         named = files if model.kind == "images" else np.concatenate([_features(file) for file in files])
         vectors += list(model.embed(named))

@@ -35,6 +35,9 @@ def build_method(config: Config, train: Records, device: torch.device) -> tuple[
     training = config.training
     torch.manual_seed(training.seed)
     embedder = _build_embedder(config, train)
+    if train.captions is not None and type(config.method) is not Plain:
+        name = type(config.method).__name__
+        raise ConfigError(f"{name} trains one network, but texts and pictures take two. Set method=plain.")
     sampler = _build_sampler(config, train)
     loss = _build_loss(config, train.labels, embedder.embedding_dim)
     if config.model.head == "hyperbolic" and not isinstance(config.method, Plain):
@@ -76,6 +79,15 @@ def norms_are_frozen(embedder: Embedder) -> bool:
 
 
 def _build_embedder(config: Config, train: Records) -> Embedder:
+    if train.captions is not None:
+        pictures = _build_stream(config, train)
+        return TwoStreamEmbedder(config.model.build_text(), pictures)
+    return _build_stream(config, train)
+
+
+def _build_stream(config: Config, train: Records) -> Embedder:
+    if config.transform.kind == "text":
+        return config.model.build(text=True)
     if config.transform.kind == "features":
         model, width = config.model, train.source.read(0).shape[0]
         if config.training.head_only and model.dim is not None:  # features have no more directions than numbers
@@ -83,7 +95,7 @@ def _build_embedder(config: Config, train: Records) -> Embedder:
         return model.build(width=width)
     channels, size = getattr(config.transform, "channels", 3), getattr(config.transform, "size", None)
     embedder = config.model.build(channels=channels, size=size)
-    if "role" in train.columns and config.model.streams == 2:
+    if "role" in train.columns and config.model.streams == 2 and train.captions is None:
         return TwoStreamEmbedder(embedder, copy.deepcopy(embedder))  # both start alike
     return embedder
 

@@ -49,7 +49,7 @@ def introduce(path: Path, console: Console, config: Config, records: Records, me
     for reason in config.reasons:
         console.line(f"        {reason}")
     console.line(f"time    {_cost(config, method, records).time(steps)}")
-    if steps:
+    if steps and records.captions is None:
         console.line("        --head-only gives a baseline in seconds: the head in closed form, no step trained")
     console.line(f"result  {run.report_path}")
     console.line(f"        Ctrl-C stops; `{run.resume_command()}` goes on")
@@ -64,7 +64,8 @@ def _found(records: Records) -> str:
         labels = records.labels[records.splits == split]
         if len(labels):
             parts.append(f"{len(labels)} of {len(np.unique(labels))} classes {use}")
-    return f"{len(records)} {records.source.kind} in {records.name}: {', '.join(parts)}"
+    held = records.source.kind + ("" if records.captions is None else " and texts")
+    return f"{len(records)} {held} in {records.name}: {', '.join(parts)}"
 
 
 class Cost(NamedTuple):
@@ -93,9 +94,9 @@ def _cost(config: Config, method: Method, records: Records) -> Cost:
         shape = (transform.channels, transform.size, transform.size)
     elif transform.kind == "features":
         shape = records.source.read(0).shape
-    else:  # a transform of the user's own
+    else:  # a transform of the user's own, or texts
         return Cost(rows, device.type)
-    network, saved = copy.deepcopy(method.embedder.streams[0]).train(), 0
+    network, saved = copy.deepcopy(method.embedder.streams[-1]).train(), 0
 
     def count(tensor: torch.Tensor) -> torch.Tensor:
         nonlocal saved

@@ -160,7 +160,9 @@ def _results(
 
 
 def _lone(embedded: Embedded) -> list[str]:
-    """Records that no other could match are left out of the means; say how many."""
+    """Records that no other could match are left out of the means; say how many. Say which way texts are sought."""
+    if embedded.records.captions is not None:
+        return ["Recall@K, MAP@R and R-precision are of texts that ask for pictures; image to text is the other way."]
     if "role" in embedded.records.columns:
         return []
     lone = int((relevant_counts(embedded.labels) == 0).sum())
@@ -174,6 +176,9 @@ def _before(experiment: Experiment, part: Records, run: RunDirectory) -> dict[st
     started in closed form, what that head alone makes of them.
     """
     transform, untrained, found = experiment.preprocessing, experiment.untrained(), dict[str, Embedded]()
+    if part.captions is not None:  # features of texts and of pictures have nothing in common; embeddings may
+        found[UNTRAINED] = experiment.embed(untrained, part)
+        return found
     if isinstance(transform, ImageTransform) and (width := transform.channels * transform.size**2) <= RAW_PIXELS:
         flat = Embedder(Flat(width), None, normalize=False)
         found[RAW] = _unit(experiment.embed(Encoder(flat, transform, experiment.device), part))

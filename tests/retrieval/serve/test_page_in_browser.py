@@ -6,10 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
+from vicinal.data.transforms import TextTransform
+from vicinal.evaluation.encoder import Encoder
+from vicinal.models import Embedder, NGrams
 from vicinal.retrieval.calibration import Threshold
 from vicinal.retrieval.generations import publish
 from vicinal.retrieval.map import CollectionMap
+from vicinal.retrieval.model import EmbeddingModel
 from vicinal.retrieval.serve.server import bind, create_application
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -156,6 +161,24 @@ def test_a_click_searches_from_a_neighbour_and_the_browser_goes_back(visit, addr
     until(page, "document.getElementById('query').hidden")
     page.go_forward()
     until(page, QUERY, "mine.png")
+
+
+def test_words_find_pictures_and_the_address_keeps_them(visit, serve, library, address):
+    """The box is there where the run has a text encoder; an item then takes the place of the words."""
+    encoder = Encoder(Embedder(NGrams(buckets=64), 16).eval(), TextTransform(), torch.device("cpu"))
+    page = visit(f"{serve(replace(library, reader=EmbeddingModel(encoder)))}/?text=a+square")
+    settled(page, 24)
+    assert page.locator("#text").input_value() == "a square" and page.locator("#query").is_hidden()
+    page.locator("#text").fill("a blue disc")
+    page.locator("#text").press("Enter")
+    until(page, "new URLSearchParams(location.search).get('text')", "a blue disc")
+    settled(page, 24)
+    assert page.locator("#found-title").text_content() == "Neighbors"
+    page.locator("#matches button").first.click()
+    until(page, "location.search.includes('item=')")
+    settled(page)
+    assert page.locator("#text").input_value() == "" and page.locator("#query").is_visible()
+    assert visit(address).locator("#text").is_hidden()
 
 
 def test_classes_narrow_and_the_address_keeps_the_state(visit, address):
@@ -644,16 +667,20 @@ def test_a_server_for_other_machines_shows_and_changes_nothing(visit, serve, lib
 
 
 @pytest.mark.parametrize("webgl", [True, False])
-def test_a_crowd_of_points_is_drawn_by_webgl_or_without_it(visit, serve, write_run, library_of, tmp_path, webgl):
+def test_a_crowd_of_points_is_drawn_by_webgl_or_without_it(
+    visit, serve, write_run, write_pictures, library_of, tmp_path, webgl
+):
     from io import BytesIO
 
     from PIL import Image
 
+    from vicinal.retrieval.collection import Place
     from vicinal.retrieval.store import Item
 
-    run, count = write_run(tmp_path / "run"), 3000
-    rows = np.random.default_rng(0).normal(size=(count, 16)).astype(np.float32)
-    publish(run.path / "collection", [Item(i, f"{i}.png", "ab"[i % 2]) for i in range(count)], rows, dim=16)
+    run, count, root = write_run(tmp_path / "run"), 3000, str(tmp_path / "pictures")
+    rows, files = np.zeros((count, 16), np.float32), write_pictures(tmp_path / "pictures")
+    items = [Item(i, files[i % len(files)][0], "ab"[i % 2]) for i in range(count)]
+    publish(run.path / "collection", items, rows, dim=16, places=[Place(root, "folder", root)])
 
     def halves(snapshot):
         """Class a on the left, class b on the right."""
@@ -686,4 +713,7 @@ def test_a_crowd_of_points_is_drawn_by_webgl_or_without_it(visit, serve, write_r
     after = colored()
     assert after[0] > 500 and after[1] < right / 10  # what is not selected fades
     until(page, "document.querySelectorAll('#selection .match').length", 48)
+    with page.expect_response(re.compile(r"thumbnail\?side=64")):  # points become pictures here, too
+        for _ in range(6):
+            page.locator("#map-in").click()
     visit.said[:] = [text for text in visit.said if "GL Driver Message" not in text]  # of a GPU played by software

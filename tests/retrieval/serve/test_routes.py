@@ -1,4 +1,4 @@
-"""The four searches against a search written out by hand, and everything that they refuse."""
+"""The five searches against a search written out by hand, and everything that they refuse."""
 
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
@@ -7,9 +7,14 @@ from threading import Event, Thread
 
 import numpy as np
 import pytest
+import torch
 
+from vicinal.data.transforms import TextTransform
+from vicinal.evaluation.encoder import Encoder
+from vicinal.models import Embedder, NGrams
 from vicinal.retrieval.calibration import Threshold
 from vicinal.retrieval.generations import publish
+from vicinal.retrieval.model import EmbeddingModel
 from vicinal.retrieval.serve.guard import Limits
 from vicinal.retrieval.store import Item
 
@@ -194,3 +199,21 @@ def test_indexing_and_searching_at_once_never_mixes_two_generations(tmp_path, wr
         writer.join()
         assert client.get("/api/about").json()["generation"] == 39
     assert len(seen) > 3
+
+
+def test_a_text_finds_what_its_embedding_is_nearest_to(library, client_of):
+    reader = EmbeddingModel(Encoder(Embedder(NGrams(buckets=64), DIM).eval(), TextTransform(), torch.device("cpu")))
+    with client_of(replace(library, reader=reader)) as client:
+        answer = client.get("/api/search/text", params={"q": "a blue disc", "k": 3})
+        vector = reader.embed("a blue disc")[0]
+        near = ids(client.post("/api/search/vector?k=3", json={"vector": vector.tolist()}))
+        assert answer.json()["by"] == "text" and answer.json()["query"] is None and ids(answer) == near
+        assert client.get("/api/search/text?q=%20").status_code == 422
+        assert client.get("/api/search/text").status_code == 422
+        assert client.get("/api/about").json()["text"] is True
+
+
+def test_a_run_without_a_text_encoder_says_so(client):
+    answer = client.get("/api/search/text?q=disc")
+    assert answer.status_code == 415 and "no text encoder" in answer.json()["got"]
+    assert client.get("/api/about").json()["text"] is False

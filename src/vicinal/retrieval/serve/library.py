@@ -11,16 +11,17 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from PIL import Image
 
+from vicinal.data.records import Kind
 from vicinal.errors import ConfigError
 from vicinal.retrieval.calibration import NAME, QUERY_RATE, Threshold, distance_threshold
 from vicinal.retrieval.collection import CollectionDirectory, Match, Snapshot
 from vicinal.retrieval.map import CollectionMap, collection_map
-from vicinal.retrieval.model import load
+from vicinal.retrieval.model import EmbeddingModel, load_asking
 from vicinal.retrieval.serve.guard import RequestError
 from vicinal.run_directory import RunDirectory
 
@@ -35,17 +36,19 @@ class Library:
         run: what was trained.
         collection: what is searched; a request takes one snapshot of it.
         kind: what the run embeds.
-        embed: the embedding [d] of one decoded picture; None where the run embeds features.
+        embed: the embedding [d] of one decoded picture; None where the run embeds features or texts.
+        reader: embeds texts; None where the run has no text encoder.
         layout: the map of a snapshot; slow the first time, kept beside the generation.
         threshold: beyond which a neighbor is no match, as calibrated on the run's validation classes; or None.
     """
 
     run: RunDirectory
     collection: CollectionDirectory
-    kind: Literal["images", "features"]
+    kind: Kind
     embed: Callable[[Image.Image], np.ndarray] | None
     layout: Callable[[Snapshot], CollectionMap]
     threshold: Threshold | None = None
+    reader: EmbeddingModel | None = None
 
 
 def open_library(
@@ -65,7 +68,7 @@ def open_library(
     """
     directory = RunDirectory.open(run)
     found = CollectionDirectory.of(directory, collection, trust=trust)
-    model = load(run, device=device, role="query")
+    model, reader = load_asking(run, device=device)
 
     def embed(image: Image.Image) -> np.ndarray:
         row: np.ndarray = model.embed(image)[0]
@@ -79,7 +82,8 @@ def open_library(
     threshold = None
     if max_false_match is not None or directory.arrays(NAME) is not None:
         threshold = distance_threshold(directory, rate=max_false_match, usual=QUERY_RATE, device=model.device)
-    return Library(directory, found, model.kind, embed if model.kind == "images" else None, collection_map, threshold)
+    embeds = embed if model.kind == "images" else None
+    return Library(directory, found, model.kind, embeds, collection_map, threshold, reader)
 
 
 class Workers:

@@ -18,7 +18,7 @@ const read_state = () => {
   const beyond = Number.parseFloat(query.get("beyond") ?? "");
   return {
     view: VIEWS.includes(query.get("view")) ? query.get("view") : "explore",
-    item: number("item"), label: query.get("class") ?? "", k: Math.max(STEP, number("k") ?? STEP),
+    item: number("item"), text: query.get("text") ?? "", label: query.get("class") ?? "", k: Math.max(STEP, number("k") ?? STEP),
     beyond: Number.isFinite(beyond) && beyond >= 0 ? beyond : null,
     upload: history.state?.upload ?? null,
   };
@@ -26,15 +26,15 @@ const read_state = () => {
 const go = (change, { replace = false } = {}) => {
   const state = { ...read_state(), ...change };
   const path = address("/", {
-    view: state.view === "explore" ? null : state.view, item: state.upload === null ? state.item : null,
+    view: state.view === "explore" ? null : state.view, item: state.upload === null && !state.text ? state.item : null, text: state.text,
     class: state.label, beyond: state.beyond, k: state.k > STEP ? state.k : null,
   });
   const kept = { upload: state.upload };
   if (replace) history.replaceState(kept, "", path); else history.pushState(kept, "", path);
   draw();
 };
-const search_item = (id) => { go({ view: "explore", item: id, upload: null, k: STEP }); window.scrollTo({ top: 0 }); };
-const clear = () => { go({ item: null, upload: null, k: STEP }); element("file").focus(); };
+const search_item = (id) => { go({ view: "explore", item: id, text: "", upload: null, k: STEP }); window.scrollTo({ top: 0 }); };
+const clear = () => { go({ item: null, text: "", upload: null, k: STEP }); element("file").focus(); };
 
 // -- saying what went wrong ---------------------------------------------------------------------------------------
 
@@ -73,7 +73,8 @@ const read_about = async () => {
   ].filter(Boolean).join(" · ");
   element("version").textContent = about.vicinal;
   element("drop").hidden = about.kind !== "images";
-  element("featureless").hidden = about.kind === "images";
+  element("featureless").hidden = about.kind === "images" || about.text;
+  for (const part of document.querySelectorAll(".texts")) part.hidden = !about.text;
   const known = about.threshold;
   element("threshold").placeholder = known ? known.distance.toFixed(3) : "no limit";
   element("threshold-said").textContent = known ? `calibrated: ${(100 * known.false_match_rate).toPrecision(2).replace(/\.?0+$/, "")} % false matches` : "not calibrated";
@@ -96,6 +97,7 @@ const check_generation = async (answer) => { if (answer.generation !== about.gen
 const find = (state, signal) => {
   const values = { k: Math.min(state.k, about.limits.k), label: state.label, max_distance: state.beyond };
   if (state.upload !== null) return ask(address("/api/search/image", values), { method: "POST", body: uploads.get(state.upload).file, signal });
+  if (state.text) return ask(address("/api/search/text", { q: state.text, ...values }), { signal });
   return ask(address(`/api/search/item/${state.item}`, values), { signal });
 };
 
@@ -104,15 +106,15 @@ const fill = (rows) => element("matches").replaceChildren(...rows);
 const busy = (state) => {
   element("found").setAttribute("aria-busy", "true");
   // The old answer stays while it is narrowed or lengthened; another question starts from blank cards.
-  if (!current || current.item !== state.item || current.upload !== state.upload) fill(waiting_list(12));
+  if (!current || current.item !== state.item || current.text !== state.text || current.upload !== state.upload) fill(waiting_list(12));
 };
 
 const draw_found = async (state, signal) => {
   const found = await find(state, signal);
   await check_generation(found);
   const upload = state.upload === null ? null : uploads.get(state.upload);
-  element("query").replaceChildren(...query_card({ item: found.query, upload, generation: found.generation, pictures: about.pictures, clear }));
-  element("query").hidden = false;
+  element("query").hidden = found.by === "text";  // the box shows it
+  if (found.by !== "text") element("query").replaceChildren(...query_card({ item: found.query, upload, generation: found.generation, pictures: about.pictures, clear }));
   const near = found.matches.filter((match) => match.matches !== false).length;
   const times = [found.embedding_seconds && `embedded in ${Math.round(1000 * found.embedding_seconds)} ms`, `searched in ${Math.max(1, Math.round(1000 * found.search_seconds))} ms`];
   if (!found.matches.length) tell("Nothing to find", state.label ? "There is no other item of this class. Choose another class." : "The collection holds nothing else.");
@@ -146,14 +148,15 @@ const draw = async () => {
   }
   if (state.upload !== null && !uploads.has(state.upload)) state.upload = null;  // a reload has forgotten the picture
   element("class").value = state.label;
+  if (document.activeElement !== element("text")) element("text").value = state.text;
   if (document.activeElement !== element("threshold")) element("threshold").value = state.beyond ?? "";
   try {
     if (!about) await read_about();
     hush();
-    if (state.view === "hardness") { await show_hardness(element("hardness"), about, (label) => go({ view: "explore", label, item: null, upload: null, k: STEP })); return; }
+    if (state.view === "hardness") { await show_hardness(element("hardness"), about, (label) => go({ view: "explore", label, item: null, text: "", upload: null, k: STEP })); return; }
     if (state.view === "review") { await review.open(); return; }
     busy(state);
-    await (state.upload !== null || state.item !== null ? draw_found : draw_start)(state, request.signal);
+    await (state.upload !== null || state.item !== null || state.text ? draw_found : draw_start)(state, request.signal);
     current = state;
   } catch (error) {
     if (mine !== asked || error.name === "AbortError") return;
@@ -181,7 +184,7 @@ const take = (file) => {
   }
   const number = uploads.size;
   uploads.set(number, { file, name: file.name || "Pasted picture", url: URL.createObjectURL(file) });
-  go({ view: "explore", upload: number, item: null, k: STEP });
+  go({ view: "explore", upload: number, item: null, text: "", k: STEP });
 };
 element("file").addEventListener("change", (event) => { take(event.target.files[0]); event.target.value = ""; });
 element("asking").addEventListener("submit", (event) => event.preventDefault());
@@ -202,6 +205,7 @@ window.addEventListener("drop", (event) => {
 
 // -- the rest of the controls -------------------------------------------------------------------------------------
 
+element("text").addEventListener("change", (event) => go({ text: event.target.value.trim(), item: null, upload: null, k: STEP }));
 element("class").addEventListener("change", (event) => go({ label: event.target.value, k: STEP }));
 element("threshold").addEventListener("change", (event) => {
   const value = Number.parseFloat(event.target.value);
@@ -212,7 +216,7 @@ for (const link of document.querySelectorAll("[data-view], #home")) {
   link.addEventListener("click", (event) => {
     if (event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
     event.preventDefault();
-    go(link.id === "home" ? { view: "explore", item: null, upload: null, label: "", beyond: null, k: STEP } : { view: link.dataset.view });
+    go(link.id === "home" ? { view: "explore", item: null, text: "", upload: null, label: "", beyond: null, k: STEP } : { view: link.dataset.view });
   });
 }
 // On a narrow screen the map lies below the results.

@@ -13,6 +13,7 @@ from PIL import Image
 from pydantic import BaseModel, BeforeValidator, Field
 
 from vicinal.data.images import upright
+from vicinal.data.table import LONGEST
 from vicinal.errors import DataError
 from vicinal.retrieval.collection import Snapshot
 from vicinal.retrieval.query import conditions, query_of
@@ -36,7 +37,7 @@ _MOST = 1e9  # of a coordinate: above, a float32 sum of 65,536 squares could ove
 _SMALL = 64  # pixels; below, PNG is as small as JPEG and shows no artefacts
 _THUMBNAILS = 4096  # kept: 16 to 60 MB, by their side
 
-By = Literal["image", "item", "vector", "class"]
+By = Literal["image", "item", "text", "vector", "class"]
 Text = Annotated[str, BeforeValidator(text)]
 Id = Annotated[int, Path(ge=0, le=_LARGEST, description="An item's id.")]
 Label = Annotated[str | None, Query(max_length=1000, description="Only items of this class.")]
@@ -63,6 +64,8 @@ _PICTURE: dict[int | str, dict[str, Any]] = {
 _NO_PICTURE: dict[int | str, dict[str, Any]] = {
     415: {"model": Problem, "description": "No picture of a known type, or a run of feature vectors."}
 }
+
+_NO_TEXT: dict[int | str, dict[str, Any]] = {415: {"model": Problem, "description": "A run without a text encoder."}}
 
 
 class Answer(BaseModel):
@@ -117,7 +120,7 @@ class Found(Answer):
     threshold: ThresholdAnswer | None
     no_match: bool | None = Field(description="True where nothing lies within the threshold; null without one.")
     matches: list[MatchAnswer]
-    embedding_seconds: float | None = Field(description="Decoding and embedding of an uploaded picture.")
+    embedding_seconds: float | None = Field(description="Decoding and embedding of a picture or text.")
     search_seconds: float
 
 
@@ -192,7 +195,7 @@ def search_routes(library: Library, limits: Limits, searching: Workers, embeddin
         """Neighbors of an uploaded picture, whose bytes are the body (`curl --data-binary @bird.jpg`)."""
         embed = library.embed
         if embed is None:
-            got = "this run embeds feature vectors, not pictures."
+            got = f"this run embeds {'texts' if library.kind == 'text' else 'feature vectors'}, not pictures."
             raise RequestError(415, "a search by picture.", got, "Search by item or by vector.")
         data = await request.body()  # the guard counts it as it arrives
 
@@ -207,6 +210,26 @@ def search_routes(library: Library, limits: Limits, searching: Workers, embeddin
     async def by_item(id: Id, options: Options) -> Found:
         """Neighbors of an item of the collection, without itself."""
         return await found("item", lambda snapshot: (item_of(snapshot, id), snapshot.vector(id)), options)
+
+    @routes.get("/api/search/text", responses=_NO_TEXT, summary="Search by a text")
+    async def by_text(
+        q: Annotated[str, Query(min_length=1, max_length=LONGEST, description="What to look for.")], options: Options
+    ) -> Found:
+        """Neighbors of what a text describes, where the run has a text encoder."""
+        reader = library.reader
+        if reader is None:
+            got = "this run has no text encoder."
+            raise RequestError(415, "a search by text.", got, "Train on a table with the columns path and text.")
+
+        def embedded() -> tuple[np.ndarray, float]:
+            start = time.perf_counter()
+            try:
+                return reader.embed(q)[0], time.perf_counter() - start
+            except DataError as error:
+                raise RequestError(422, "words to look for.", f"{error}", "Write some words.") from error
+
+        vector, seconds = await embedding.run(embedded)
+        return await found("text", lambda _: (None, vector), options, seconds)
 
     @routes.post("/api/search/vector", responses=BODY, summary="Search by a vector")
     async def by_vector(body: Vector, options: Options) -> Found:

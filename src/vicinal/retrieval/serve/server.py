@@ -93,7 +93,7 @@ def create_application(
     application.include_router(search_routes(library, limits, searching, embedding))
     application.include_router(item_routes(library, limits, listing, drawing))
     application.include_router(view_routes(library, limits, listing, reading, mapping))
-    application.include_router(workbench_routes(library, limits, reading, writable=writable))
+    application.include_router(workbench_routes(library, limits, listing, writable=writable))
     for address, (package, name) in SHIPPED.items():
         content, kind = resources.files(package).joinpath(name).read_bytes(), _KINDS[PurePath(name).suffix]
         shipped = Response(content, media_type=kind, headers={"Cache-Control": "no-cache"})

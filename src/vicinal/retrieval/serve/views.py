@@ -11,6 +11,7 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 from starlette.responses import HTMLResponse
 
+from vicinal.data.records import Kind
 from vicinal.reports.artefacts import read_artefacts, read_method_figures
 from vicinal.reports.colors import class_colors
 from vicinal.reports.series import Chart, charts, read_progress
@@ -49,7 +50,8 @@ class About(Answer):
     preset: Text | None
     data: Text | None
     vicinal: str
-    kind: Literal["images", "features"] = Field(description="What the run embeds; only images can be uploaded.")
+    kind: Kind = Field(description="What the run embeds; only images can be uploaded.")
+    text: bool = Field(description="Whether texts can be searched by.")
     pictures: bool = Field(description="Whether the items have pictures to show.")
     items: int
     classes: int
@@ -215,6 +217,7 @@ def _about(library: Library, limits: Limits) -> About:
         data=(info.get("data") or {}).get("name"),
         vicinal=version("vicinal"),
         kind=library.kind,
+        text=library.reader is not None,
         pictures=any(place.root is not None or place.description is not None for place in snapshot.places),
         items=len(snapshot),
         classes=len(snapshot.labels()),

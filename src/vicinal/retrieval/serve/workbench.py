@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, Field, FiniteFloat, ValidationError
 
 from vicinal.errors import DataError
-from vicinal.retrieval.annotations import Annotation, Annotations, Target, table
+from vicinal.retrieval.annotations import Annotation, Annotations, Target
 from vicinal.retrieval.collection import Snapshot
 from vicinal.retrieval.serve.guard import BODY, SHARED, Limits, Problem, RequestError, require_own_page, text
 from vicinal.retrieval.serve.library import Library, Workers
@@ -107,12 +107,13 @@ def read_findings(path: Path) -> list[Finding]:
 
 
 def _by_path(snapshot: Snapshot) -> dict[str, Item]:
-    """Return items by path, without paths that several places have."""
-    held = Counter(item.path for item in snapshot.items())
-    return {item.path: item for item in snapshot.items() if held[item.path] == 1}
+    """Return items by path as tables hold it, without paths that several places have."""
+    paths = [text(item.path) for item in snapshot.items()]
+    held = Counter(paths)
+    return {path: item for path, item in zip(paths, snapshot.items(), strict=True) if held[path] == 1}
 
 
-def workbench_routes(library: Library, limits: Limits, reading: Workers, *, writable: bool) -> APIRouter:
+def workbench_routes(library: Library, limits: Limits, listing: Workers, *, writable: bool) -> APIRouter:
     """Route annotations and the review queue."""
     routes = APIRouter(prefix="/api", tags=["workbench"], responses=SHARED)
     journal = cache(lambda: Annotations(library.collection.path))
@@ -129,18 +130,16 @@ def workbench_routes(library: Library, limits: Limits, reading: Workers, *, writ
         found = file.stat()
         return findings_of((found.st_mtime_ns, found.st_size))
 
-    def work() -> Work:
+    def work(change: Callable[[], object] = lambda: None) -> Work:
+        change()
         state = journal().read()
-        listed = [
-            ItemWork(target=target, label=a.label, dropped=a.dropped, tags=list(a.tags)) for target, a in state.items()
-        ]
         return Work(
             generation=library.collection.snapshot().generation,
             writable=writable,
             damaged=journal().damaged,
             can_undo=journal().last is not None,
             findings=file.is_file(),
-            items=listed,
+            items=[ItemWork(target=target, **{**vars(a), "tags": list(a.tags)}) for target, a in state.items()],
         )
 
     async def may_write(request: Request) -> None:
@@ -152,7 +151,7 @@ def workbench_routes(library: Library, limits: Limits, reading: Workers, *, writ
     @routes.get("/annotations", summary="Tags, labels and drops")
     async def annotated() -> Work:
         """All that was decided about items, and whether this server takes changes."""
-        return await reading.run(work)
+        return await listing.run(work)
 
     @routes.post(
         "/annotations", responses=BODY | _CHANGES, dependencies=[Depends(may_write)], summary="Tag, label or drop"
@@ -160,11 +159,7 @@ def workbench_routes(library: Library, limits: Limits, reading: Workers, *, writ
     async def change(body: Change) -> Work:
         """Change targets together; it is kept before the answer, and one undo takes it back as a whole."""
 
-        def changed() -> Work:
-            journal().change(body.targets, label=body.label, drop=body.drop, add=body.add, remove=body.remove)
-            return work()
-
-        return await reading.run(changed)
+        return await listing.run(lambda: work(lambda: journal().change(**vars(body))))
 
     @routes.post(
         "/annotations/undo",
@@ -175,44 +170,37 @@ def workbench_routes(library: Library, limits: Limits, reading: Workers, *, writ
     async def undo() -> Work:
         """Take back the last change that is not taken back."""
 
-        def undone() -> Work:
-            journal().undo()
-            return work()
+        return await listing.run(lambda: work(lambda: journal().undo()))
 
-        return await reading.run(undone)
-
-    def exported(
-        name: str, columns: Sequence[str], rows: Callable[[str, str, Annotation], Sequence[str] | None]
-    ) -> Response:
-        snapshot, found = library.collection.snapshot(), list[Sequence[str]]()
-        items: Mapping[Target, Item] = {item.id: item for item in snapshot.items()}
+    def exported(name: str, columns: Sequence[str], row: Callable[[str, Annotation], Sequence[str]]) -> Response:
+        items: Mapping[Target, Item] = {item.id: item for item in library.collection.snapshot().items()}
+        rows, file = [columns], StringIO()
         for target, annotation in journal().read().items():
-            item = items.get(target)
-            if item is None and isinstance(target, int):
-                continue  # no longer in the collection
-            row = rows(str(target) if item is None else item.path, (item and item.label) or "", annotation)
-            if row is not None:
-                found.append(row)
+            if isinstance(target, str):
+                rows.append([target, *row("", annotation)])
+            elif target in items:  # else it is no longer in the collection
+                rows.append([items[target].path, *row(items[target].label or "", annotation)])
+        csv.writer(file, lineterminator="\n").writerows(line for line in rows if len(line) == len(columns))
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-        return Response(text(table(columns, found)), media_type="text/csv", headers=headers)
+        return Response(text(file.getvalue()), media_type="text/csv", headers=headers)
 
     @routes.get("/annotations.csv", responses=_CSV, response_class=Response, summary="Annotations as a table")
     async def annotations_table() -> Response:
         """What was tagged, relabeled or dropped: `path,label,tags`; a dropped item is tagged so."""
 
-        def row(path: str, label: str, a: Annotation) -> Sequence[str]:
-            return path, a.label or label, ";".join([*a.tags, *(["dropped"] if a.dropped else [])])
+        def row(label: str, a: Annotation) -> Sequence[str]:
+            return a.label or label, ";".join([*a.tags, *(["dropped"] if a.dropped else [])])
 
-        return await reading.run(lambda: exported("annotations.csv", ("path", "label", "tags"), row))
+        return await listing.run(lambda: exported("annotations.csv", ("path", "label", "tags"), row))
 
     @routes.get("/decisions.csv", responses=_CSV, response_class=Response, summary="Decisions as a table")
     async def decisions_table() -> Response:
         """New labels and drops, as `vicinal clean --apply` reads them: `path,label`; no label is a drop."""
 
-        def row(path: str, _: str, a: Annotation) -> Sequence[str] | None:
-            return (path, a.label or "") if a.dropped or a.label is not None else None
+        def row(_: str, a: Annotation) -> Sequence[str]:
+            return [a.label or ""] if a.dropped or a.label is not None else []
 
-        return await reading.run(lambda: exported("decisions.csv", ("path", "label"), row))
+        return await listing.run(lambda: exported("decisions.csv", ("path", "label"), row))
 
     Listed = Annotated[int, Query(ge=1, le=limits.listed, description="How many findings.")]
     Offset = Annotated[int, Query(ge=0, le=2**31, description="How many to leave out before them.")]
@@ -237,6 +225,6 @@ def workbench_routes(library: Library, limits: Limits, reading: Workers, *, writ
                 items={path: ItemAnswer(**vars(known[path])) for path in named},
             )
 
-        return await reading.run(listed)
+        return await listing.run(listed)
 
     return routes

@@ -1,0 +1,168 @@
+"""Runs on texts: a joint embedding that learns, resumes bit for bit and is searched by words; sentences alone."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+import vicinal
+from vicinal.cli.main import app
+from vicinal.errors import ConfigError, DataError
+from vicinal.methods.plain import BothWays
+from vicinal.run_directory import RunDirectory
+from vicinal.training.console import Console
+from vicinal.training.run import resume
+
+COLORS = ("red", "green", "blue")
+SHADES = ("dark", "pale", "deep", "light", "plain", "dull", "warm", "cold")
+
+
+@pytest.fixture(scope="module")
+def vectors(tmp_path_factory):
+    """Vectors of 24 classes whose texts say what they are: a color and a shade, in different halves of a vector."""
+    rng, path = np.random.default_rng(0), tmp_path_factory.mktemp("text") / "colors.npz"
+    labels = np.repeat(np.arange(24), 6)
+    features = np.concatenate([4 * np.eye(3)[labels % 3], 4 * np.eye(8)[labels // 3]], axis=1)
+    features = (features + rng.normal(size=features.shape) / 4).astype(np.float32)
+    texts = np.array([f"{SHADES[label // 3]} {COLORS[label % 3]}" for label in labels])
+    np.savez(path, features=features, labels=labels, texts=texts)
+    return path
+
+
+def settings(**training):
+    return {
+        "model": {"text": "ngrams", "dim": 16},
+        "training": {"steps": 30, "batch_size": 24, "validation": 0, **training},
+        "evaluation": {"restarts": 1, "artifacts": False},
+    }
+
+
+@pytest.fixture(scope="module")
+def run(vectors, tmp_path_factory):
+    data = {"name": str(vectors), "test": 0.3, "order": "random"}
+    return vicinal.train(data, run=tmp_path_factory.mktemp("runs") / "joint", quiet=True, **settings(steps=40))
+
+
+def test_a_joint_embedding_finds_unseen_combinations_of_known_words_both_ways(run):
+    assert run.results["trained"]["recall@1"] > 0.7 and run.results["trained"]["image_to_text_recall@1"] > 0.7
+    assert any("texts that ask for pictures" in note for note in run.directory.results["notes"])
+    assert "Image to text recall@1" in run.report().read_text()
+    assert run.config["loss"]["name"] == "info_nce" and run.config["sampler"]["name"] == "cross_view"
+
+
+def test_an_interrupted_run_ends_in_the_same_bytes(vectors, tmp_path, monkeypatch):
+    short = settings(steps=6, checkpoint_seconds=0)
+    run = vicinal.train(vectors, run=tmp_path / "whole", quiet=True, **short)
+    forward, calls = BothWays.forward, []
+
+    def breaking(self, *batch):
+        calls.append(None)
+        if len(calls) == 4:
+            raise RuntimeError("the power fails")
+        return forward(self, *batch)
+
+    monkeypatch.setattr(BothWays, "forward", breaking)
+    with pytest.raises(RuntimeError, match="power"):
+        vicinal.train(vectors, run=tmp_path / "run", quiet=True, **short)
+    monkeypatch.undo()
+    resume(tmp_path / "run", console=Console(quiet=True))
+    again = RunDirectory.open(tmp_path / "run")
+    assert again.weights_path.read_bytes() == run.directory.weights_path.read_bytes()
+    assert again.metrics_path.read_bytes() == run.directory.metrics_path.read_bytes()
+
+
+@pytest.mark.parametrize("loss", ["sigmoid", "proxy_anchor"])
+def test_other_losses_train_it(loss, vectors, tmp_path):
+    slots = {**settings(steps=2), "loss": loss}
+    assert "recall@1" in vicinal.train(vectors, run=tmp_path / "run", quiet=True, **slots).results["trained"]
+
+
+@pytest.mark.parametrize(
+    ("slots", "said"),
+    [
+        ({"method": "hdml"}, "two.*Set method=plain"),
+        ({"model": {"text": "ngrams", "start": "discriminant"}}, r"computed of pictures alone.*model\.start=random"),
+        ({"model": {"text": "ngrams", "head": "none"}}, r"Set model\.head=linear"),
+        ({"model": {"text": "bert"}}, r"model\.text"),
+        ({"data": {"text": "none"}}, r"model\.text=ngrams reads texts beside pictures"),
+    ],
+)
+def test_what_makes_no_sense_is_rejected_before_training(slots, said, vectors, tmp_path):
+    given = {**settings(), **slots}
+    data = {"name": str(vectors), **given.pop("data", {})}
+    with pytest.raises(ConfigError, match=said):
+        vicinal.train(data, run=tmp_path / "run", quiet=True, **given)
+    assert not (tmp_path / "run" / "run.json").exists()
+
+
+def words(*arguments):
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_words_find_vectors_of_a_collection(run):
+    words("index", run.path, "--split", "test")
+    found = json.loads(words("search", run.path, "--text", "warm red", "--k", "6", "--format", "json"))
+    assert found["query"] == "'warm red'" and len(found["matches"]) == 6
+    model = vicinal.load(run.path, role="query")
+    assert model.kind == "text" and model.embed(["warm red", "cold blue"]).shape == (2, 16)
+    with pytest.raises(DataError, match="text 1, str '', is empty"):
+        model.embed(["warm red", ""])
+    with pytest.raises(ConfigError, match=r"things of one kind.*--max-distance"):
+        words("search", run.path, "--text", "warm red", "--max-false-match", "0.1")
+
+
+def test_a_run_without_a_text_encoder_says_so(vectors, tmp_path):
+    slots = {"model": {"dim": 4, "start": "random"}, "training": {"steps": 1}, "evaluation": {"artifacts": False}}
+    run = vicinal.train({"name": str(vectors), "text": None}, run=tmp_path / "run", quiet=True, **slots)
+    words("index", run.path)
+    with pytest.raises(ConfigError, match=r"has no text encoder.*columns `path` and `text`"):
+        words("search", run.path, "--text", "red")
+    with pytest.raises(DataError, match="has no text encoder"):
+        words("evaluate", run.path, "--data", vectors)
+
+
+def test_pictures_of_a_table_are_trained_beside_texts(tmp_path):
+    lines = ["path,text"]
+    for number in range(24):
+        Image.new("L", (12, 12), 10 * number).save(tmp_path / f"{number}.png")
+        lines.append(f"{number}.png,level {number // 3}")
+    (tmp_path / "pairs.csv").write_text("\n".join(lines))
+    small = ["model.widths=4,8", "model.text=ngrams", "model.dim=8", "transform.size=8", "transform.resize=8"]
+    short = ["training.steps=2", "training.workers=0", "training.validation=0", "evaluation.restarts=1", "--no-report"]
+    words("train", tmp_path / "pairs.csv", "model=small", *small, *short, "--run", tmp_path / "run", "--quiet")
+    assert list((tmp_path / "run").rglob("*.png"))  # of texts, too
+    assert list(vicinal.api.Run(tmp_path / "run").results) == ["untrained", "trained"]
+    words("index", tmp_path / "run")
+    assert ".png" in words("search", tmp_path / "run", "--text", "level 3", "--k", "2")
+    assert "mean of" in words("search", tmp_path / "run", tmp_path / "3.png", "--text", "level 3", "--k", "2")
+    exported = tmp_path / "query"
+    words("export", tmp_path / "run", "--role", "query", "--no-onnx", "--to", exported)
+    assert vicinal.load(exported).embed("level 3").shape == (1, 8)
+    with pytest.raises(ConfigError, match="cannot be written as ONNX"):
+        words("export", tmp_path / "run", "--role", "query", "--to", tmp_path / "onnx")
+
+
+def test_sentences_are_trained_measured_indexed_and_found(tmp_path):
+    nouns = ("bird", "boat", "tree", "house", "river", "road", "stone", "cloud")
+    lines = [f"the {adjective} {noun},{noun}" for noun in nouns for adjective in SHADES]
+    (tmp_path / "s.csv").write_text("\n".join(["text,label", *lines]))
+    short = [
+        "model=ngrams",
+        "model.buckets=512",
+        "training.steps=8",
+        "training.validation=0",
+        "evaluation.artifacts=false",
+    ]
+    words("train", tmp_path / "s.csv", *short, "--run", tmp_path / "run", "--quiet", "--no-report")
+    trained = vicinal.api.Run(tmp_path / "run")
+    assert trained.results["trained"]["recall@1"] > 0.8 and trained.config["model"]["name"] == "ngrams"
+    assert json.loads(words("evaluate", tmp_path / "run", "--json"))["rows"][0]["metrics"]["recall@1"] > 0.8
+    words("index", tmp_path / "run")
+    found = json.loads(words("search", tmp_path / "run", "--text", "a bird", "--k", "3", "--format", "json"))
+    assert {match["label"] for match in found["matches"]} == {"bird"}
+    with pytest.raises(ConfigError, match="embeds texts, got the file"):
+        words("search", tmp_path / "run", tmp_path / "s.csv")
