@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from vicinal import files
 from vicinal.errors import DataError
 from vicinal.files import (
     read_array,
@@ -191,3 +192,9 @@ def test_large_arrays_of_an_npz_stay_on_disk(tmp_path):
     np.savez(tmp_path / "c.npz", rows=np.array([{}], dtype=object))
     with pytest.raises(DataError, match="as text"):
         read_arrays(tmp_path / "c.npz", mapped=0)
+
+
+def test_files_are_written_where_the_system_has_no_flock(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "fcntl", None)
+    write_json(tmp_path / "a.json", {"b": 1})
+    assert read_json(tmp_path / "a.json") == {"b": 1} and len(list(tmp_path.iterdir())) == 1

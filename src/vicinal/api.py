@@ -68,6 +68,7 @@ class Run:
         from vicinal.evaluation.neighbors import neighbors
 
         _, records = own_data(self.directory)
+        records = records if records.captions is None else records.pictures()
         part = records.part("test") if (records.splits == "test").any() else records
         queries, gallery = (torch.from_numpy(rows) for rows in (self.embed(images), self.model.embed_records(part)))
         found = neighbors(queries, min(k, len(part)), gallery=gallery)

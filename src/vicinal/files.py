@@ -1,6 +1,5 @@
 """Files that are there whole or not at all, and readers that never run code: one writer and one reader per format."""
 
-import fcntl
 import glob
 import json
 import os
@@ -19,6 +18,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from vicinal.errors import DataError, RunError, VicinalError
+
+try:
+    import fcntl
+except ImportError:  # Windows, which removes no open file anyway
+    fcntl = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -61,14 +65,20 @@ def _part_of(path: Path) -> tuple[int, str]:
     """Open a temporary file beside ``path``, after removing those of writers that were killed: nobody locks them."""
     for part in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
         with suppress(OSError), part.open("rb") as left:
-            fcntl.flock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_open_file(left.fileno(), wait=False)
             part.unlink()
     while True:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        lock_open_file(handle)
         if os.fstat(handle).st_nlink:
             return handle, name
         os.close(handle)  # another writer took it for a dead one's before it was locked
+
+
+def lock_open_file(handle: int, *, wait: bool = True) -> None:
+    """Lock a file until it is closed; an OSError where another process holds it and ``wait`` is False."""
+    if fcntl is not None:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
 
 
 @contextmanager
@@ -84,6 +94,8 @@ def naming(path: Path) -> Iterator[None]:
 
 def sync_directory(path: Path) -> None:
     """Make a rename inside ``path`` survive a power cut."""
+    if os.name == "nt":  # where a folder cannot be opened
+        return
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -251,6 +251,11 @@ class Records:
         role = np.repeat([GALLERY, QUERY], [len(pictures), len(told)])
         return replace(rows, source=source, columns={**rows.columns, "role": role})
 
+    def pictures(self) -> "Records":
+        """Return what ``captioned`` was given: the rows that are no texts, without roles."""
+        shown = self.take(np.flatnonzero(self.columns["role"] != QUERY))
+        return replace(shown, columns={name: column for name, column in shown.columns.items() if name != "role"})
+
     def fingerprint(self) -> str:
         """Return a short hash of names, labels and splits: a resumed run must have the same rows."""
         digest = sha256()

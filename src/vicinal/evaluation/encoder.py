@@ -100,6 +100,8 @@ class Encoder:
     ) -> Embedded:
         """Embed all records in evaluation mode; several processes take a part each, and every one gets all rows.
 
+        A model without a text encoder leaves out the texts beside pictures.
+
         Args:
             features: give the backbone's feature y instead of the embedding z.
             resident: images already on the device; used where these records are among them.
@@ -111,10 +113,7 @@ class Encoder:
                 f"Use data of the kind it was trained on."
             )
         if records.captions is not None and not self.embedder.reads_text:
-            raise DataError(
-                f"this model has no text encoder, got {records.name}, which holds pictures and texts. Set data.text="
-                f"none, or train on such data."
-            )
+            records = records.pictures()
         share = parallel.part(range(len(records)))
         mine, transform = records.take(np.asarray(share, dtype=np.int64)), self.preprocessing
         if isinstance(transform, ImageTransform) and resident is not None and resident.serves(mine, transform):

