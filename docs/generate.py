@@ -1,5 +1,6 @@
 """Renew the parts of pages that follow from the code: ``python docs/generate.py docs/howto/compose.md``."""
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +30,7 @@ def combination_matrix() -> str:
                 cells.append(method.sampler_for(loss))
             else:
                 general = reason.replace(f", got {loss.__name__}", "").replace(loss.__name__, "this loss")
+                general = re.sub("^.+? needs a loss", "The method needs a loss", general)  # one note for all methods
                 number = notes.setdefault(general[0].upper() + general[1:], len(notes) + 1)
                 cells.append(f"no ({number})")
         alike.setdefault(tuple(cells), []).append(f"`{name}`")
@@ -76,7 +78,7 @@ PEER: dict[str, dict[str, str]] = {
         "NPairsLoss": "`NPairLoss`",
         "NTXentLoss": "`InfoNCELoss`",
         "NormalizedSoftmaxLoss": "`NormalizedSoftmaxLoss`",
-        "P2SGradLoss": "`P2SGradLoss`, times classes / 2",
+        "P2SGradLoss": "`P2SGradLoss`, scaled by classes / 2",
         "PNPLoss": "`PNPLoss`",
         "ProxyAnchorLoss": "`ProxyAnchorLoss`",
         "ProxyNCALoss": "`ProxyNCALoss`",
@@ -160,7 +162,7 @@ PEER: dict[str, dict[str, str]] = {
     },
     "datasets": {
         "BaseDataset": "any folder or table",
-        "CUB": "`CUB200`",
+        "CUB": "`CUB`",
         "Cars196": "`Cars196`",
         "INaturalist2018": "",
         "StanfordOnlineProducts": "`StanfordOnlineProducts`",
@@ -182,13 +184,28 @@ PEER: dict[str, dict[str, str]] = {
 
 
 def peer_names() -> str:
-    """Every name of pytorch-metric-learning, whether `vicinal.compat.pml` has it, and what does the same here."""
-    rows = []
+    """Every name of pytorch-metric-learning with its counterpart; a star: `vicinal.compat.pml` has it.
+
+    A table has the names that differ; those that do not, and those without a counterpart, are lists.
+    """
+    alike, wrapped, missing, rows = [], [], [], []
     for module, names in PEER.items():
         for name, ours in names.items():
             there = name in vars(pml.__getattr__(module)) if module in pml.NAMESPACES else hasattr(pml, name)
-            rows.append([f"`{module}.{name}`", "yes" if there else "", ours or ("" if there else "no counterpart")])
-    return _markdown(["pytorch-metric-learning", "in `vicinal.compat.pml`", "here"], rows)
+            theirs = f"`{module}.{name}`" + (r"\*" if there else "")
+            if ours == f"`{name}`":
+                alike.append(theirs)
+            elif ours:
+                rows.append([theirs, ours])
+            else:
+                (wrapped if there else missing).append(theirs)
+    lists = {"The same name": alike, "Only in `vicinal.compat.pml`": wrapped, "No counterpart": missing}
+    return "\n\n".join(
+        [
+            _markdown(["pytorch-metric-learning", "vicinal"], rows),
+            *(f"{title}: {', '.join(names)}." for title, names in lists.items()),
+        ]
+    )
 
 
 def _markdown(head: list[str], rows: list[list[str]]) -> str:

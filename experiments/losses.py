@@ -95,7 +95,7 @@ def losses(ours: Benchmark, *words: str, seeds: int = 3, findings: dict[str, str
 
 
 TUNED = (
-    "Two trials a row, of which held-out classes choose one: 43 losses of 18 years lie within 3 points of Recall@1, "
+    "Two trials per row, of which held-out classes choose one: 43 losses of 18 years are within 3 points of Recall@1, "
     "from 54.8 to 57.7, and the newest are no better than the oldest (contrastive 57.0, threshold-consistent margin "
     "57.0). Losses over pairs and ranks lead in MAP@R (up to 19.7); those with proxies, the instance loss excepted, "
     "end below the untrained features in Recall@1 after five epochs. Two trials are few for a ranking."

@@ -46,7 +46,7 @@ def test_every_module_of_the_installed_package_with_public_names_is_listed():
 def test_what_is_named_as_ours_is_there():
     for names in PEER.values():
         for ours in names.values():
-            for called in re.findall(r"`([A-Za-z_.]+)[(`]", ours):
+            for called in re.findall(r"`([A-Za-z0-9_.]+)[(`]", ours):
                 last = called.rpartition(".")[2]
                 commands = called.startswith(("method=", "vicinal ", "Run", "blocks"))
                 exists = any(hasattr(package, last) for package in OURS) or hasattr(vicinal, last)

@@ -19,50 +19,50 @@ def bench(
     tables: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[FILE.py | FILE.py::TABLE]...", help="Python files that define tables, or one of them."
+            metavar="[FILE.py | FILE.py::TABLE]...", help="Python files that define tables, or single tables."
         ),
     ] = None,
     rows: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Run this row alone, with its baseline and the untrained ones; repeatable."),
+        typer.Option(metavar="NAME", help="Run only this row, its baseline and the untrained rows; repeatable."),
     ] = None,
-    seeds: Annotated[int | None, typer.Option(help="How many seeds, from 0 on; default as the table says.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Number of seeds, from 0 on; default: the table's.")] = None,
     jobs: Annotated[int | None, typer.Option(help="Runs at a time; default one per core, 4 on a GPU.")] = None,
     minutes: Annotated[
-        float | None, typer.Option(help="No run starts later than this; the rest is shown as incomplete.")
+        float | None, typer.Option(help="Start no run after this time; the rest is reported as incomplete.")
     ] = None,
-    data: Annotated[
-        str, typer.Option(help="A packed copy of the table's data; with other data it becomes a table of its own.")
-    ] = "",
+    data: Annotated[str, typer.Option(help="A copy of the table's data; other data make a separate table.")] = "",
     quick: Annotated[
         bool, typer.Option("--quick", help="Rehearse every row with little training and one seed.")
     ] = False,
     results: Annotated[
-        Path | None, typer.Option(help="Folder of results files and pages; default `results` beside FILE.py.")
+        Path | None, typer.Option(help="Folder for results and pages; default: `results` beside FILE.py.")
     ] = None,
-    runs: Annotated[Path, typer.Option(help="Folder of the runs themselves.")] = Path("runs/bench"),
+    runs: Annotated[Path, typer.Option(help="Folder for the runs.")] = Path("runs/bench"),
     protocol: Annotated[
-        str | None, typer.Option(help="validation, final, reality_check or authors; default as the table says.")
+        str | None, typer.Option(help="validation, final, reality_check or authors; default: the table's.")
     ] = None,
     trials: Annotated[
-        int | None, typer.Option(help="Tune each row first, with so many settings on folds of the training classes.")
+        int | None, typer.Option(help="First tune each row with this many settings on folds of the training classes.")
     ] = None,
-    folds: Annotated[int, typer.Option(help="Of --trials.")] = 4,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Use results of this very code only.")] = False,
+    folds: Annotated[int, typer.Option(help="Number of folds for --trials.")] = 4,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Use only results of the current code.")] = False,
     rehash: Annotated[
-        bool, typer.Option("--rehash", help="Settings were renamed, not changed: keep the results of rows by name.")
+        bool, typer.Option("--rehash", help="Match results by row name after settings were renamed.")
     ] = False,
     list_only: Annotated[bool, typer.Option("--list", help="List tables and rows; run nothing.")] = False,
-    page_only: Annotated[bool, typer.Option("--page", help="Run nothing; write the page of what is there.")] = False,
+    page_only: Annotated[
+        bool, typer.Option("--page", help="Run nothing; write the page from existing results.")
+    ] = False,
     into: Annotated[
-        Path | None, typer.Option(metavar="FILE.md", help="Also write each table, in short, between its markers there.")
+        Path | None, typer.Option(metavar="FILE.md", help="Also write a short table between its markers in this file.")
     ] = None,
 ) -> None:
-    """Run tables (rows x seeds) side by side, continue where they stopped, and write their results and pages.
+    """Run tables of experiments (rows x seeds) in parallel and write their results and pages.
 
-    A table is data in a Python file of yours, see docs/howto/bench.md. Each seed is run for all tables before the next,
-    and a row of several tables once. Ctrl-C stops all runs; the same command continues them. A run that fails is
-    reported with its last lines, and the rest goes on. With --trials a method and its baseline are tuned alike before
+    A table is defined in a Python file, see docs/howto/bench.md. Each seed is run for all tables before the next, and
+    a row in several tables runs once. Ctrl-C stops all runs; the same command continues them. A failed run is
+    reported with its last lines; the others continue. With --trials a method and its baseline are tuned alike before
     anything is tested, as table TABLE-tuned. Exit 1 if a run failed, trials are missing, or a row is not what its table
     expects.
     """

@@ -11,7 +11,7 @@ _EXAMPLES = {"losses": "loss=", "methods": "method=", "models": "model=", "sampl
 def list_(
     kind: Annotated[str, typer.Argument(metavar="|".join(KINDS), help="What to list.")],
 ) -> None:
-    """List what a slot can be filled with, a line each."""
+    """List the losses, methods, models, samplers, miners, presets or data sets."""
     from vicinal.documentation import summaries
 
     found = summaries(kind)
@@ -25,7 +25,7 @@ def list_(
 def explain(
     what: Annotated[str, typer.Argument(metavar="SLOT=NAME", help="Such as loss=triplet, training, or a preset.")],
 ) -> None:
-    """Show the arguments of a class with their defaults, what it does and the paper it is from."""
+    """Explain a class: what it does, its paper, its arguments and their defaults."""
     from vicinal.documentation import explanation
 
     title, text, settings = explanation(what)

@@ -11,15 +11,15 @@ def compare(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUN RUN...", help="Folders of finished runs, the reference first.")
     ],
-    metric: Annotated[str, typer.Option(help="What is compared.")] = "recall@1",
+    metric: Annotated[str, typer.Option(help="The metric to compare.")] = "recall@1",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Compare runs with those of the first one's settings, paired by seed and by test class.
+    """Compare runs with a reference, paired by seed and by test class.
 
-    Runs that differ in their seed alone are one row. With two shared seeds or more there is an interval over seeds and
-    a test; the interval over test classes drawn anew needs one run on each side and a metric that is a mean over
-    queries (Recall@K, MAP@R, R-precision). Runs tested on other records are rejected; other training records or
-    another protocol are reported.
+    Runs that differ only in their seed form one row. With two shared seeds or more there is an interval over seeds and
+    a test; the interval over resampled test classes needs one run on each side and a metric that is a mean over
+    queries (Recall@K, MAP@R, R-precision). Runs tested on different records are rejected; different training records
+    or protocols are reported.
     """
     from dataclasses import asdict
 

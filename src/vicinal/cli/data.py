@@ -10,7 +10,7 @@ import typer
 from vicinal.cli.examples import epilog
 
 app = typer.Typer(
-    no_args_is_help=True, help="Look at data before training on it; carry it to another machine.", epilog=epilog("data")
+    no_args_is_help=True, help="Check data before training; pack them for another machine.", epilog=epilog("data")
 )
 
 
@@ -19,7 +19,7 @@ def check(
     path: Annotated[str, typer.Argument(metavar="PATH", help="Folder of class folders, table, or array file.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Read a whole set: counts, unreadable files, duplicates across train and test, sizes. Exit 1 if it has faults."""
+    """Read every file: counts, unreadable files, duplicates across train and test, sizes. Exit 1 on faults."""
     from vicinal.data import check as check_data
     from vicinal.data import open_path
     from vicinal.data.check import load_unchecked
@@ -40,21 +40,21 @@ def pack(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="Images: folder of class folders, table, or set.")],
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the parts go.")],
     resize: Annotated[
-        int | None, typer.Option(min=1, help="Bring the shorter side to so many pixels; default: files as they are.")
+        int | None, typer.Option(min=1, help="Resize the shorter side to this many pixels; default: keep the files.")
     ] = None,
     canvas: Annotated[
-        int | None, typer.Option(min=1, help="Keep only a center square of so many pixels, after --resize.")
+        int | None, typer.Option(min=1, help="Keep only a center square of this many pixels, after --resize.")
     ] = None,
-    squash: Annotated[bool, typer.Option("--squash", help="With --resize: bring both sides to it.")] = False,
+    squash: Annotated[bool, typer.Option("--squash", help="With --resize: resize both sides to it.")] = False,
     gray: Annotated[
         bool, typer.Option("--gray", "--grey", help="With --resize or --canvas: one channel instead of three.")
     ] = False,
     quality: Annotated[
-        int | None, typer.Option(min=1, max=100, help="Of the JPEG, with --resize or --canvas; default: 90.")
+        int | None, typer.Option(min=1, max=100, help="JPEG quality, with --resize or --canvas; default: 90.")
     ] = None,
-    part_megabytes: Annotated[int, typer.Option(min=1, help="No part is larger, in millions of bytes.")] = 50,
+    part_megabytes: Annotated[int, typer.Option(min=1, help="Largest size of a part, in millions of bytes.")] = 50,
 ) -> None:
-    """Pack images with their labels and splits into parts small enough to carry; `data=FOLDER` reads them in place.
+    """Pack images with their labels and splits into a few files; `--data FOLDER` reads them in place.
 
     Image files are kept byte for byte unless --resize or --canvas makes them smaller.
     """
@@ -92,10 +92,10 @@ def unpack(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder that `data pack` wrote.")],
     to: Annotated[Path, typer.Argument(metavar="TO", help="Where the image files go; new or empty.")],
     by_class: Annotated[
-        bool, typer.Option("--by-class", help="Number the images in one folder per class; default: by their names.")
+        bool, typer.Option("--by-class", help="One folder per class, numbered images; default: their former names.")
     ] = False,
 ) -> None:
-    """Write packed images as files again, with a table of labels and splits. Training needs no unpacking."""
+    """Write packed images as files again, with a table of labels and splits. Training reads packed data directly."""
     from vicinal.data import Packed
     from vicinal.data import unpack as unpack_records
     from vicinal.training.console import Console

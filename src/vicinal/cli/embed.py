@@ -24,9 +24,9 @@ def embed(
         typer.Option(help="query or gallery, for a model with a network for each; default: the data's own roles."),
     ] = None,
 ) -> None:
-    """Embed DATA with the model of RUN: an .npz with `embeddings`, `labels`, `classes` and `names`.
+    """Embed DATA with the model of RUN into an .npz with `embeddings`, `labels`, `classes` and `names`.
 
-    Images without class folders are rows of one class, named like their folder.
+    Images without class folders form one class, named after their folder.
     """
     import numpy as np
 

@@ -14,15 +14,17 @@ def evaluate(
     ] = None,
     split: Annotated[str, typer.Option(help="train, validation, test, or all.")] = "test",
     recalls: Annotated[str, typer.Option(help="The K of Recall@K.")] = "1,2,4,8",
-    dims: Annotated[str, typer.Option(help="Also measure so many first dimensions, such as 32,64.")] = "",
-    quantize: Annotated[str, typer.Option(help="Also measure smaller vectors: int8,binary,pq (pq by faiss).")] = "",
-    rerank: Annotated[bool, typer.Option("--rerank", help="Also re-rank, and expand queries.")] = False,
+    dims: Annotated[str, typer.Option(help="Also evaluate the first 32, 64, ... dimensions.")] = "",
+    quantize: Annotated[
+        str, typer.Option(help="Also evaluate quantized vectors: int8,binary,pq (pq needs faiss).")
+    ] = "",
+    rerank: Annotated[bool, typer.Option("--rerank", help="Also evaluate re-ranking and query expansion.")] = False,
     clustering: Annotated[bool, typer.Option(help="Also NMI, AMI and F1 by k-means.")] = True,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     skip_corrupt: Annotated[bool, typer.Option(help="Leave unreadable images out instead of stopping.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Embed data with the model of RUN and measure retrieval and clustering."""
+    """Evaluate the model of RUN: retrieval and clustering on its test classes or other data."""
     from vicinal.cli.tables import print_compact, print_table
     from vicinal.errors import ConfigError
     from vicinal.parallel import pick_device

@@ -9,10 +9,8 @@ import typer
 def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
     to: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where to write. Default: RUN/export.")] = None,
-    onnx: Annotated[bool, typer.Option(help="Also write ONNX, once it gives what torch gives.")] = True,
-    role: Annotated[
-        str | None, typer.Option(help="query or gallery, of a run that embeds the two by different networks.")
-    ] = None,
+    onnx: Annotated[bool, typer.Option(help="Also write ONNX, checked against torch.")] = True,
+    role: Annotated[str | None, typer.Option(help="query or gallery, for a run with separate networks.")] = None,
     license: Annotated[
         str, typer.Option(metavar="ID", help="License of the weights for the card, such as apache-2.0.")
     ] = "unknown",

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 def cluster(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
     method: Annotated[str, typer.Option(help="k-means, hdbscan or dbscan.")] = "k-means",
-    groups: Annotated[int | None, typer.Option(help="How many, for k-means. Default: chosen by silhouette.")] = None,
-    least: Annotated[int, typer.Option(help="Things in the smallest dense group.")] = 5,
+    groups: Annotated[
+        int | None, typer.Option(help="Number of groups, for k-means. Default: chosen by silhouette.")
+    ] = None,
+    least: Annotated[int, typer.Option(help="Size of the smallest group, for hdbscan and dbscan.")] = 5,
     distance: Annotated[
         float | None, typer.Option("--distance", "--max-distance", help="For dbscan. Default: calibrated.")
     ] = None,
@@ -27,14 +29,14 @@ def cluster(
     ] = None,
     to: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where to write. Default: RUN/clusters.")] = None,
     collection: Annotated[Path | None, typer.Option(help="Where the collection is. Default: RUN/collection.")] = None,
-    seed: Annotated[int, typer.Option(help="Of k-means.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of k-means.")] = 0,
     parquet: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write map, groups and neighbors for embedding-atlas, too.")
+        Path | None, typer.Option(metavar="FILE", help="Also write map, groups and neighbors for embedding-atlas.")
     ] = None,
     trust: Trust = False,
     device: Annotated[str, typer.Option(help="For a calibration: auto, cpu or cuda.")] = "auto",
 ) -> None:
-    """Group the collection of RUN by k-means or density: groups.csv and groups.html."""
+    """Cluster the collection of RUN by k-means or density into groups.csv and groups.html."""
     from vicinal.errors import ConfigError
     from vicinal.parallel import pick_device
     from vicinal.retrieval.calibration import DENSE_RATE, distance_threshold
@@ -70,7 +72,7 @@ def dedupe(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
     distance: Annotated[
         float | None,
-        typer.Option("--distance", "--max-distance", help="Of pictures taken for the same. Default: calibrated."),
+        typer.Option("--distance", "--max-distance", help="Largest distance of duplicates. Default: calibrated."),
     ] = None,
     embeddings: Annotated[
         bool, typer.Option("--embeddings", help="Compare embeddings within --distance instead of pictures.")
@@ -79,9 +81,9 @@ def dedupe(
     collection: Annotated[Path | None, typer.Option(help="Where the collection is. Default: RUN/collection.")] = None,
     trust: Trust = False,
 ) -> None:
-    """List near duplicates in the collection of RUN: duplicates.csv and duplicates.html. Nothing is deleted.
+    """List near duplicates in the collection of RUN in duplicates.csv and duplicates.html. Nothing is deleted.
 
-    Pictures are compared: copies, crops, re-encodings and resizes are found, whatever their class.
+    Pixels are compared, not embeddings: copies, crops, re-encoded and resized pictures are found, whatever their class.
     """
     from vicinal.errors import ConfigError
     from vicinal.retrieval import duplicates

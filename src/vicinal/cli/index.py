@@ -15,34 +15,38 @@ def index(
         typer.Argument(
             metavar="[PATH]...",
             help="Folders, tables, archives or data sets of images, or feature vectors for a run on features. "
-            "None: those of the collection again; for a first one, the run's own data.",
+            "Default: update the collection; if there is none, index the run's own data.",
         ),
     ] = None,
     collection: Annotated[Path | None, typer.Option(help="Where the collection is. Default: RUN/collection.")] = None,
-    split: Annotated[str, typer.Option(help="Of data with splits: train, validation, test, or all.")] = "all",
+    split: Annotated[str, typer.Option(help="For data with splits: train, validation, test, or all.")] = "all",
     images: Annotated[
         str | None,
-        typer.Option(help="Folder where a table's paths start, or the images that feature vectors were made of."),
+        typer.Option(help="Folder that a table's paths are relative to, or the images of feature vectors."),
     ] = None,
-    remove: Annotated[list[str] | None, typer.Option(metavar="PATH", help="Take this place out.")] = None,
+    remove: Annotated[
+        list[str] | None, typer.Option(metavar="PATH", help="Remove this source from the collection.")
+    ] = None,
     store: Annotated[
         str | None,
-        typer.Option(help="Engine: flat, or Milvus by a folder (milvus.db) or URL. Default: as before, flat."),
+        typer.Option(help="Engine: flat, or a Milvus file (milvus.db) or URL. Default: unchanged; at first flat."),
     ] = None,
     store_index: Annotated[str | None, typer.Option(help="How Milvus searches: FLAT, HNSW or IVF.")] = None,
-    skip_corrupt: Annotated[bool, typer.Option(help="Leave out what cannot be read, instead of stopping.")] = False,
+    skip_corrupt: Annotated[bool, typer.Option(help="Leave unreadable images out instead of stopping.")] = False,
     trust: Trust = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     batch_size: Annotated[int, typer.Option(help="Rows at a time.")] = 256,
     workers: Annotated[int, typer.Option(help="Processes that read images.")] = 0,
     ray: Annotated[
         int | None,
-        typer.Option(metavar="WORKERS", help="Embed with workers of the Ray cluster at RAY_ADDRESS, or here."),
+        typer.Option(
+            metavar="WORKERS", help="Embed with this many workers of the Ray cluster at RAY_ADDRESS, or here."
+        ),
     ] = None,
 ) -> None:
     """Embed everything in PATH with the model of RUN, so that it can be searched.
 
-    Indexing again adds what is new, replaces what changed, removes what is gone. Interrupted, it goes on where it was.
+    Indexing again adds new files, replaces changed ones and removes missing ones. It resumes after an interruption.
     """
     from vicinal.parallel import pick_device
     from vicinal.retrieval.indexing import Request

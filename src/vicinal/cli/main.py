@@ -100,7 +100,7 @@ def _main(
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
     trust: Annotated[
         list[str] | None,
-        typer.Option(metavar="MODULE:CLASS", help="A network of your own that runs may be rebuilt from."),
+        typer.Option(metavar="MODULE:CLASS", help="Your own class, which runs may import."),
     ] = None,
 ) -> None:
     if trust:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Trust = Annotated[
     bool,
-    typer.Option("--trust", help="Use folders and engines that a foreign collection names, or one of version 0.1."),
+    typer.Option("--trust", help="Use folders and engines named by a collection of another user or of version 0.1."),
 ]
 
 
@@ -30,25 +30,27 @@ def search(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
     queries: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[QUERY]...", help="Images (.npy or .npz for a run on features); several: their mean."),
+        typer.Argument(metavar="[QUERY]...", help="Images (.npy or .npz for a run on features); several are averaged."),
     ] = None,
-    text: Annotated[list[str] | None, typer.Option(help="Look for what this describes.")] = None,
-    label: Annotated[list[str] | None, typer.Option(help="Look near the mean of the things with this label.")] = None,
-    id: Annotated[list[int] | None, typer.Option(help="Look near this thing of the collection.")] = None,
-    k: Annotated[int, typer.Option(help="How many to find.")] = 10,
-    where: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Only things with this.")] = None,
+    label: Annotated[list[str] | None, typer.Option(help="Search from the mean of the items with this label.")] = None,
+    id: Annotated[list[int] | None, typer.Option(help="Search from this item of the collection.")] = None,
+    k: Annotated[int, typer.Option(help="Number of results.")] = 10,
+    where: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Only items with this label, path or metadata.")
+    ] = None,
+    text: Annotated[list[str] | None, typer.Option(help="Search by this description.")] = None,
     max_false_match: Annotated[
         float | None,
-        typer.Option(metavar="RATE", help="Say `no match` beyond the distance with this false-match rate."),
+        typer.Option(metavar="RATE", help="Report `no match` beyond the distance with this false-match rate."),
     ] = None,
-    max_distance: Annotated[float | None, typer.Option(help="Say `no match` beyond this distance.")] = None,
+    max_distance: Annotated[float | None, typer.Option(help="Report `no match` beyond this distance.")] = None,
     format: Annotated[Format, typer.Option(help="table, json, or sheet: a picture.")] = Format.table,
     out: Annotated[Path, typer.Option(help="The picture to write with --format sheet.")] = Path("search.png"),
     collection: Annotated[Path | None, typer.Option(help="Where the collection is. Default: RUN/collection.")] = None,
     trust: Trust = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
-    """Find what is nearest to images, to a text, to things of the collection, or to a label."""
+    """Search the collection of RUN by image, by text, by item or by label."""
     from vicinal.parallel import pick_device
     from vicinal.retrieval.collection import snapshot_of
     from vicinal.retrieval.model import load_asking

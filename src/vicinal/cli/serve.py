@@ -16,17 +16,19 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen at; 127.0.0.1 is this machine alone.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at; 0 takes any that is free.")] = 8000,
     allow_host: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="A further name by which browsers may call the server.")
+        list[str] | None, typer.Option(metavar="NAME", help="Another host name that browsers may use.")
     ] = None,
     trust: Trust = False,
     device: Annotated[str, typer.Option(help="Where uploads are embedded: auto, cpu or cuda.")] = "auto",
     max_false_match: Annotated[
         float | None,
-        typer.Option(metavar="RATE", help='Calibrate "no match" to this share of wrong pairs; default: 0.001 if done.'),
+        typer.Option(
+            metavar="RATE", help='False-match rate of the "no match" threshold; default: 0.001 if calibrated.'
+        ),
     ] = None,
     max_upload: Annotated[int, typer.Option(min=1, max=1024, metavar="MIB", help="Largest upload.")] = 16,
 ) -> None:
-    """Serve RUN: search its collection by picture, look at its map, see what was hard. Ctrl-C ends it."""
+    """Serve RUN as a web page: search its collection by picture, explore its map, see hard classes. Ctrl-C stops it."""
     from vicinal.errors import ConfigError
 
     try:

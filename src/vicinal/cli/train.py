@@ -18,23 +18,23 @@ def train(
         list[str] | None,
         typer.Argument(
             metavar="[PRESET|FILE.toml|DATA] [SLOT=NAME] [SLOT.ARGUMENT=VALUE]...",
-            help="A preset, a file of slots or your data, then what to change.",
+            help="A preset, a TOML file or your data, then settings that override it.",
         ),
     ] = None,
     data: Annotated[
-        str | None, typer.Option(help="Your data: folder, table or array file; the preset follows from it.")
+        str | None, typer.Option(help="Your data: folder, table or array file; selects the preset.")
     ] = None,
     run: Annotated[Path | None, typer.Option(help="Folder to write; default: a new one in runs/.")] = None,
-    resume: Annotated[Path | None, typer.Option(help="Go on with this interrupted run.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Resume this interrupted run.")] = None,
     trust: Annotated[
         list[str] | None,
-        typer.Option(metavar="MODULE:CLASS", help="A class of your own that slots may name and that may run."),
+        typer.Option(metavar="MODULE:CLASS", help="Your own class, which slots may name."),
     ] = None,
     head_only: Annotated[
-        bool, typer.Option("--head-only", help="Train no step: only the head, in closed form. Seconds; try it first.")
+        bool, typer.Option("--head-only", help="Only compute the head in closed form. Takes seconds; try it first.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the resolved experiment, its size and cost, and stop.")
+        bool, typer.Option("--dry-run", help="Print the resolved settings and the estimated cost, and exit.")
     ] = False,
     processes: Annotated[
         int | None, typer.Option(help="Train in this many processes on this machine, one GPU or some cores each.")
@@ -42,12 +42,12 @@ def train(
     report: Annotated[bool, typer.Option(help="Write the report at the end.")] = True,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the result.")] = False,
 ) -> None:
-    """Train any model with any loss and method, measure it on classes it never saw, and write the report.
+    """Train any model with any loss and method, evaluate it on classes it never saw, and write the report.
 
     An experiment has nine slots: data, transform, model, sampler, loss, method, optimizer, training, evaluation. Each
-    is a name and the arguments of the class of that name: `loss=multi_similarity loss.alpha=2`. What you leave out
-    follows from the data and the other slots and is printed. `vicinal list losses` names what there is, `vicinal
-    explain loss=triplet` says what it takes. Ctrl-C stops between two steps and says how to go on.
+    takes a class name and its arguments: `loss=multi_similarity loss.alpha=2`. What you leave out is derived from the
+    data and the other slots and printed. `vicinal list losses` lists the losses, `vicinal explain loss=triplet` the
+    arguments of one. Ctrl-C stops after the current step and prints how to resume.
     """
     words = arguments or []
     names = [word for word in words if "=" not in word]

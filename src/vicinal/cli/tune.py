@@ -11,14 +11,16 @@ def tune(
         list[str] | None,
         typer.Argument(
             metavar="[PRESET | FILE.toml] [KEY=LOW..HIGH | KEY=LOW..HIGH:log | KEY=A,B,C | KEY=VALUE]...",
-            help="Where to start, what to search, and what to set.",
+            help="A preset or TOML file, ranges to search, and fixed settings.",
         ),
     ] = None,
     data: Annotated[str | None, typer.Option(help="Your data: a folder, a table or an array file.")] = None,
-    fix: Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE as it is, also with commas.")] = None,
-    trials: Annotated[int, typer.Option(help="Settings to try, the experiment's own among them.")] = 20,
+    fix: Annotated[
+        list[str] | None, typer.Option("--set", help="A fixed KEY=VALUE, whose value may contain commas.")
+    ] = None,
+    trials: Annotated[int, typer.Option(help="Number of settings to try, including the experiment's own.")] = 20,
     folds: Annotated[int, typer.Option(help="Class-disjoint folds of the training classes.")] = 4,
-    seed: Annotated[int, typer.Option(help="Of folds, draws and runs.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of folds, settings and runs.")] = 0,
     searcher: Annotated[str, typer.Option(help="random, or optuna (an extra: vicinal\\[tune]).")] = "random",
     jobs: Annotated[int | None, typer.Option(help="Runs at a time; default one per core, 4 on a GPU.")] = None,
     out: Annotated[
