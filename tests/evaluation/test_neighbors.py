@@ -237,3 +237,12 @@ def test_counted_hits_are_those_of_the_search(rng, metric, apart):
     counted = hit_chunks(queries, asked, 70, gallery, names, metric=metric, chunk_bytes=2**16)
     assert torch.equal(torch.cat([chunk.hits for chunk in counted]), expected)
     assert expected.any()
+
+
+def test_a_gallery_is_never_copied_whole_as_float64(monkeypatch):
+    rows = torch.nn.functional.normalize(torch.randn(5000, 4), dim=1)
+    norm, seen = torch.linalg.vector_norm, []
+    noted = lambda rows, **more: seen.append(len(rows)) or norm(rows, **more)  # noqa: E731
+    monkeypatch.setattr(torch.linalg, "vector_norm", noted)
+    proposal = Proposal(rows, in_place=True)
+    assert max(seen) < 5000 and torch.equal(proposal.squares, norm(rows, dim=1, dtype=torch.float64).square().float())

@@ -280,7 +280,11 @@ class Proposal:
             self.rows = torch.empty_like(among, dtype=self.dtype)
             for part, target in zip(parts, torch.split(self.rows, _PASS), strict=True):
                 target.copy_((part - self.center) / self.scale)
-        self.squares = torch.linalg.vector_norm(self.rows, dim=1, dtype=torch.float64).square().to(self.dtype)
+        # Some rows at a time, into one array: whole, the rows would be copied as float64, and pieces that are kept
+        # between such copies would hold the memory of all of them.
+        self.squares = torch.empty(len(among), dtype=self.dtype, device=self.rows.device)
+        for part, target in zip(torch.split(self.rows, _PASS), torch.split(self.squares, _PASS), strict=True):
+            target.copy_(torch.linalg.vector_norm(part, dim=1, dtype=torch.float64).square())
 
     def buffer(self, queries: int) -> Float[Tensor, "q g"]:
         return torch.empty(queries, len(self.rows), dtype=self.dtype, device=self.rows.device)

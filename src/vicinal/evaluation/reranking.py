@@ -18,7 +18,7 @@ from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.neighbors import Gallery, Neighbors, joined, nearest_first, neighbor_chunks, require_finite
 
 _CHUNK_BYTES = 2**26  # of distances and overlaps at a time
-_BYTES = 24  # for a pair of rows: its distance in float32, its overlap in float64, and what is between
+_BYTES = 24  # for a pair of rows: its distance, its overlap, and what is between
 
 
 def rerank(
@@ -88,7 +88,7 @@ def reranked_chunks(
     columns, first = encoding.tocsc(), 0 if gallery is None else len(queries)
     for start in range(0, len(queries), per_chunk):
         size = min(per_chunk, len(queries) - start)
-        shared = torch.from_numpy(_shared(encoding[start : start + size], columns)).to(rows.device, torch.float32)
+        shared = torch.from_numpy(_shared(encoding[start : start + size], columns)).to(rows.device)
         values = (1 - lambda_) * (1 - shared / (2 - shared)) + lambda_ * _distances(among, start, size)
         if gallery is None:
             values[torch.arange(size), start + torch.arange(size)] = torch.inf
@@ -137,14 +137,16 @@ def _distances(among: Gallery, start: int, size: int) -> Float[Tensor, "b n"]:
 
 def _shared(block: Any, columns: Any) -> Float[np.ndarray, "b n"]:
     """Sum the smaller of two encodings' numbers over all places, for each row of a block and each row of all."""
-    starts, counts = columns.indptr[block.indices], np.diff(columns.indptr)[block.indices]
-    ends = np.cumsum(counts)
-    places = np.repeat(starts - ends + counts, counts) + np.arange(ends[-1])  # of all numbers in the block's columns
-    least = np.minimum(np.repeat(block.data, counts), columns.data[places])
-    rows = np.repeat(np.repeat(np.arange(block.shape[0]), np.diff(block.indptr)), counts)
-    width = columns.shape[0]
-    pairs = rows * width + columns.indices[places]
-    return np.bincount(pairs, weights=least, minlength=block.shape[0] * width).reshape(-1, width)
+    found = np.empty((block.shape[0], columns.shape[0]), np.float32)
+    for row, part in enumerate(found):  # row by row: some columns are long
+        own = slice(block.indptr[row], block.indptr[row + 1])
+        starts, ends = (columns.indptr[block.indices[own] + end] for end in (0, 1))
+        counts = ends - starts
+        # Positions of all numbers in the row's columns.
+        places = np.repeat(starts - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+        least = np.minimum(np.repeat(block.data[own], counts), columns.data[places])
+        part[:] = np.bincount(columns.indices[places], weights=least, minlength=len(part))
+    return found
 
 
 def expand_queries(
