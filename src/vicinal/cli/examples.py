@@ -29,6 +29,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "cluster": ("vicinal cluster runs/birds", "vicinal cluster runs/birds --groups 20"),
     "dedupe": ("vicinal dedupe runs/birds",),
+    "clean": ("vicinal clean runs/birds", "vicinal clean runs/birds --apply decisions.csv"),
+    "suggest": ("vicinal suggest runs/birds pool/ --k 100",),
     "export": ("vicinal export runs/birds --to deployed/",),
     "serve": ("vicinal serve runs/birds",),
     "check": ("vicinal data check pictures/", "vicinal data check pictures.csv --json"),

@@ -57,7 +57,7 @@ def cluster(
     known = cast("Method", method)  # checked there
     found = group(snapshot.euclidean_vectors(), method=known, groups=groups, distance=distance, least=least, seed=seed)
     contents = cluster_contents(snapshot, found, *words)
-    _write(Console(), snapshot, contents, (opened.path / "clusters" if to is None else to) / "groups")
+    write(Console(), snapshot, contents, (opened.path / "clusters" if to is None else to) / "groups")
     if parquet is not None:
         from vicinal.retrieval.map import write_parquet
 
@@ -108,15 +108,16 @@ def dedupe(
                 distance, words = likeness.distance, likeness.words
             found = duplicates.find_duplicates(snapshot, rows, views, distance)
     contents = duplicates.duplicate_contents(snapshot, found, distance or 0.0, [words])
-    _write(console, snapshot, contents, (opened.path / "duplicates" if to is None else to) / "duplicates")
+    write(console, snapshot, contents, (opened.path / "duplicates" if to is None else to) / "duplicates")
 
 
-def _write(console: "Console", snapshot: "Snapshot", contents: "Contents", stem: Path) -> None:
+def write(console: "Console", snapshot: "Snapshot", contents: "Contents", stem: Path, rows: str | None = None) -> None:
+    """Write groups as a table, whose text may be given, and as a page; print the facts and where they are."""
     from vicinal.retrieval.contact_sheets import write_groups
 
     table, page = stem.with_suffix(".csv"), stem.with_suffix(".html")
     with console.following(contents.pictures, 0, "pictures") as follower:
-        write_groups(snapshot, contents, table, page, follower.advance)
+        write_groups(snapshot, contents, table, page, follower.advance, rows)
     for sentence in contents.lead:
         typer.echo(sentence)
     typer.echo("; ".join(f"{name}: {value}" for name, value in contents.facts))

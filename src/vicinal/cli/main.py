@@ -31,6 +31,8 @@ COMMANDS = {
     "search": "search:search",
     "cluster": "groups:cluster",
     "dedupe": "groups:dedupe",
+    "clean": "clean:clean",
+    "suggest": "clean:suggest",
     "export": "export:export",
     "serve": "serve:serve",
     "list": "catalog:list_",

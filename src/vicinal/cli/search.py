@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -79,25 +80,32 @@ def search(
 
 
 def _print(answer: "Answer") -> None:
+    if not answer.matches:
+        far = answer.beyond
+        typer.echo(
+            "no match" + ("." if far is None else f": the nearest, {far.item.path}, lies at {far.distance:.4f}.")
+        )
+        return
+    typer.echo(f"nearest to {answer.query.title}")
+    rows = (
+        (f"{each.distance:.4f}", str(each.item.id), each.item.label or "", each.item.path) for each in answer.matches
+    )
+    print_rows(("distance", "id", "label", "path"), rows)
+
+
+def print_rows(names: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table; in a file or pipe, a row stays on its line."""
     from rich import box
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    console = Console() if sys.stdout.isatty() else Console(width=10_000)  # in a file or pipe, a row stays on its line
-    if not answer.matches:
-        far = answer.beyond
-        nearest = "" if far is None else f": the nearest, {escape(far.item.path)}, lies at {far.distance:.4f}"
-        console.print(f"no match{nearest}.")
-        return
-    console.print(escape(f"nearest to {answer.query.title}"), highlight=False)
     grid = Table(box=box.SIMPLE_HEAD)
-    for name in ("distance", "id", "label", "path"):
-        grid.add_column(name, justify="right" if name in ("distance", "id") else "left", overflow="fold")
-    for match in answer.matches:
-        item = match.item
-        grid.add_row(f"{match.distance:.4f}", str(item.id), escape(item.label or ""), escape(item.path))
-    console.print(grid)
+    for name in names:
+        grid.add_column(name, justify="right" if name in ("distance", "id", "score") else "left", overflow="fold")
+    for row in rows:
+        grid.add_row(*map(escape, row))
+    (Console() if sys.stdout.isatty() else Console(width=10_000)).print(grid)
 
 
 def _write_sheet(snapshot: "Snapshot", answer: "Answer", files: list[Path], out: Path) -> None:

@@ -106,16 +106,25 @@ class Contents:
 
 
 def write_groups(
-    snapshot: Snapshot, contents: Contents, table: Path, page: Path, progress: Callable[[int], None] = lambda done: None
+    snapshot: Snapshot,
+    contents: Contents,
+    table: Path,
+    page: Path,
+    progress: Callable[[int], None] = lambda done: None,
+    rows: str | None = None,
 ) -> None:
-    """Write the table of all groups, then the page of those that fit on it, each whole or not at all."""
-    for path, text in (
-        (table, as_table(snapshot, contents.groups)),
-        (page, as_page(snapshot, contents, table.name, progress)),
-    ):
-        # A file name that is no text at all reaches us as lone surrogates, which no encoding can hold.
-        content = text.encode(errors="replace")
-        write_atomically(path, lambda file, content=content: file.write(content))  # type: ignore[misc]
+    """Write the table of all groups, then the page of those that fit on it, each whole or not at all.
+
+    Args:
+        rows: the table's text, where it is not that of ``as_table``.
+    """
+    write_shown(table, as_table(snapshot, contents.groups) if rows is None else rows)
+    write_shown(page, as_page(snapshot, contents, table.name, progress))
+
+
+def write_shown(path: Path, text: str) -> None:
+    """Write a text in which names of files may be no text at all; such bytes become question marks."""
+    write_atomically(path, lambda file: file.write(text.encode(errors="replace")))
 
 
 def as_table(snapshot: Snapshot, groups: Sequence[Group]) -> str:

@@ -360,18 +360,28 @@ def find_duplicates(
     progress: Callable[[int], None] = lambda done: None,
 ) -> Duplicates:
     """Find groups of things with alike pictures, or of equal content, which is at a distance of 0."""
+    return group_pairs(len(snapshot), duplicate_pairs(snapshot, rows, views, distance, progress))
+
+
+def duplicate_pairs(
+    snapshot: Snapshot,
+    rows: Int64[np.ndarray, "m"],
+    views: Float[np.ndarray, "m v d"],
+    distance: float,
+    progress: Callable[[int], None] = lambda done: None,
+) -> Pairs:
+    """Find pairs of things with alike pictures, or of equal content, where the first is paired with all others."""
     near = alike_pairs(views, distance, progress)
     of_content, equal = dict[str, int](), list[tuple[int, int]]()
     for row, item in enumerate(snapshot.items()):
         if item.digest and (other := of_content.setdefault(item.digest, row)) != row:
             equal.append((other, row))
     same = np.array(equal, np.int64).reshape(-1, 2)
-    pairs = Pairs(
+    return Pairs(
         np.concatenate([same[:, 0], rows[near.left]]),
         np.concatenate([same[:, 1], rows[near.right]]),
         np.concatenate([np.zeros(len(same)), near.distances]),
     )
-    return group_pairs(len(snapshot), pairs)
 
 
 def duplicate_contents(snapshot: Snapshot, found: Duplicates, distance: float, lead: Sequence[str]) -> Contents:

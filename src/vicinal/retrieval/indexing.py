@@ -283,16 +283,16 @@ def make_plan(
         anew: whether all places have to be read, because another model made the vectors of the one before.
     """
     places = () if before is None else before.places
-    gone = {_absolute(path) for path in request.remove}
+    gone = {absolute_place(path) for path in request.remove}
     for path in sorted(gone - {place.path for place in places}):
         raise ConfigError(unknown("place of the collection", path, [place.path for place in places]))
-    named = list(dict.fromkeys(_absolute(path) for path in request.paths))
+    named = list(dict.fromkeys(absolute_place(path) for path in request.paths))
     if not named and not places:
         named = [place_path(own_description(run))]
-    listings = [_list(run, collection, path, request.split, request.images) for path in named]
+    listings = [list_again(run, collection, path, request.split, request.images) for path in named]
     others = [place for place in places if place.path not in {*named, *gone}]
     if anew or not (named or gone):
-        listings += [_list(run, collection, place.path, place.split, place.images) for place in others]
+        listings += [list_again(run, collection, place.path, place.split, place.images) for place in others]
         others = []
     plan = Plan(listings, others)
     _reject_nested(plan.places)
@@ -332,7 +332,8 @@ def _fill(plan: Plan, collection: Path, audience: Audience, before: Snapshot | N
     plan.items.sort(key=lambda item: item.id)
 
 
-def _list(run: RunDirectory, collection: Path, path: str, split: str, images: str | None) -> Listing:
+def list_again(run: RunDirectory, collection: Path, path: str, split: str, images: str | None) -> Listing:
+    """List a place as it is now; the run's own data with the settings and the held-out classes of its training."""
     own = own_description(run)
     plain = isinstance(own, Folder | Table) and split == "all"  # then all files count, with or without a class
     if path == place_path(own) and not plain:
@@ -341,7 +342,7 @@ def _list(run: RunDirectory, collection: Path, path: str, split: str, images: st
     return list_place(path, collection, split=split, images=images)
 
 
-def _absolute(path: str) -> str:
+def absolute_place(path: str) -> str:
     """Return the name by which a place is known: absolute, or the word of an embedded data set."""
     found = expanded(path)
     return str(found.resolve()) if found.exists() or "/" in path else path

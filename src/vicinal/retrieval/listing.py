@@ -3,21 +3,24 @@
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import file_digest, sha256
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
+import torch
 
 from vicinal.arguments import describe
-from vicinal.data import Dataset, Folder, Table, open_path
+from vicinal.data import Arrays, Dataset, Folder, Table, open_path
 from vicinal.data.folder import ENDINGS
 from vicinal.data.location import existing, expanded
 from vicinal.data.packed import PackedImages
 from vicinal.data.records import QUERY, SPLITS, FeatureArray, ImageFiles, Records, Source, Texts
 from vicinal.data.table import Columns, read_columns
 from vicinal.errors import ConfigError, DataError, unknown
+from vicinal.evaluation.neighbors import require_finite
+from vicinal.files import read_arrays
 from vicinal.retrieval.archives import is_archive, unpack
 from vicinal.retrieval.collection import Kind, Place
 
@@ -93,7 +96,25 @@ def list_place(path: str, collection: Path, *, split: str = "all", images: str |
         return _list_folder(found, "folder", collection, str(found.resolve()))
     if isinstance(data, Table):
         return _list_table(found, split, images)
+    if isinstance(data, Arrays) and split == "all":
+        if found.suffix.lower() == ".npz" and (unlabeled := _unlabeled(found)) is not None:
+            place = Place(str(found.resolve()), "features", None if images is None else str(existing(images).resolve()))
+            return Listing(place, [Entry(name) for name in unlabeled.names], unlabeled)
+        data = replace(data, test=1.0)  # nothing is split, so one class is enough
     return list_data_set(data, split=split, images=images)
+
+
+def _unlabeled(path: Path) -> FeatureArray | None:
+    """Return the vectors of an ``.npz`` that has no labels, which a collection or a pool does not need."""
+    arrays = read_arrays(path)
+    features = arrays.get("features", arrays.get("embeddings"))
+    if features is None or features.ndim != 2 or not {"labels", "label"}.isdisjoint(arrays):
+        return None
+    require_finite(torch.from_numpy(np.asarray(features, np.float32)), str(path))
+    names = arrays.get("names", [f"row {row}" for row in range(len(features))])
+    if len(names) != len(features):
+        raise DataError(f"{path}: {len(features)} vectors, but {len(names)} names. Give every row one.")
+    return FeatureArray(np.asarray(features, np.float32), [str(name) for name in names])
 
 
 def place_path(data: Dataset) -> str:

@@ -1,0 +1,124 @@
+"""``vicinal clean`` and ``vicinal suggest``: what they write, what they leave as it is, what they reject."""
+
+import csv
+import os
+
+import numpy as np
+import pytest
+import torch
+
+from vicinal.arguments import describe
+from vicinal.data import Arrays, FeatureTransform
+from vicinal.evaluation.encoder import Encoder
+from vicinal.models import Embedder, Identity
+from vicinal.run_directory import RunDirectory
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run on sixty feature vectors of three classes, of which the first has a wrong label."""
+    rng, labels = np.random.default_rng(0), np.repeat([0, 1, 2], 20)
+    features = (8 * np.eye(6)[labels] + rng.normal(size=(60, 6))).astype(np.float32)
+    labels[0] = 1
+    names = np.array([f"{row}.png" for row in range(60)])
+    np.savez(tmp_path / "data.npz", features=features, labels=np.array(["a", "b", "c"])[labels], names=names)
+    run = RunDirectory.create(tmp_path / "run")
+    data = {"description": describe(Arrays(str(tmp_path / "data.npz")))}
+    settings = {"validation": 0.0, "seed": 0}
+    run.write_info({"vicinal": "0", "name": "run", "recipe": {"name": "x", "settings": settings}, "data": data})
+    torch.manual_seed(0)
+    encoder = Encoder(Embedder(Identity(6), 6).eval(), FeatureTransform(), torch.device("cpu"))
+    encoder.save_description(run)
+    encoder.save_weights(run)
+    return run
+
+
+def table(path):
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_findings_are_printed_and_written_and_the_data_stay(run, vicinal, tmp_path):
+    before = (tmp_path / "data.npz").read_bytes()
+    done = vicinal("clean", "run")  # which has no collection yet
+    assert done.returncode == 0, done.stderr
+    assert "probable label errors: 1" in done.stdout and "label" in done.stdout.splitlines()[3]
+    first = table(run.path / "clean" / "findings.csv")[0]
+    assert (first["path"], first["label"], first["kind"], first["suggested"]) == ("0.png", "b", "label", "a")
+    assert "0.png" in (run.path / "clean" / "findings.html").read_text()
+    assert (run.path / "collection").is_dir() and (tmp_path / "data.npz").read_bytes() == before
+
+
+def test_decisions_become_a_new_table(run, vicinal, tmp_path):
+    (tmp_path / "decisions.csv").write_text("path,label\n0.png,a\n5.png,\n")
+    done = vicinal("clean", "run", "--apply", "decisions.csv")
+    assert done.returncode == 0, done.stderr
+    assert "1 relabeled, 1 dropped" in done.stdout
+    rows = table(run.path / "clean" / "labels.csv")
+    assert len(rows) == 59 and rows[0] == {"path": "0.png", "label": "a"}
+    assert vicinal("clean", "run", "--apply", "decisions.csv").returncode == 0  # the run's own table is made anew
+    assert (tmp_path / "decisions.csv").read_text() == "path,label\n0.png,a\n5.png,\n"
+
+
+def test_named_data_are_looked_at_in_the_place_of_the_collection(run, vicinal, tmp_path):
+    rng = np.random.default_rng(1)
+    for name in ("other", "third"):
+        np.savez(tmp_path / f"{name}.npz", features=rng.normal(size=(12, 6)), labels=np.arange(12) % 2)
+        done = vicinal("clean", "run", f"{name}.npz", "--to", name)
+        assert done.returncode == 0 and (tmp_path / name / "findings.csv").is_file(), done.stderr
+        assert "of 12 labels" in done.stdout  # of this set alone
+    assert not (run.path / "collection").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nowhere"], "not a run"),
+        (["run", "--apply", "decisions.csv"], "decisions.csv, line 2: 'x.png'"),
+        (["run", "--apply", "nowhere.csv"], "nowhere.csv"),
+        (["run", "data.npz", "--collection", "run/collection"], "Give one"),
+        (["run", "--apply", "decisions.csv", "--to", "mine"], "corrected labels are a new table, but mine/labels.csv"),
+    ],
+)
+def test_an_error_of_clean_is_one_message_and_nothing_is_written(words, message, run, vicinal, tmp_path):
+    (tmp_path / "decisions.csv").write_text("path,label\nx.png,a\n")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "labels.csv").write_text("path,label\n")
+    done = vicinal("clean", *words)
+    assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
+    assert not (run.path / "clean").exists() and (tmp_path / "mine" / "labels.csv").read_text() == "path,label\n"
+
+
+def test_a_table_that_was_cleaned_is_not_overwritten(run, vicinal, tmp_path):
+    """Also where the table to correct has the name of the corrected one."""
+    folder = run.path / "clean"
+    folder.mkdir()
+    (tmp_path / "decisions.csv").write_text("path,label\n0.png,a\n")
+    os.link(tmp_path / "decisions.csv", folder / "labels.csv")
+    done = vicinal("clean", "run", "--apply", "run/clean/labels.csv")
+    assert done.returncode == 2 and "is there. Name another folder" in done.stderr
+
+
+def test_links_out_of_the_run_are_not_followed(run, vicinal, tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (run.path / "clean").symlink_to(outside)
+    done = vicinal("clean", "run")
+    assert done.returncode == 2 and "is a link to" in done.stderr and not list(outside.iterdir())
+
+
+@pytest.mark.parametrize("labels", [{}, {"labels": np.zeros(15, int)}])
+def test_what_to_label_next_is_written(labels, run, vicinal, tmp_path):
+    rng = np.random.default_rng(2)
+    pool = np.concatenate([8 * np.eye(6)[0] + rng.normal(size=(10, 6)), -8 * np.eye(6)[0] + rng.normal(size=(5, 6))])
+    np.savez(tmp_path / "pool.npz", features=pool.astype(np.float32), **labels)
+    done = vicinal("suggest", "run", "pool.npz", "--k", "2")
+    assert done.returncode == 0, done.stderr
+    rows = table(run.path / "suggest" / "suggestions.csv")
+    assert len(rows) == 2 and int(rows[0]["path"].removeprefix("row ")) >= 10 and rows[0]["label"] == ""
+    assert "What to label next" in (run.path / "suggest" / "suggestions.html").read_text()
+    np.savez(tmp_path / "pool.npz", features=pool.astype(np.float32), names=np.arange(3))
+    assert "15 vectors, but 3 names" in vicinal("suggest", "run", "pool.npz").stderr
+    np.savez(tmp_path / "pool.npz", features=pool.astype(np.float32))
+    done = vicinal("suggest", "run", "pool.npz", "--k", "99")
+    assert done.returncode == 2 and "got --k 99" in done.stderr
