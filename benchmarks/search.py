@@ -99,11 +99,11 @@ def flat_table(rounds: int) -> list[str]:
         "|---|---|---|---|---|",
         ratio_line(f"{QUERIES} queries together", batch, rounds),
         ratio_line("a single query", single, rounds, SINGLES),
-        f"| the same neighbours in the same order | {same:.2%} | | | |",
+        f"| the same neighbors in the same order | {same:.2%} | | | |",
         f"| a single query, with its items | {whole * 1e3:.1f} ms | | | |",
-        f"| a single query among one label | {narrowed * 1e3:.2f} ms | | | |",
+        f"| a single query, filtered by label | {narrowed * 1e3:.2f} ms | | | |",
         f"| opening the collection | {opened:.2f} s, first search {first:.2f} s | | | |",
-        f"| memory that all this added | {grown / 2**20:,.0f} MiB, of which {ROWS * DIM * 4 / 2**20:,.0f} MiB are the "
+        f"| additional memory | {grown / 2**20:,.0f} MiB, of which {ROWS * DIM * 4 / 2**20:,.0f} MiB are the "
         f"mapped file | | | |",
     ]
 

@@ -26,7 +26,7 @@ def clean(
         Path | None,
         typer.Option(metavar="DECISIONS", help="A table of path,label: write the corrected labels. Empty label: drop."),
     ] = None,
-    new_labels: Annotated[bool, typer.Option("--new-labels", help="DECISIONS may name classes that are new.")] = False,
+    new_labels: Annotated[bool, typer.Option("--new-labels", help="Allow new classes in DECISIONS.")] = False,
     to: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where to write. Default: RUN/clean.")] = None,
     collection: Annotated[Path | None, typer.Option(help="Where the collection is. Default: RUN/collection.")] = None,
     trust: Trust = False,
@@ -77,7 +77,7 @@ def clean(
 def suggest(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
     pool: Annotated[str, typer.Argument(metavar="POOL", help="What may be labeled: a folder, table or array file.")],
-    k: Annotated[int, typer.Option(help="How many to choose.")] = 100,
+    k: Annotated[int, typer.Option(help="Number of items to choose.")] = 100,
     to: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where to write. Default: RUN/suggest.")] = None,
     collection: Annotated[
         Path | None, typer.Option(help="Collection of what is labeled. Default: RUN/collection.")
@@ -85,7 +85,7 @@ def suggest(
     trust: Trust = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
-    """Choose what to label next: what stands for most of POOL that no label is near to.
+    """Choose what to label next: items that represent most of the unlabeled part of POOL.
 
     Writes suggestions.csv, with a column `label` to fill in, and suggestions.html. Labels of POOL are ignored.
     """

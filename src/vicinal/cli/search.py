@@ -1,4 +1,4 @@
-"""``vicinal search``: the things of a run's collection that are nearest to what one has."""
+"""``vicinal search``: the items of a collection that are nearest to a query."""
 
 import json
 import sys
