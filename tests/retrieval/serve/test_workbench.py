@@ -5,6 +5,8 @@ import shutil
 import pytest
 
 from vicinal.retrieval.annotations import NAME
+from vicinal.retrieval.cleaning import apply_decisions
+from vicinal.retrieval.collection import CollectionDirectory
 from vicinal.retrieval.serve.guard import Limits
 
 HEADER = "row,path,label,kind,score,suggested,neighbors\n"
@@ -59,6 +61,17 @@ def test_changes_are_kept_undone_and_exported(client, run):
     client.post("/api/annotations/undo", json={})
     assert client.get("/api/decisions.csv").text == "path,label\n"
     assert (run.path / "collection" / NAME).read_bytes().count(b"\n") == 5
+
+
+def test_decisions_of_the_page_are_applied_by_clean(client, run, tmp_path):
+    collection = CollectionDirectory.open(run.path / "collection").snapshot()
+    for label in ("disc", "ring"):  # a class that is there, and one that is not
+        client.post("/api/annotations", json={"targets": [13], "label": label})
+        client.post("/api/annotations", json={"targets": [5], "drop": True})
+        (tmp_path / "decisions.csv").write_bytes(client.get("/api/decisions.csv").content)
+        text, relabeled, dropped = apply_decisions(collection, tmp_path / "decisions.csv", new_labels=label == "ring")
+        assert (relabeled, dropped) == (1, 1) and "class_0/05.jpg" not in text
+        assert f"class_1/01.jpg,{label}," in text and "class_0/04.jpg,disc," in text
 
 
 def test_what_was_decided_outlives_a_new_generation(client, run, index, write_pictures, tmp_path):
