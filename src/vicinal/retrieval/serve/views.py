@@ -32,7 +32,6 @@ _ACTIVE = "The share of a batch's tuples that still have something to learn: it 
 _FOLDERS = re.compile(
     r"(?<=')/(?:[^/']+/)*(?=[^/'])|(?<![^\s\"=,:(\[])/(?:[^/\s'\"]+/)*(?=[^/\s'\"])"
 )  # of a path in text
-_PROJECTIONS = {"t-sne": "t-SNE", "umap": "UMAP"}
 
 
 class LimitsAnswer(BaseModel):
@@ -189,7 +188,7 @@ def _map_answer(snapshot: Snapshot, found: CollectionMap | None) -> MapAnswer:
         generation=snapshot.generation,
         state="computing" if found is None else "ready",
         total=len(snapshot),
-        method=_PROJECTIONS["t-sne" if found is None else found.projection],
+        method="t-SNE",
         classes=names,
         colors=class_colors(len(names)),
         ids=ids,
