@@ -11,11 +11,9 @@ probably should have (of a duplicate and of a class, the other one's), and the p
 separated by ``|``. Decisions on them are a table of ``path,label``: an empty label drops the row.
 """
 
-import csv
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from io import StringIO
 from pathlib import Path
 from typing import Literal
 
@@ -32,10 +30,11 @@ from vicinal.errors import DataError, unknown
 from vicinal.evaluation.encoder import Encoder
 from vicinal.evaluation.neighbors import neighbors
 from vicinal.retrieval.collection import Snapshot
-from vicinal.retrieval.contact_sheets import TILES, Contents, Group
+from vicinal.retrieval.contact_sheets import TILES, Contents, Group, as_csv
 from vicinal.retrieval.duplicates import calibrate_likeness, collection_views, duplicate_pairs
 from vicinal.retrieval.indexing import list_again
 from vicinal.retrieval.listing import place_path
+from vicinal.retrieval.store import Item
 from vicinal.run_directory import RunDirectory
 
 Kind = Literal["label", "duplicate", "outlier", "class"]
@@ -378,14 +377,13 @@ _TITLES = {
 
 def findings_table(snapshot: Snapshot, findings: Findings) -> str:
     """Write the findings as a table; the columns are described at the top of this file."""
-    items, text = snapshot.items(), StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["row", "path", "label", "kind", "score", "suggested", "neighbors"])
-    for each in findings.found:
-        paths = "|".join(items[row].path for row in each.neighbors)
-        item = items[each.row]
-        writer.writerow([each.row, item.path, item.label, each.kind, f"{each.score:.4f}", each.suggested, paths])
-    return text.getvalue()
+    items = snapshot.items()
+
+    def line(each: Finding) -> Sequence[object]:
+        item, near = items[each.row], "|".join(items[row].path for row in each.neighbors)
+        return each.row, item.path, item.label, each.kind, f"{each.score:.4f}", each.suggested, near
+
+    return as_csv(("row", "path", "label", "kind", "score", "suggested", "neighbors"), map(line, findings.found))
 
 
 def findings_contents(snapshot: Snapshot, findings: Findings) -> Contents:
@@ -450,15 +448,14 @@ def apply_decisions(snapshot: Snapshot, decisions: Path, *, new_labels: bool = F
             raise DataError(f"{place}: {unknown('label', label, classes)} --new-labels allows others.")
     dropped = sum(labels[row] is None for row in decided)
     changed = sum(labels[row] not in (None, items[row].label) for row in decided)
-    text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     others = list(dict.fromkeys(name for item in items for name in item.metadata))
-    writer.writerow(["path", "label", *others])
-    for item, kept in zip(items, labels, strict=True):
-        if kept is not None:
-            file = snapshot.places[item.place].file(snapshot.folder.parent, item.path)
-            writer.writerow([file or item.path, kept, *(item.metadata.get(name, "") for name in others)])
-    return text.getvalue(), changed, dropped
+
+    def cells(item: Item, label: str) -> Sequence[object]:
+        file = snapshot.places[item.place].file(snapshot.folder.parent, item.path)
+        return file or item.path, label, *(item.metadata.get(name, "") for name in others)
+
+    lines = (cells(item, label) for item, label in zip(items, labels, strict=True) if label is not None)
+    return as_csv(("path", "label", *others), lines), changed, dropped
 
 
 # -- what to label next ---------------------------------------------------------------------------
@@ -567,12 +564,9 @@ def choose(pool: Snapshot, known: Snapshot, k: int) -> Suggestions:
 
 def suggestions_table(pool: Snapshot, chosen: Suggestions) -> str:
     """Write what to label next as ``path,label,known,gain``, best first; labels are for a person to fill in."""
-    text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["path", "label", "known", "gain"])
-    for row, known, gain in zip(chosen.rows.tolist(), chosen.known.tolist(), chosen.gains.tolist(), strict=True):
-        writer.writerow([pool.items()[row].path, "", f"{known:.4f}", f"{gain:.3f}"])
-    return text.getvalue()
+    chosen_rows = zip(chosen.rows.tolist(), chosen.known.tolist(), chosen.gains.tolist(), strict=True)
+    lines = ((pool.items()[row].path, "", f"{known:.4f}", f"{gain:.3f}") for row, known, gain in chosen_rows)
+    return as_csv(("path", "label", "known", "gain"), lines)
 
 
 def suggestions_contents(pool: Snapshot, chosen: Suggestions) -> Contents:

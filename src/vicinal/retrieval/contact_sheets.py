@@ -3,9 +3,8 @@
 import base64
 import csv
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from io import BytesIO, StringIO
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps
 from vicinal.errors import DataError
 from vicinal.files import write_atomically
 from vicinal.retrieval.collection import Snapshot
+from vicinal.retrieval.store import Item
 
 TILE = 160  # pixels of a picture's longer side on a sheet
 _GAP, _CAPTION, _LETTERS = 12, 36, 12
@@ -127,25 +127,30 @@ def write_shown(path: Path, text: str) -> None:
     write_atomically(path, lambda file: file.write(text.encode(errors="replace")))
 
 
+def as_csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Write rows as comma-separated values below the names of their columns."""
+    text = StringIO()
+    csv.writer(text, lineterminator="\n").writerows((columns, *rows))
+    return text.getvalue()
+
+
 def as_table(snapshot: Snapshot, groups: Sequence[Group]) -> str:
     """Write one line for each item: ``group,id,path,label,distance,place``."""
-    items, text = snapshot.items(), StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["group", "id", "path", "label", "distance", "place"])
-    for group in groups:
-        for row, distance in zip(group.rows, group.distances, strict=True):
-            item = items[row]
-            far = "" if distance != distance else f"{distance:.6g}"  # NaN: of no group, so far from no mean
-            writer.writerow([group.number, item.id, item.path, item.label or "", far, snapshot.places[item.place].path])
-    return text.getvalue()
+
+    def line(group: Group, item: Item, distance: float) -> Sequence[object]:
+        far = "" if distance != distance else f"{distance:.6g}"  # NaN: of no group, so far from no mean
+        return group.number, item.id, item.path, item.label or "", far, snapshot.places[item.place].path
+
+    each = ((group, *pair) for group in groups for pair in zip(group.rows, group.distances, strict=True))
+    lines = (line(group, snapshot.items()[row], distance) for group, row, distance in each)
+    return as_csv(("group", "id", "path", "label", "distance", "place"), lines)
 
 
 def as_page(
     snapshot: Snapshot, contents: Contents, table: str, progress: Callable[[int], None] = lambda done: None
 ) -> str:
     """Render the page; whatever comes from the collection is escaped, and nothing on it can run."""
-    from jinja2 import Environment, StrictUndefined
-    from markupsafe import Markup
+    from vicinal.reports.html import render_page
 
     cards, left = list[tuple[Group, list[dict[str, str | None]]]](), TILES
     for group in contents.groups:
@@ -155,9 +160,11 @@ def as_page(
         cards.append((group, [_card(snapshot, row, distance) for row, distance in rows]))
         left -= len(rows)
         progress(TILES - left)
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    return environment.from_string(_shipped("vicinal.retrieval", "groups.html.j2")).render(
-        css=Markup(_shipped("vicinal.reports", "page.css")),
+    return render_page(
+        "vicinal.retrieval",
+        "groups.html.j2",
+        scripts=(),
+        filters={},
         contents=contents,
         cards=cards,
         hidden=len(contents.groups) - len(cards),
@@ -198,7 +205,3 @@ def _picture(snapshot: Snapshot, id: int) -> Image.Image | None:
         return snapshot.image(id)
     except DataError:  # a feature vector, or a file that is gone: its name stands there instead
         return None
-
-
-def _shipped(package: str, name: str) -> str:
-    return resources.files(package).joinpath(name).read_text(encoding="utf-8")
