@@ -17,24 +17,27 @@ _PRINTED = 20  # findings; all stand in the table
 
 
 def clean(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
-    data: Annotated[
-        str | None,
-        typer.Argument(metavar="[DATA]", help="Labeled data. Default: the collection; without one, the run's own."),
-    ] = None,
-    apply: Annotated[
-        Path | None,
-        typer.Option(metavar="DECISIONS", help="A table of path,label: write the corrected labels. Empty label: drop."),
-    ] = None,
-    new_labels: Annotated[bool, typer.Option("--new-labels", help="Allow new classes in DECISIONS.")] = False,
-    to: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where to write. Default: RUN/clean.")] = None,
-    collection: Annotated[Path | None, typer.Option(help="Where the collection is. Default: RUN/collection.")] = None,
+    run: Path,
+    data: Annotated[str | None, typer.Argument(metavar="[DATA]")] = None,
+    apply: Annotated[Path | None, typer.Option(metavar="DECISIONS")] = None,
+    new_labels: Annotated[bool, typer.Option("--new-labels")] = False,
+    to: Annotated[Path | None, typer.Option(metavar="FOLDER")] = None,
+    collection: Path | None = None,
     trust: Trust = False,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: str = "auto",
 ) -> None:
     """List probable label errors, near duplicates across classes, outliers and classes that overlap.
 
     Writes findings.csv and findings.html; with --apply labels.csv, a new table. The data stay as they are.
+
+    Args:
+        run: A run's folder.
+        data: Labeled data. Default: the collection; without one, the run's own.
+        apply: A table of path,label: write the corrected labels. Empty label: drop.
+        new_labels: Allow new classes in DECISIONS.
+        to: Where to write. Default: RUN/clean.
+        collection: Where the collection is. Default: RUN/collection.
+        device: auto, cpu or cuda.
     """
     from vicinal.errors import ConfigError
     from vicinal.parallel import pick_device
@@ -75,19 +78,25 @@ def clean(
 
 
 def suggest(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
-    pool: Annotated[str, typer.Argument(metavar="POOL", help="What may be labeled: a folder, table or array file.")],
-    k: Annotated[int, typer.Option(help="Number of items to choose.")] = 100,
-    to: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where to write. Default: RUN/suggest.")] = None,
-    collection: Annotated[
-        Path | None, typer.Option(help="Collection of what is labeled. Default: RUN/collection.")
-    ] = None,
+    run: Path,
+    pool: str,
+    k: int = 100,
+    to: Annotated[Path | None, typer.Option(metavar="FOLDER")] = None,
+    collection: Path | None = None,
     trust: Trust = False,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: str = "auto",
 ) -> None:
     """Choose what to label next: items that represent most of the unlabeled part of POOL.
 
     Writes suggestions.csv, with a column `label` to fill in, and suggestions.html. Labels of POOL are ignored.
+
+    Args:
+        run: A run's folder.
+        pool: What may be labeled: a folder, table or array file.
+        k: Number of items to choose.
+        to: Where to write. Default: RUN/suggest.
+        collection: Collection of what is labeled. Default: RUN/collection.
+        device: auto, cpu or cuda.
     """
     from vicinal.retrieval.cleaning import choose, suggestions_contents, suggestions_table
     from vicinal.run_directory import RunDirectory

@@ -15,11 +15,13 @@ app = typer.Typer(
 
 
 @app.command(epilog=epilog("check"))
-def check(
-    path: Annotated[str, typer.Argument(metavar="PATH", help="Folder of class folders, table, or array file.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
-) -> None:
-    """Read every file: counts, unreadable files, duplicates across train and test, sizes. Exit 1 on faults."""
+def check(path: str, as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
+    """Read every file: counts, unreadable files, duplicates across train and test, sizes. Exit 1 on faults.
+
+    Args:
+        path: Folder of class folders, table, or array file.
+        as_json: Print JSON instead of text.
+    """
     from vicinal.data import check as check_data
     from vicinal.data import open_path
     from vicinal.data.check import load_unchecked
@@ -37,26 +39,28 @@ def check(
 
 @app.command(epilog=epilog("pack"))
 def pack(
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="Images: folder of class folders, table, or set.")],
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the parts go.")],
-    resize: Annotated[
-        int | None, typer.Option(min=1, help="Resize the shorter side to this many pixels; default: keep the files.")
-    ] = None,
-    canvas: Annotated[
-        int | None, typer.Option(min=1, help="Keep only a center square of this many pixels, after --resize.")
-    ] = None,
-    squash: Annotated[bool, typer.Option("--squash", help="With --resize: resize both sides to it.")] = False,
-    gray: Annotated[
-        bool, typer.Option("--gray", "--grey", help="With --resize or --canvas: one channel instead of three.")
-    ] = False,
-    quality: Annotated[
-        int | None, typer.Option(min=1, max=100, help="JPEG quality, with --resize or --canvas; default: 90.")
-    ] = None,
-    part_megabytes: Annotated[int, typer.Option(min=1, help="Largest size of a part, in millions of bytes.")] = 50,
+    source: str,
+    folder: Path,
+    resize: Annotated[int | None, typer.Option(min=1)] = None,
+    canvas: Annotated[int | None, typer.Option(min=1)] = None,
+    squash: Annotated[bool, typer.Option("--squash")] = False,
+    gray: Annotated[bool, typer.Option("--gray", "--grey")] = False,
+    quality: Annotated[int | None, typer.Option(min=1, max=100)] = None,
+    part_megabytes: Annotated[int, typer.Option(min=1)] = 50,
 ) -> None:
     """Pack images with their labels and splits into a few files; `--data FOLDER` reads them in place.
 
     Image files are kept byte for byte unless --resize or --canvas makes them smaller.
+
+    Args:
+        source: Images: folder of class folders, table, or set.
+        folder: Where the parts go.
+        resize: Resize the shorter side to this many pixels; default: keep the files.
+        canvas: Keep only a center square of this many pixels, after --resize.
+        squash: With --resize: resize both sides to it.
+        gray: With --resize or --canvas: one channel instead of three.
+        quality: JPEG quality, with --resize or --canvas; default: 90.
+        part_megabytes: Largest size of a part, in millions of bytes.
     """
     from vicinal.data import ImageTransform, open_path
     from vicinal.data import pack as pack_records
@@ -88,14 +92,14 @@ def pack(
 
 
 @app.command(epilog=epilog("unpack"))
-def unpack(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder that `data pack` wrote.")],
-    to: Annotated[Path, typer.Argument(metavar="TO", help="Where the image files go; new or empty.")],
-    by_class: Annotated[
-        bool, typer.Option("--by-class", help="One folder per class, numbered images; default: their former names.")
-    ] = False,
-) -> None:
-    """Write packed images as files again, with a table of labels and splits. Training reads packed data directly."""
+def unpack(folder: Path, to: Path, by_class: Annotated[bool, typer.Option("--by-class")] = False) -> None:
+    """Write packed images as files again, with a table of labels and splits. Training reads packed data directly.
+
+    Args:
+        folder: A folder that `data pack` wrote.
+        to: Where the image files go; new or empty.
+        by_class: One folder per class, numbered images; default: their former names.
+    """
     from vicinal.data import Packed
     from vicinal.data import unpack as unpack_records
     from vicinal.training.console import Console

@@ -7,15 +7,21 @@ import typer
 
 
 def export(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
-    to: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where to write. Default: RUN/export.")] = None,
-    onnx: Annotated[bool, typer.Option(help="Also write ONNX, checked against torch.")] = True,
-    role: Annotated[str | None, typer.Option(help="query or gallery, for a run with separate networks.")] = None,
-    license: Annotated[
-        str, typer.Option(metavar="ID", help="License of the weights for the card, such as apache-2.0.")
-    ] = "unknown",
+    run: Path,
+    to: Annotated[Path | None, typer.Option(metavar="FOLDER")] = None,
+    onnx: bool = True,
+    role: str | None = None,
+    license: Annotated[str, typer.Option(metavar="ID")] = "unknown",
 ) -> None:
-    """Write the model of RUN as safetensors and ONNX, with preprocessing and a model card; `vicinal.load` opens it."""
+    """Write the model of RUN as safetensors and ONNX, with preprocessing and a model card; `vicinal.load` opens it.
+
+    Args:
+        run: A run's folder.
+        to: Where to write. Default: RUN/export.
+        onnx: Also write ONNX, checked against torch.
+        role: query or gallery, for a run with separate networks.
+        license: License of the weights for the card, such as apache-2.0.
+    """
     from vicinal.errors import ConfigError, unknown
     from vicinal.models.embedder import Role
     from vicinal.retrieval.export import export_run

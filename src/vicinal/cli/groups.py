@@ -15,28 +15,34 @@ if TYPE_CHECKING:
 
 
 def cluster(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
-    method: Annotated[str, typer.Option(help="k-means, hdbscan or dbscan.")] = "k-means",
-    groups: Annotated[
-        int | None, typer.Option(help="Number of groups, for k-means. Default: chosen by silhouette.")
-    ] = None,
-    least: Annotated[int, typer.Option(help="Size of the smallest group, for hdbscan and dbscan.")] = 5,
-    distance: Annotated[
-        float | None, typer.Option("--distance", "--max-distance", help="For dbscan. Default: calibrated.")
-    ] = None,
-    max_false_match: Annotated[
-        float | None, typer.Option(metavar="RATE", help="For dbscan: calibrate its distance at this rate.")
-    ] = None,
-    to: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where to write. Default: RUN/clusters.")] = None,
-    collection: Annotated[Path | None, typer.Option(help="Where the collection is. Default: RUN/collection.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of k-means.")] = 0,
-    parquet: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write map, groups and neighbors for embedding-atlas.")
-    ] = None,
+    run: Path,
+    method: str = "k-means",
+    groups: int | None = None,
+    least: int = 5,
+    distance: Annotated[float | None, typer.Option("--distance", "--max-distance")] = None,
+    max_false_match: Annotated[float | None, typer.Option(metavar="RATE")] = None,
+    to: Annotated[Path | None, typer.Option(metavar="FOLDER")] = None,
+    collection: Path | None = None,
+    seed: int = 0,
+    parquet: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
     trust: Trust = False,
-    device: Annotated[str, typer.Option(help="For a calibration: auto, cpu or cuda.")] = "auto",
+    device: str = "auto",
 ) -> None:
-    """Cluster the collection of RUN by k-means or density into groups.csv and groups.html."""
+    """Cluster the collection of RUN by k-means or density into groups.csv and groups.html.
+
+    Args:
+        run: A run's folder.
+        method: k-means, hdbscan or dbscan.
+        groups: Number of groups, for k-means. Default: chosen by silhouette.
+        least: Size of the smallest group, for hdbscan and dbscan.
+        distance: For dbscan. Default: calibrated.
+        max_false_match: For dbscan: calibrate its distance at this rate.
+        to: Where to write. Default: RUN/clusters.
+        collection: Where the collection is. Default: RUN/collection.
+        seed: Seed of k-means.
+        parquet: Also write map, groups and neighbors for embedding-atlas.
+        device: For a calibration: auto, cpu or cuda.
+    """
     from vicinal.errors import ConfigError
     from vicinal.parallel import pick_device
     from vicinal.retrieval.calibration import DENSE_RATE, distance_threshold
@@ -69,21 +75,23 @@ def cluster(
 
 
 def dedupe(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
-    distance: Annotated[
-        float | None,
-        typer.Option("--distance", "--max-distance", help="Largest distance of duplicates. Default: calibrated."),
-    ] = None,
-    embeddings: Annotated[
-        bool, typer.Option("--embeddings", help="Compare embeddings within --distance instead of pictures.")
-    ] = False,
-    to: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where to write. Default: RUN/duplicates.")] = None,
-    collection: Annotated[Path | None, typer.Option(help="Where the collection is. Default: RUN/collection.")] = None,
+    run: Path,
+    distance: Annotated[float | None, typer.Option("--distance", "--max-distance")] = None,
+    embeddings: Annotated[bool, typer.Option("--embeddings")] = False,
+    to: Annotated[Path | None, typer.Option(metavar="FOLDER")] = None,
+    collection: Path | None = None,
     trust: Trust = False,
 ) -> None:
     """List near duplicates in the collection of RUN in duplicates.csv and duplicates.html. Nothing is deleted.
 
     Pixels are compared, not embeddings: copies, crops, re-encoded and resized pictures are found, whatever their class.
+
+    Args:
+        run: A run's folder.
+        distance: Largest distance of duplicates. Default: calibrated.
+        embeddings: Compare embeddings within --distance instead of pictures.
+        to: Where to write. Default: RUN/duplicates.
+        collection: Where the collection is. Default: RUN/collection.
     """
     from vicinal.errors import ConfigError
     from vicinal.retrieval import duplicates

@@ -6,7 +6,7 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Annotated, Any, NoReturn
 
@@ -61,8 +61,8 @@ def _command(name: str) -> Any:
     if isinstance(found, typer.Typer):
         alone.add_typer(found, name=name)
     else:
-        alone.command(name, help=_flowing(found), epilog=epilog(name))(found)
-    return get_group(alone).commands[name]
+        alone.command(name, epilog=epilog(name))(found)
+    return _documented(get_group(alone).commands[name])
 
 
 class _Group(TyperGroup):
@@ -78,9 +78,18 @@ class _Group(TyperGroup):
         return super().parse_args(ctx, named + rest)
 
 
-def _flowing(command: Callable[..., None]) -> str:
-    """Return the docstring with its lines joined, for the terminal to break where it ends."""
-    return "\n\n".join(" ".join(part.split()) for part in (inspect.getdoc(command) or "").split("\n\n"))
+def _documented(command: Any) -> Any:
+    """Take the help of a command, and that of its options, from its docstring; the terminal breaks their lines."""
+    for inner in getattr(command, "commands", {}).values():
+        _documented(inner)
+    text, _, arguments = (inspect.getdoc(command.callback) or "").partition("\n\nArgs:\n")
+    command.help = "\n\n".join(" ".join(part.split()) for part in text.split("\n\n")) or command.help
+    helps = dict(re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", arguments, re.MULTILINE))
+    for parameter in command.params:
+        parameter.help = getattr(parameter, "help", None) or " ".join(helps.get(parameter.name, "").split())
+        if parameter.param_type_name == "argument":
+            parameter.metavar = parameter.metavar or parameter.name.upper()
+    return command
 
 
 app = typer.Typer(

@@ -1,7 +1,7 @@
 """``vicinal report``: the page of a run, made from its folder alone."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -9,8 +9,12 @@ if TYPE_CHECKING:
     from vicinal.run_directory import RunDirectory
 
 
-def report(run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")]) -> None:
-    """Write RUN/report.html and its figures, and print the result table."""
+def report(run: Path) -> None:
+    """Write RUN/report.html and its figures, and print the result table.
+
+    Args:
+        run: A run's folder.
+    """
     from vicinal.run_directory import RunDirectory
 
     show(RunDirectory.open(run), write=True)

@@ -27,30 +27,38 @@ class Format(StrEnum):
 
 
 def search(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
-    queries: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[QUERY]...", help="Images (.npy or .npz for a run on features); several are averaged."),
-    ] = None,
-    label: Annotated[list[str] | None, typer.Option(help="Search from the mean of the items with this label.")] = None,
-    id: Annotated[list[int] | None, typer.Option(help="Search from this item of the collection.")] = None,
-    k: Annotated[int, typer.Option(help="Number of results.")] = 10,
-    where: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Only items with this label, path or metadata.")
-    ] = None,
-    text: Annotated[list[str] | None, typer.Option(help="Search by this description.")] = None,
-    max_false_match: Annotated[
-        float | None,
-        typer.Option(metavar="RATE", help="Report `no match` beyond the distance with this false-match rate."),
-    ] = None,
-    max_distance: Annotated[float | None, typer.Option(help="Report `no match` beyond this distance.")] = None,
-    format: Annotated[Format, typer.Option(help="table, json, or sheet: a picture.")] = Format.table,
-    out: Annotated[Path, typer.Option(help="The picture to write with --format sheet.")] = Path("search.png"),
-    collection: Annotated[Path | None, typer.Option(help="Where the collection is. Default: RUN/collection.")] = None,
+    run: Path,
+    queries: Annotated[list[Path] | None, typer.Argument(metavar="[QUERY]...")] = None,
+    label: list[str] | None = None,
+    id: list[int] | None = None,
+    k: int = 10,
+    where: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE")] = None,
+    text: list[str] | None = None,
+    max_false_match: Annotated[float | None, typer.Option(metavar="RATE")] = None,
+    max_distance: float | None = None,
+    format: Format = Format.table,
+    out: Path = Path("search.png"),
+    collection: Path | None = None,
     trust: Trust = False,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: str = "auto",
 ) -> None:
-    """Search the collection of RUN by image, by text, by item or by label."""
+    """Search the collection of RUN by image, by text, by item or by label.
+
+    Args:
+        run: A run's folder.
+        queries: Images (.npy or .npz for a run on features); several are averaged.
+        label: Search from the mean of the items with this label.
+        id: Search from this item of the collection.
+        k: Number of results.
+        where: Only items with this label, path or metadata.
+        text: Search by this description.
+        max_false_match: Report `no match` beyond the distance with this false-match rate.
+        max_distance: Report `no match` beyond this distance.
+        format: table, json, or sheet: a picture.
+        out: The picture to write with --format sheet.
+        collection: Where the collection is. Default: RUN/collection.
+        device: auto, cpu or cuda.
+    """
     from vicinal.parallel import pick_device
     from vicinal.retrieval.collection import snapshot_of
     from vicinal.retrieval.model import load_asking

@@ -15,32 +15,17 @@ if TYPE_CHECKING:
 
 def train(
     arguments: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[PRESET|FILE.toml|DATA] [SLOT=NAME] [SLOT.ARGUMENT=VALUE]...",
-            help="A preset, a TOML file or your data, then settings that override it.",
-        ),
+        list[str] | None, typer.Argument(metavar="[PRESET|FILE.toml|DATA] [SLOT=NAME] [SLOT.ARGUMENT=VALUE]...")
     ] = None,
-    data: Annotated[
-        str | None, typer.Option(help="Your data: folder, table or array file; selects the preset.")
-    ] = None,
-    run: Annotated[Path | None, typer.Option(help="Folder to write; default: a new one in runs/.")] = None,
-    resume: Annotated[Path | None, typer.Option(help="Resume this interrupted run.")] = None,
-    trust: Annotated[
-        list[str] | None,
-        typer.Option(metavar="MODULE:CLASS", help="Your own class, which slots may name."),
-    ] = None,
-    head_only: Annotated[
-        bool, typer.Option("--head-only", help="Only compute the head in closed form. Takes seconds; try it first.")
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the resolved settings and the estimated cost, and exit.")
-    ] = False,
-    processes: Annotated[
-        int | None, typer.Option(help="Train in this many processes on this machine, one GPU or some cores each.")
-    ] = None,
-    report: Annotated[bool, typer.Option(help="Write the report at the end.")] = True,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the result.")] = False,
+    data: str | None = None,
+    run: Path | None = None,
+    resume: Path | None = None,
+    trust: Annotated[list[str] | None, typer.Option(metavar="MODULE:CLASS")] = None,
+    head_only: Annotated[bool, typer.Option("--head-only")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run")] = False,
+    processes: int | None = None,
+    report: bool = True,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False,
 ) -> None:
     """Train any model with any loss and method, evaluate it on classes it never saw, and write the report.
 
@@ -48,6 +33,18 @@ def train(
     takes a class name and its arguments: `loss=multi_similarity loss.alpha=2`. What you leave out is derived from the
     data and the other slots and printed. `vicinal list losses` lists the losses, `vicinal explain loss=triplet` the
     arguments of one. Ctrl-C stops after the current step and prints how to resume.
+
+    Args:
+        arguments: A preset, a TOML file or your data, then settings that override it.
+        data: Your data: folder, table or array file; selects the preset.
+        run: Folder to write; default: a new one in runs/.
+        resume: Resume this interrupted run.
+        trust: Your own class, which slots may name.
+        head_only: Only compute the head in closed form. Takes seconds; try it first.
+        dry_run: Print the resolved settings and the estimated cost, and exit.
+        processes: Train in this many processes on this machine, one GPU or some cores each.
+        report: Write the report at the end.
+        quiet: Print nothing but the result.
     """
     words = arguments or []
     names = [word for word in words if "=" not in word]
