@@ -12,8 +12,8 @@ from PIL import Image
 from typer.main import get_command
 
 from vicinal.cli import main
-from vicinal.cli.examples import EXAMPLES
 from vicinal.cli.main import app
+from vicinal.cli.options import EXAMPLES
 from vicinal.models import custom
 
 
@@ -25,7 +25,7 @@ def test_nothing_heavy_is_imported_before_a_command_needs_it(words):
         "try: app()\n"
         "except SystemExit: pass\n"
         "others = {name for name in sys.modules if name.startswith('vicinal.cli.')}\n"
-        "others -= {'vicinal.cli.main', 'vicinal.cli.examples', 'vicinal.cli.' + sys.argv[1]}\n"
+        "others -= {'vicinal.cli.main', 'vicinal.cli.options', 'vicinal.cli.' + sys.argv[1]}\n"
         "if others and sys.argv[1] != '--help': sys.exit(f'imported {others}')\n"
         "heavy = {'torch', 'numpy', 'scipy', 'sklearn', 'optuna', 'matplotlib', 'PIL'} & set(sys.modules)\n"
         "sys.exit('imported ' + str(heavy) if heavy else 0)"

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vicinal.cli.examples import epilog
+from vicinal.cli.options import epilog
 
 app = typer.Typer(
     no_args_is_help=True, help="Check data before training; pack them for another machine.", epilog=epilog("data")

@@ -2,11 +2,8 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 import typer
-
-ROLES: dict[str, Literal["query", "gallery"]] = {"query": "query", "gallery": "gallery"}
 
 
 def embed(
@@ -35,12 +32,14 @@ def embed(
     """
     import numpy as np
 
+    from vicinal.arguments import coerce
     from vicinal.data import open_path
     from vicinal.data.folder import without_labels
     from vicinal.data.splits import SplitByClass
-    from vicinal.errors import ConfigError, unknown
+    from vicinal.errors import ConfigError
     from vicinal.evaluation.encoder import Encoder
     from vicinal.files import write_arrays
+    from vicinal.models.embedder import Role
     from vicinal.parallel import pick_device
     from vicinal.run_directory import RunDirectory
     from vicinal.training.console import Console
@@ -49,9 +48,7 @@ def embed(
         raise ConfigError(f"embeddings are written as .npz; got --out {out}. Let the name end in .npz.")
     encoder = Encoder.load(RunDirectory.open(run), pick_device(device))
     if role is not None:
-        if role not in ROLES:
-            raise ConfigError(unknown("role", role, ROLES))
-        encoder = encoder.stream(ROLES[role])
+        encoder = encoder.stream(coerce(role, Role, "--role"))
     records = without_labels(data)
     if records is None:
         found = open_path(data)

@@ -22,15 +22,13 @@ def export(
         role: query or gallery, for a run with separate networks.
         license: License of the weights for the card, such as apache-2.0.
     """
-    from vicinal.errors import ConfigError, unknown
+    from vicinal.arguments import coerce
     from vicinal.models.embedder import Role
     from vicinal.retrieval.export import export_run
     from vicinal.run_directory import RunDirectory
 
-    roles: dict[str | None, Role | None] = {None: None, "query": "query", "gallery": "gallery"}
-    if role not in roles:
-        raise ConfigError(unknown("role", str(role), ("query", "gallery")))
-    exported = export_run(RunDirectory.open(run), to, onnx=onnx, role=roles[role], license=license)
+    network = coerce(role, Role | None, "--role")
+    exported = export_run(RunDirectory.open(run), to, onnx=onnx, role=network, license=license)
     for path in exported.files:
         typer.echo(f"{path}  {path.stat().st_size / 1e3:,.0f} kB")
     if exported.difference is not None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from vicinal.cli.search import Trust
+from vicinal.cli.options import Trust
 
 
 def index(

@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_group
 
-from vicinal.cli.examples import epilog
+from vicinal.cli.options import epilog
 from vicinal.errors import VicinalError
 
 # The function behind each command, by module of this package.
@@ -22,15 +22,15 @@ COMMANDS = {
     "train": "train:train",
     "evaluate": "evaluate:evaluate",
     "embed": "embed:embed",
-    "report": "report:report",
+    "report": "train:report",
     "explain": "catalog:explain",
     "bench": "bench:bench",
     "compare": "compare:compare",
     "tune": "tune:tune",
     "index": "index:index",
     "search": "search:search",
-    "cluster": "groups:cluster",
-    "dedupe": "groups:dedupe",
+    "cluster": "clean:cluster",
+    "dedupe": "clean:dedupe",
     "clean": "clean:clean",
     "suggest": "clean:suggest",
     "export": "export:export",

@@ -1,23 +1,17 @@
 """``vicinal search``: the items of a collection that are nearest to a query."""
 
 import json
-import sys
-from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vicinal.cli.options import Trust
+
 if TYPE_CHECKING:
     from vicinal.retrieval.collection import Snapshot
     from vicinal.retrieval.query import Answer
-
-
-Trust = Annotated[
-    bool,
-    typer.Option("--trust", help="Use folders and engines named by a collection of another user or of version 0.1."),
-]
 
 
 class Format(StrEnum):
@@ -94,26 +88,11 @@ def _print(answer: "Answer") -> None:
             "no match" + ("." if far is None else f": the nearest, {far.item.path}, lies at {far.distance:.4f}.")
         )
         return
-    typer.echo(f"nearest to {answer.query.title}")
-    rows = (
-        (f"{each.distance:.4f}", str(each.item.id), each.item.label or "", each.item.path) for each in answer.matches
-    )
-    print_rows(("distance", "id", "label", "path"), rows)
+    from vicinal.cli.tables import print_rows
 
-
-def print_rows(names: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table; in a file or pipe, a row stays on its line."""
-    from rich import box
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    grid = Table(box=box.SIMPLE_HEAD)
-    for name in names:
-        grid.add_column(name, justify="right" if name in ("distance", "id", "score") else "left", overflow="fold")
-    for row in rows:
-        grid.add_row(*map(escape, row))
-    (Console() if sys.stdout.isatty() else Console(width=10_000)).print(grid)
+    near = answer.matches
+    rows = ((f"{each.distance:.4f}", str(each.item.id), each.item.label or "", each.item.path) for each in near)
+    print_rows(f"nearest to {answer.query.title}", ("distance", "id", "label", "path"), rows)
 
 
 def _write_sheet(snapshot: "Snapshot", answer: "Answer", files: list[Path], out: Path) -> None:

@@ -1,4 +1,4 @@
-"""``vicinal train``: from slots to a finished run with its report."""
+"""``vicinal train`` and ``vicinal report``: from slots to a finished run, and its page."""
 
 import shlex
 import sys
@@ -11,6 +11,7 @@ from vicinal.errors import ConfigError
 
 if TYPE_CHECKING:
     from vicinal.config import Config
+    from vicinal.run_directory import RunDirectory
 
 
 def train(
@@ -86,9 +87,7 @@ def train(
             command = shlex.join(["vicinal", *sys.argv[1:]])
             directory = start(config, run or fresh(Path("runs"), config), command=command, console=console)
     if first():
-        from vicinal.cli.report import show
-
-        show(directory, write=report)
+        _show(directory, write=report)
 
 
 def _composed(name: str | None, data: str | None, settings: list[str], trust: dict[str, Any]) -> "Config":
@@ -106,3 +105,25 @@ def _composed(name: str | None, data: str | None, settings: list[str], trust: di
     if data is not None:
         layers.append({"data": data})
     return compose(*layers, from_words(settings), preset_name=title, trust=trust)
+
+
+def report(run: Path) -> None:
+    """Write RUN/report.html and its figures, and print the result table.
+
+    Args:
+        run: A run's folder.
+    """
+    from vicinal.run_directory import RunDirectory
+
+    _show(RunDirectory.open(run), write=True)
+
+
+def _show(run: "RunDirectory", *, write: bool) -> None:
+    """Print the result table and where the report lies."""
+    from vicinal.cli.tables import print_table
+    from vicinal.reports import write_report
+
+    if run.results is not None:
+        print_table(run.results)
+    if write:
+        typer.echo(f"report: {write_report(run.path)}")

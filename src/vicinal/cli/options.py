@@ -1,4 +1,13 @@
-"""What one would type: the examples below the help of each command."""
+"""What commands share: an option, and the examples below their help."""
+
+from typing import Annotated
+
+import typer
+
+Trust = Annotated[
+    bool,
+    typer.Option("--trust", help="Use folders and engines named by a collection of another user or of version 0.1."),
+]
 
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "vicinal": (
