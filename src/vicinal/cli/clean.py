@@ -111,14 +111,13 @@ def dedupe(
     with console.following(len(snapshot), 0, "reading" if not embeddings else "comparing") as follower:
         if embeddings and distance is not None:
             pairs = duplicates.close_pairs(snapshot.euclidean_vectors(), distance, progress=follower.advance)
-            found = duplicates.group_pairs(len(snapshot), pairs)
         else:
             rows, views = duplicates.collection_views(snapshot, follower.advance)
             if distance is None:
                 likeness = duplicates.calibrate_likeness(snapshot, rows, views)
                 distance, words = likeness.distance, likeness.words
-            found = duplicates.find_duplicates(snapshot, rows, views, distance)
-    contents = duplicates.duplicate_contents(snapshot, found, distance or 0.0, [words])
+            pairs = duplicates.duplicate_pairs(snapshot, rows, views, distance)
+    contents = duplicates.duplicate_contents(snapshot, duplicates.group_pairs(len(snapshot), pairs), distance, words)
     _write(console, snapshot, contents, (opened.path / "duplicates" if to is None else to) / "duplicates")
 
 

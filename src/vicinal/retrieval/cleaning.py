@@ -153,10 +153,8 @@ def judge_labels(
     """
     classes = int(labels.max()) + 1 if len(labels) else 0
     if classes < 2 or len(labels) <= classes:
-        raise DataError(
-            f"labels are judged by other rows of their class and of others; got {len(labels)} rows of {classes} "
-            f"classes. Index more of at least 2 classes."
-        )
+        got = f"{len(labels)} rows of {classes} classes"
+        raise DataError(f"labels are judged by other rows; got {got}. Index more rows of at least 2 classes.")
     given = torch.from_numpy(np.asarray(labels, np.int64))
     evidence = _Evidence(torch.from_numpy(np.array(vectors)), given, classes, metric)
     judged = evidence.sizes[given] > 1

@@ -182,10 +182,9 @@ def _pictured(
     records = data.load()
     source = records.source
     if not isinstance(source, ImageFiles) or len(records) != rows:
-        raise DataError(
-            f"--images {images} should hold the {rows} images that the vectors were made of, as files; got "
-            f"{records.name} with {len(records)} records. Name the data set or folder that they are of."
-        )
+        wanted = f"--images {images} should hold the {rows} images that the vectors were made of, as files"
+        got = f"{records.name} with {len(records)} records"
+        raise DataError(f"{wanted}; got {got}. Name the data set or folder that they are of.")
     pairs = set(zip(features.labels.tolist(), records.labels[positions].tolist(), strict=True))
     if not len(pairs) == len({one for one, _ in pairs}) == len({other for _, other in pairs}):
         raise DataError(f"the vectors and the images of {images} differ in their classes, so in their order.")
@@ -248,10 +247,8 @@ def _below(root: Path, path: str, columns: Columns, row: int) -> str:
     """Return a table's path relative to the root; a DataError where it leads out of it."""
     inside = os.path.relpath(root / path, root)
     if inside.startswith(".."):
-        raise DataError(
-            f"{columns.place(row)}: {path} lies outside {root}, where pictures may be read. Name the folder that holds "
-            f"all of them with --images."
-        )
+        fault = f"{columns.place(row)}: {path} lies outside {root}, where pictures may be read"
+        raise DataError(f"{fault}. Name the folder that holds all of them with --images.")
     return Path(inside).as_posix()
 
 

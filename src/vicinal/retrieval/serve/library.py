@@ -77,10 +77,9 @@ def open_library(
         return row
 
     if found.snapshot().dim != model.dim:
-        raise ConfigError(
-            f"{run} embeds into {model.dim} dimensions, but the collection {found.path} holds vectors of "
-            f"{found.snapshot().dim}. Index with this run, or serve the run that it was indexed with."
-        )
+        held = f"the collection {found.path} holds vectors of {found.snapshot().dim}"
+        advice = "Index with this run, or serve the run that it was indexed with."
+        raise ConfigError(f"{run} embeds into {model.dim} dimensions, but {held}. {advice}")
     threshold = None
     if max_false_match is not None or directory.arrays(NAME) is not None:
         threshold = distance_threshold(directory, rate=max_false_match, usual=QUERY_RATE, device=model.device)

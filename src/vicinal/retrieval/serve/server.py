@@ -139,10 +139,8 @@ def bind(host: str, port: int) -> socket.socket:
         # It listens at once, so that whoever is told the address can connect.
         return socket.create_server((host, port), family=family, backlog=_AT_ONCE, dualstack_ipv6=both)
     except (OSError, OverflowError) as error:
-        raise ConfigError(
-            f"the server cannot listen at {host}:{port}: {error}. Name another with --port or --host; --port 0 takes "
-            f"any that is free."
-        ) from error
+        advice = "Name another with --port or --host; --port 0 takes any that is free."
+        raise ConfigError(f"the server cannot listen at {host}:{port}: {error}. {advice}") from error
 
 
 def allowed_hosts(host: str, more: Collection[str]) -> list[str]:
