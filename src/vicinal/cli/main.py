@@ -108,8 +108,7 @@ app = typer.Typer(
 def _main(
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
     trust: Annotated[
-        list[str] | None,
-        typer.Option(metavar="MODULE:CLASS", help="Your own class, which runs may import."),
+        list[str] | None, typer.Option(metavar="MODULE:CLASS", help="Your own class, which runs may import.")
     ] = None,
 ) -> None:
     if trust:

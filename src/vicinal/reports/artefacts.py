@@ -188,21 +188,16 @@ def _gallery(run: RunDirectory, records: Mapping[int, Record]) -> list[Query]:
     if arrays is None or not records:
         return []
 
-    def row(query: Record, ids: np.ndarray, distances: np.ndarray | None) -> list[Neighbor]:
-        found = []
-        for place, id in enumerate(ids.tolist()):
-            if id >= 0:  # a gallery smaller than k is filled up with -1
-                record = records[id]
-                distance = None if distances is None else float(distances[place])
-                found.append(Neighbor(record, record.label == query.label, distance))
-        return found
+    def row(query: Record, ids: np.ndarray, distances: np.ndarray | None = None) -> list[Neighbor]:
+        far = [None] * len(ids) if distances is None else [float(distances[place]) for place in range(len(ids))]
+        found = [(records[id], distance) for id, distance in zip(ids.tolist(), far, strict=True) if id >= 0]
+        return [Neighbor(record, record.label == query.label, distance) for record, distance in found]
 
-    untrained = arrays.get("untrained_neighbours")
+    untrained = arrays.get("untrained_neighbours")  # a gallery smaller than k is filled up with -1
     queries = []
-    for place, id in enumerate(arrays["query"].tolist()):
-        query = records[id]
+    for place, query in enumerate(records[id] for id in arrays["query"].tolist()):
         trained = row(query, arrays["neighbours"][place], arrays["distances"][place])
-        queries.append(Query(query, trained, [] if untrained is None else row(query, untrained[place], None)))
+        queries.append(Query(query, trained, [] if untrained is None else row(query, untrained[place])))
     return queries
 
 

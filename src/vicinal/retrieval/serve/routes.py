@@ -230,8 +230,7 @@ def search_routes(library: Library, limits: Limits, searching: Workers, embeddin
 
     @routes.get("/api/search/class", responses=NOT_FOUND, summary="Search by a class")
     async def by_class(
-        name: Annotated[str, Query(max_length=1000, description="The class.")],
-        options: Options,
+        name: Annotated[str, Query(max_length=1000, description="The class.")], options: Options
     ) -> Found:
         """What lies nearest to the mean of a class; its own items are found too."""
 

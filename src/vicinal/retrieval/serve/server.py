@@ -30,26 +30,18 @@ _PER_CLIENT = 64  # of them by one address; a browser has six
 _HEADER_SECONDS = 10.0  # for the headers of a request to arrive
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
-_SCRIPTS = (
-    "page.js",
-    "asking.js",
-    "results.js",
-    "map.js",
-    "points.js",
-    "twgl.min.js",
-    "workbench.js",
-    "hardness.js",
-    "docs.js",
-)
 _KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_HERE = "vicinal.retrieval.serve"
 # Address, package and file of all that the page is made of; nothing else can be asked for.
-SHIPPED = {"/": ("vicinal.retrieval.serve", "page.html"), "/docs": ("vicinal.retrieval.serve", "docs.html")}
-SHIPPED |= {f"/static/{name}": ("vicinal.retrieval.serve", name) for name in (*_SCRIPTS, "page.css", "icon.svg")}
-# The report's own look and charts: one family, one source.
+SHIPPED = {"/": (_HERE, "page.html"), "/docs": (_HERE, "docs.html")}
 SHIPPED |= {
-    "/static/report.css": ("vicinal.reports", "page.css"),
-    "/static/charts.js": ("vicinal.reports", "charts.js"),
+    f"/static/{file.name}": (_HERE, file.name)
+    for file in sorted(resources.files(_HERE).iterdir(), key=lambda file: file.name)
+    if PurePath(file.name).suffix in (".js", ".css", ".svg")
 }
+# The report's own look and charts: one family, one source.
+SHIPPED["/static/report.css"] = "vicinal.reports", "page.css"
+SHIPPED["/static/charts.js"] = "vicinal.reports", "charts.js"
 
 
 def create_application(
