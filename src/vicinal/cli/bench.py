@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vicinal.errors import ConfigError
+
 if TYPE_CHECKING:
     from vicinal.bench.run import Bench, Outcome
     from vicinal.bench.summary import Summary
@@ -71,7 +73,6 @@ def bench(
     from vicinal.bench.run import rehash as rehash_results
     from vicinal.bench.summary import regressions, summarize
     from vicinal.bench.table import Budget, load_tables
-    from vicinal.errors import ConfigError
     from vicinal.training.console import Console
 
     until = math.inf if minutes is None else time.monotonic() + 60 * minutes
@@ -120,8 +121,6 @@ def _adjusted(table: "Table", seeds: int | None, protocol: str | None, *, quick:
     if seeds is None:
         return table
     if seeds < 1:
-        from vicinal.errors import ConfigError
-
         raise ConfigError(f"--seeds must be at least 1, got {seeds}.")
     return table.replace(seeds=seeds, expected=table.expected if seeds == table.seeds else {})
 

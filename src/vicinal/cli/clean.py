@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from vicinal.cli.options import Trust
+from vicinal.errors import ConfigError
 
 if TYPE_CHECKING:
     from vicinal.retrieval.clusters import Method
@@ -46,7 +47,6 @@ def cluster(
         parquet: Also write map, groups and neighbors for embedding-atlas.
         device: For a calibration: auto, cpu or cuda.
     """
-    from vicinal.errors import ConfigError
     from vicinal.parallel import pick_device
     from vicinal.retrieval.calibration import DENSE_RATE, distance_threshold
     from vicinal.retrieval.clusters import cluster as group
@@ -96,7 +96,6 @@ def dedupe(
         to: Where to write. Default: RUN/duplicates.
         collection: Where the collection is. Default: RUN/collection.
     """
-    from vicinal.errors import ConfigError
     from vicinal.retrieval import duplicates
     from vicinal.retrieval.collection import snapshot_of
     from vicinal.run_directory import RunDirectory
@@ -145,7 +144,6 @@ def clean(
         device: auto, cpu or cuda.
     """
     from vicinal.cli.tables import print_rows
-    from vicinal.errors import ConfigError
     from vicinal.parallel import pick_device
     from vicinal.retrieval import cleaning
     from vicinal.retrieval.contact_sheets import write_shown
@@ -222,7 +220,6 @@ def _snapshot(
     device: str,
 ) -> "Snapshot":
     """Return the named data, indexed in a folder of their own, or the run's collection, made if missing."""
-    from vicinal.errors import ConfigError
     from vicinal.parallel import pick_device
     from vicinal.retrieval.collection import FOLDER, POINTER, CollectionDirectory, snapshot_of
     from vicinal.retrieval.indexing import Request, absolute_place, index
@@ -241,11 +238,12 @@ def _snapshot(
 
 def _write(console: "Console", snapshot: "Snapshot", contents: "Contents", stem: Path, rows: str | None = None) -> None:
     """Write groups as a table, whose text may be given, and as a page; print the facts and where they are."""
-    from vicinal.retrieval.contact_sheets import write_groups
+    from vicinal.retrieval.contact_sheets import as_page, as_table, write_shown
 
     table, page = stem.with_suffix(".csv"), stem.with_suffix(".html")
     with console.following(contents.pictures, 0, "pictures") as follower:
-        write_groups(snapshot, contents, table, page, follower.advance, rows)
+        write_shown(table, as_table(snapshot, contents.groups) if rows is None else rows)
+        write_shown(page, as_page(snapshot, contents, table.name, follower.advance))
     for sentence in contents.lead:
         typer.echo(sentence)
     typer.echo("; ".join(f"{name}: {value}" for name, value in contents.facts))

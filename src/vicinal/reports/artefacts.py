@@ -178,7 +178,8 @@ def read_thumbnails(document: Mapping[str, Any], path: Path, file: str) -> tuple
     last = max((r.tile for r in records.values() if r.tile is not None), default=0)
     right, bottom = thumbnails.box(last)[2:]
     if bottom > thumbnails.size[1] or right > thumbnails.size[0]:
-        fault = f"{file} names tile {last}, which ends at pixel {right}, {bottom}, beyond the end of {path}"
+        size = f"{thumbnails.size[0]} x {thumbnails.size[1]} pixels"
+        fault = f"{file} names tile {last}, which ends at pixel {right}, {bottom}, but {path} has {size}"
         raise RunError(f"{fault}. Evaluate the run anew.")
     return thumbnails, records
 

@@ -23,7 +23,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from vicinal.data import own_description
-from vicinal.data.records import Records, Taken
+from vicinal.data.packed import Progress
 from vicinal.data.table import read_columns
 from vicinal.distances import Metric
 from vicinal.errors import DataError, unknown
@@ -32,7 +32,7 @@ from vicinal.evaluation.neighbors import neighbors
 from vicinal.retrieval.collection import Snapshot
 from vicinal.retrieval.contact_sheets import TILES, Contents, Group, as_csv
 from vicinal.retrieval.duplicates import calibrate_likeness, collection_views, duplicate_pairs
-from vicinal.retrieval.indexing import list_again
+from vicinal.retrieval.indexing import list_again, unlabeled_records
 from vicinal.retrieval.listing import place_path
 from vicinal.retrieval.store import Item
 from vicinal.run_directory import RunDirectory
@@ -126,7 +126,7 @@ def judge_labels(
     labels: Int[np.ndarray, "n"],
     *,
     metric: Metric = "euclidean",
-    progress: Callable[[int], None] = lambda done: None,
+    progress: Progress = lambda done: None,
 ) -> Verdicts:
     """Compute the probability that each label is wrong, from all other rows.
 
@@ -222,9 +222,7 @@ class Findings:
 
 
 def find_issues(
-    snapshot: Snapshot,
-    features: Float[np.ndarray, "n c"] | None = None,
-    progress: Callable[[int], None] = lambda done: None,
+    snapshot: Snapshot, features: Float[np.ndarray, "n c"] | None = None, progress: Progress = lambda done: None
 ) -> Findings:
     """Find probable label errors, copies across classes, outliers and ambiguous classes among the labeled items.
 
@@ -239,13 +237,13 @@ def find_issues(
     verdicts = judge_labels(vectors, labels, metric=metric, progress=progress)
     copies, words = _copies(snapshot, rows, labels, names, verdicts)
     found = [
-        replace(each, row=int(rows[each.row]), neighbors=tuple(rows[list(each.neighbors)].tolist()))
-        for each in (
-            *_label_errors(verdicts, labels, names),
-            *copies,
-            *_outliers(verdicts),
-            *_ambiguous(verdicts, labels, names),
-        )
+        *_label_errors(verdicts, labels, names),
+        *copies,
+        *_outliers(verdicts),
+        *_ambiguous(verdicts, labels, names),
+    ]
+    found = [
+        replace(each, row=int(rows[each.row]), neighbors=tuple(rows[list(each.neighbors)].tolist())) for each in found
     ]
     found.sort(key=lambda each: (-each.score, each.row, each.kind))
     share = f"About {verdicts.noise:.1%} of {len(rows):,} labels are wrong, by their likelihood given all other rows."
@@ -263,12 +261,10 @@ def backbone_features(run: RunDirectory, snapshot: Snapshot, device: torch.devic
     for number, place in enumerate(snapshot.places):
         listing = list_again(run, snapshot.folder.parent, place.path, place.split, place.images)
         positions = {entry.path: position for position, entry in enumerate(listing.entries)}
-        rows = [row for row, item in enumerate(snapshot.items()) if item.place == number]
-        if missing := [path for row in rows if (path := snapshot.items()[row].path) not in positions]:
+        rows = {row: item.path for row, item in enumerate(snapshot.items()) if item.place == number}
+        if missing := [path for path in rows.values() if path not in positions]:
             raise DataError(f"{missing[0]} was indexed, but is no longer in {place.path}. Index it again.")
-        at = np.array([positions[snapshot.items()[row].path] for row in rows], np.int64)
-        source = Taken(listing.source, at)
-        records = Records(place.path, source, np.zeros(len(at), np.int64), ("",), np.full(len(at), "test"))
+        records = unlabeled_records(listing, np.array([positions[path] for path in rows.values()], np.int64))
         found |= dict(zip(rows, encoder.embed(records, features=True).vectors.numpy(), strict=True))
     return np.stack([found[row] for row in range(len(snapshot))])
 
@@ -284,9 +280,10 @@ def _finding(
     verdicts: Verdicts, row: int, kind: Kind, score: float, suggested: str, among: Int[np.ndarray, "m"] | None = None
 ) -> Finding:
     """Return a finding with its nearest rows as evidence, or some of them by their places in the list."""
-    at = np.arange(verdicts.ids.shape[1])[:_SHOWN] if among is None else among[:_SHOWN]
-    near, far = verdicts.ids[row, at].tolist(), verdicts.distances[row, at].tolist()
-    return Finding(row, kind, float(score), suggested, tuple(near), tuple(far))
+    near, far = (
+        (each[row] if among is None else each[row, among])[:_SHOWN] for each in (verdicts.ids, verdicts.distances)
+    )
+    return Finding(row, kind, float(score), suggested, tuple(near.tolist()), tuple(far.tolist()))
 
 
 def _label_errors(verdicts: Verdicts, labels: np.ndarray, names: Sequence[str]) -> Iterator[Finding]:
@@ -365,11 +362,11 @@ def _ambiguous(verdicts: Verdicts, labels: np.ndarray, names: Sequence[str]) -> 
             yield _finding(verdicts, row, "class", min(1.0, overlap[pair]), names[other], near)
 
 
-_TITLES = {
-    "label": "is labeled {label}, probably {suggested}",
-    "duplicate": "is labeled {label}, its near copy {suggested}",
-    "outlier": "of {label} is far from everything",
-    "class": "{label} and {suggested} overlap",
+_KINDS: dict[Kind, tuple[str, str]] = {  # what the page calls several of them, and what it says of one
+    "label": ("probable label errors", "is labeled {label}, probably {suggested}"),
+    "duplicate": ("near duplicates across classes", "is labeled {label}, its near copy {suggested}"),
+    "outlier": ("outliers", "of {label} is far from everything"),
+    "class": ("pairs of classes that overlap", "{label} and {suggested} overlap"),
 }
 
 
@@ -388,21 +385,13 @@ def findings_contents(snapshot: Snapshot, findings: Findings) -> Contents:
     """Fill the page of findings: each with its score and the rows that disagree, with their distances."""
     groups = []
     for number, each in enumerate(findings.found, 1):
-        words = _TITLES[each.kind].format(label=snapshot.items()[each.row].label, suggested=each.suggested)
+        words = _KINDS[each.kind][1].format(label=snapshot.items()[each.row].label, suggested=each.suggested)
         title = f"{number}, {each.kind}: {words}"
         groups.append(Group(number, (each.row, *each.neighbors), (each.score, *each.distances), title))
     counts = Counter(each.kind for each in findings.found)
-    facts = [(name, f"{counts[kind]:,}") for kind, name in _COUNTED.items()]
+    facts = [(name, f"{counts[kind]:,}") for kind, (name, _) in _KINDS.items()]
     note = "First of each group the thing in question, with the score; then those that disagree, with their distance."
     return Contents("What to look at", facts, [*findings.words, note], groups, _SHOWN + 1, "Nothing was found.")
-
-
-_COUNTED: dict[Kind, str] = {
-    "label": "probable label errors",
-    "duplicate": "near duplicates across classes",
-    "outlier": "outliers",
-    "class": "pairs of classes that overlap",
-}
 
 
 # -- decisions ------------------------------------------------------------------------------------
@@ -569,9 +558,8 @@ def suggestions_table(pool: Snapshot, chosen: Suggestions) -> str:
 
 def suggestions_contents(pool: Snapshot, chosen: Suggestions) -> Contents:
     """Fill the page of what to label next."""
-    before, after = chosen.expected
-    facts = [("to label", f"{len(chosen.rows):,}"), ("expected hits before", f"{before:.1%}")]
-    facts.append(("with these labels", f"{after:.1%}"))
+    before, after = (f"{share:.1%}" for share in chosen.expected)
+    facts = [("to label", f"{len(chosen.rows):,}"), ("expected hits before", before), ("with these labels", after)]
     lead = [
         "A hit is a thing of the pool whose nearest labeled one is of its class; probabilities are calibrated on "
         "distances of labeled things.",

@@ -295,7 +295,8 @@ class CollectionDirectory:
                 except FileNotFoundError:  # written twice since the pointer was read, so already removed
                     continue
                 return self._held
-        raise RunError(f"{self.path} lacks the generation {number} that it names. Remove it and index again.")
+        fault = f"{self.path} names generation {number}, but that is not there"
+        raise RunError(f"{fault}. Remove the collection and index again.")
 
 
 def snapshot_of(run: RunDirectory, collection: Path | None = None, *, trust: bool = False) -> Snapshot:

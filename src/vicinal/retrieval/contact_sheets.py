@@ -3,13 +3,14 @@
 import base64
 import csv
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from io import BytesIO, StringIO
 from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
+from vicinal.data.packed import Progress
 from vicinal.errors import DataError
 from vicinal.files import write_atomically
 from vicinal.retrieval.collection import Snapshot
@@ -105,23 +106,6 @@ class Contents:
         return min(TILES, sum(min(self.shown, len(group.rows)) for group in self.groups))
 
 
-def write_groups(
-    snapshot: Snapshot,
-    contents: Contents,
-    table: Path,
-    page: Path,
-    progress: Callable[[int], None] = lambda done: None,
-    rows: str | None = None,
-) -> None:
-    """Write the table of all groups, then the page of those that fit on it, each whole or not at all.
-
-    Args:
-        rows: the table's text, where it is not that of ``as_table``.
-    """
-    write_shown(table, as_table(snapshot, contents.groups) if rows is None else rows)
-    write_shown(page, as_page(snapshot, contents, table.name, progress))
-
-
 def write_shown(path: Path, text: str) -> None:
     """Write a text in which names of files may be no text at all; such bytes become question marks."""
     write_atomically(path, lambda file: file.write(text.encode(errors="replace")))
@@ -146,9 +130,7 @@ def as_table(snapshot: Snapshot, groups: Sequence[Group]) -> str:
     return as_csv(("group", "id", "path", "label", "distance", "place"), lines)
 
 
-def as_page(
-    snapshot: Snapshot, contents: Contents, table: str, progress: Callable[[int], None] = lambda done: None
-) -> str:
+def as_page(snapshot: Snapshot, contents: Contents, table: str, progress: Progress = lambda done: None) -> str:
     """Render the page; whatever comes from the collection is escaped, and nothing on it can run."""
     from vicinal.reports.html import render_page
 

@@ -6,7 +6,7 @@ a view of the other. How near is near enough is measured on copies planted among
 mirror images of them, which are copies of nothing.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from io import BytesIO
@@ -17,6 +17,7 @@ from jaxtyping import Float, Float16, Float32, Float64, Int64
 from PIL import Image, ImageEnhance
 from torch import Tensor
 
+from vicinal.data.packed import Progress
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.neighbors import require_finite
 from vicinal.files import read_arrays, write_arrays
@@ -60,11 +61,7 @@ class Pairs:
 
 
 def close_pairs(
-    rows: Float[np.ndarray, "n d"],
-    distance: float,
-    *,
-    first: int | None = None,
-    progress: Callable[[int], None] = lambda done: None,
+    rows: Float[np.ndarray, "n d"], distance: float, *, first: int | None = None, progress: Progress = lambda done: None
 ) -> Pairs:
     """Find the pairs of rows with at most this distance, exactly: float32 proposes, float64 decides.
 
@@ -196,7 +193,7 @@ def picture_views(image: Image.Image) -> Float32[np.ndarray, "v d"] | None:
 
 
 def collection_views(
-    snapshot: Snapshot, progress: Callable[[int], None] = lambda done: None
+    snapshot: Snapshot, progress: Progress = lambda done: None
 ) -> tuple[Int64[np.ndarray, "m"], Float16[np.ndarray, "m v d"]]:
     """Return the rows of a collection that have a picture to compare, and their views; kept beside the generation."""
     path = snapshot.folder / "views.npz"

@@ -201,8 +201,8 @@ def to_onnx(embedder: Embedder, examples: Tensor, *, metadata: Mapping[str, str]
     differences = {size: _difference(embedder, session, examples[:size]) for size in BATCHES}
     if not max(differences.values()) <= TOLERANCE:  # written so that NaN is rejected as well
         seen = ", ".join(f"{difference:.1e} at batch size {size}" for size, difference in differences.items())
-        fault = f"ONNX should give torch's embeddings to {TOLERANCE:.0e}, but they differ by {seen}"
-        raise ConfigError(f"{fault}. Nothing was written. Try another onnxruntime than {onnxruntime.__version__}.")
+        fault = f"ONNX should give torch's embeddings to {TOLERANCE:.0e}, but in onnxruntime {onnxruntime.__version__}"
+        raise ConfigError(f"{fault} they differ by {seen}. Nothing was written. Try another onnxruntime.")
     return content, max(differences.values())
 
 

@@ -356,13 +356,17 @@ def _reject_nested(places: Sequence[Place]) -> None:
 # -- embedding ------------------------------------------------------------------------------------
 
 
+def unlabeled_records(listing: Listing, rows: np.ndarray) -> Records:
+    """Return some entries of a listing as records of one class, to be embedded."""
+    source, count = Taken(listing.source, rows), len(rows)
+    return Records(listing.place.path, source, np.zeros(count, np.int64), ("",), np.full(count, "test"))
+
+
 def embed_rows(encoder: Encoder, listing: Listing, rows: np.ndarray, *, batch_size: int, workers: int) -> Batches:
     """Embed some entries of a listing; for each batch the places among ``rows``, their vectors, and those unread."""
-    count = len(rows)
-    if not count:
+    if not len(rows):
         return
-    source, labels = Taken(listing.source, rows), np.zeros(count, np.int64)
-    records = Records(listing.place.path, source, labels, ("",), np.full(count, "test"))
+    records = unlabeled_records(listing, rows)
     for batch in load_all(records, encoder.preprocessing, batch_size=batch_size, workers=workers, skip_corrupt=True):
         vectors = np.empty((0, encoder.embedder.embedding_dim), np.float32)
         if len(batch.indices):

@@ -1,7 +1,6 @@
 """``vicinal.load``: the model of a run, or of an exported folder, in a user's own program."""
 
 from collections.abc import Iterable, Iterator
-from hashlib import file_digest
 from itertools import islice
 from os import PathLike
 from pathlib import Path
@@ -14,6 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from vicinal.data.images import read_image, upright
+from vicinal.data.packed import file_hash
 from vicinal.data.records import Kind, Records
 from vicinal.data.table import unfit
 from vicinal.data.transforms import ImageTransform, TextTransform
@@ -21,7 +21,7 @@ from vicinal.distances import Metric, Poincare, squared_lengths
 from vicinal.errors import ConfigError, DataError, RunError
 from vicinal.evaluation.encoder import Encoder
 from vicinal.evaluation.neighbors import require_finite
-from vicinal.files import read_object, regular
+from vicinal.files import read_object
 from vicinal.models.embedder import Role
 from vicinal.parallel import pick_device
 from vicinal.run_directory import RunDirectory
@@ -65,10 +65,7 @@ def _check_export(folder: Path) -> None:
     written = read_object(folder / DOCUMENT).get("files") if (folder / DOCUMENT).is_file() else None
     for name in (CONFIG, WEIGHTS):
         wanted = written.get(name, {}).get("sha256") if isinstance(written, dict) else None
-        found = None
-        if (folder / name).is_file():
-            with regular(folder / name).open("rb") as file:
-                found = file_digest(file, "sha256").hexdigest()
+        found = file_hash(folder / name) if (folder / name).is_file() else None
         if found is None or found != wanted:
             fault = f"{folder / name} is not the file that `vicinal export` wrote: its SHA-256 is {found}"
             raise RunError(f"{fault}, {DOCUMENT} says {wanted}. Export the run again, or copy the whole folder.")
@@ -151,7 +148,7 @@ class EmbeddingModel:
             while part := list(islice(prepared, size)):
                 yield transform.assemble(part)
         elif isinstance(transform, TextTransform):
-            texts = iter(_texts(images))
+            texts = _texts(images)
             while some := list(islice(texts, size)):
                 yield transform.batch(some)
         else:
