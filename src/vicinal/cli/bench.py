@@ -62,6 +62,10 @@ def bench(
         list_only: List tables and rows; run nothing.
         page_only: Run nothing; write the page from existing results.
         into: Also write a short table between its markers in this file.
+
+    Examples:
+        vicinal bench experiments/hdml.py
+        vicinal bench experiments/quick.py
     """
     if not tables:
         typer.echo(context.get_help())

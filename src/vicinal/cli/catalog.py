@@ -13,6 +13,10 @@ def list_(kind: Annotated[str, typer.Argument(metavar="|".join(KINDS))]) -> None
 
     Args:
         kind: What to list.
+
+    Examples:
+        vicinal list losses
+        vicinal list presets
     """
     from vicinal.documentation import summaries
 
@@ -29,6 +33,10 @@ def explain(what: Annotated[str, typer.Argument(metavar="SLOT=NAME")]) -> None:
 
     Args:
         what: Such as loss=triplet, training, or a preset.
+
+    Examples:
+        vicinal explain loss=proxy_anchor
+        vicinal explain training
     """
     from vicinal.documentation import explanation
 

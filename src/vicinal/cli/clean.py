@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from vicinal.cli.options import Trust
+from vicinal.cli.search import Trust
 from vicinal.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -46,6 +46,10 @@ def cluster(
         seed: Seed of k-means.
         parquet: Also write map, groups and neighbors for embedding-atlas.
         device: For a calibration: auto, cpu or cuda.
+
+    Examples:
+        vicinal cluster runs/birds
+        vicinal cluster runs/birds --groups 20
     """
     from vicinal.parallel import pick_device
     from vicinal.retrieval.calibration import DENSE_RATE, distance_threshold
@@ -95,6 +99,9 @@ def dedupe(
         embeddings: Compare embeddings within --distance instead of pictures.
         to: Where to write. Default: RUN/duplicates.
         collection: Where the collection is. Default: RUN/collection.
+
+    Examples:
+        vicinal dedupe runs/birds
     """
     from vicinal.retrieval import duplicates
     from vicinal.retrieval.collection import snapshot_of
@@ -142,6 +149,10 @@ def clean(
         to: Where to write. Default: RUN/clean.
         collection: Where the collection is. Default: RUN/collection.
         device: auto, cpu or cuda.
+
+    Examples:
+        vicinal clean runs/birds
+        vicinal clean runs/birds --apply decisions.csv
     """
     from vicinal.cli.tables import print_rows
     from vicinal.parallel import pick_device
@@ -196,6 +207,9 @@ def suggest(
         to: Where to write. Default: RUN/suggest.
         collection: Collection of what is labeled. Default: RUN/collection.
         device: auto, cpu or cuda.
+
+    Examples:
+        vicinal suggest runs/birds pool/ --k 100
     """
     from vicinal.retrieval.cleaning import choose, suggestions_contents, suggestions_table
     from vicinal.run_directory import RunDirectory

@@ -23,6 +23,10 @@ def compare(
         runs: Folders of finished runs, the reference first.
         metric: The metric to compare.
         as_json: Print JSON instead of a table.
+
+    Examples:
+        vicinal compare runs/plain runs/mine
+        vicinal compare runs/plain runs/mine --metric map@r
     """
     from dataclasses import asdict
 

@@ -7,20 +7,24 @@ from typing import Annotated
 
 import typer
 
-from vicinal.cli.options import epilog
-
 app = typer.Typer(
-    no_args_is_help=True, help="Check data before training; pack them for another machine.", epilog=epilog("data")
+    no_args_is_help=True,
+    help="Check data before training; pack them for another machine.",
+    epilog="Example:\n  vicinal data check pictures/",
 )
 
 
-@app.command(epilog=epilog("check"))
+@app.command()
 def check(path: str, as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
     """Read every file: counts, unreadable files, duplicates across train and test, sizes. Exit 1 on faults.
 
     Args:
         path: Folder of class folders, table, or array file.
         as_json: Print JSON instead of text.
+
+    Examples:
+        vicinal data check pictures/
+        vicinal data check pictures.csv --json
     """
     from vicinal.data import check as check_data
     from vicinal.data import open_path
@@ -37,7 +41,7 @@ def check(path: str, as_json: Annotated[bool, typer.Option("--json")] = False) -
     raise typer.Exit(0 if found.ok else 1)
 
 
-@app.command(epilog=epilog("pack"))
+@app.command()
 def pack(
     source: str,
     folder: Path,
@@ -61,6 +65,9 @@ def pack(
         gray: With --resize or --canvas: one channel instead of three.
         quality: JPEG quality, with --resize or --canvas; default: 90.
         part_megabytes: Largest size of a part, in millions of bytes.
+
+    Examples:
+        vicinal data pack pictures/ packed/ --resize 256
     """
     from vicinal.data import ImageTransform, open_path
     from vicinal.data import pack as pack_records
@@ -91,7 +98,7 @@ def pack(
     typer.echo(f"Carry the whole folder; there, name it as data: vicinal train --data {shlex.quote(folder.name + '/')}")
 
 
-@app.command(epilog=epilog("unpack"))
+@app.command()
 def unpack(folder: Path, to: Path, by_class: Annotated[bool, typer.Option("--by-class")] = False) -> None:
     """Write packed images as files again, with a table of labels and splits. Training reads packed data directly.
 
@@ -99,6 +106,9 @@ def unpack(folder: Path, to: Path, by_class: Annotated[bool, typer.Option("--by-
         folder: A folder that `data pack` wrote.
         to: Where the image files go; new or empty.
         by_class: One folder per class, numbered images; default: their former names.
+
+    Examples:
+        vicinal data unpack packed/ pictures/
     """
     from vicinal.data import Packed
     from vicinal.data import unpack as unpack_records

@@ -29,6 +29,9 @@ def embed(
         workers: Processes that read images.
         skip_corrupt: Leave unreadable images out instead of stopping.
         role: query or gallery, for a model with a network for each; default: the data's own roles.
+
+    Examples:
+        vicinal embed runs/birds pictures/ --out vectors.npz
     """
     import numpy as np
 

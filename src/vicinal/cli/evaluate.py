@@ -34,6 +34,10 @@ def evaluate(
         device: auto, cpu or cuda.
         skip_corrupt: Leave unreadable images out instead of stopping.
         as_json: Print JSON instead of a table.
+
+    Examples:
+        vicinal evaluate runs/birds
+        vicinal evaluate runs/birds --data pictures/ --split all
     """
     from vicinal.cli.tables import print_compact, print_table
     from vicinal.errors import ConfigError

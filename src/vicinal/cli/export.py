@@ -21,6 +21,9 @@ def export(
         onnx: Also write ONNX, checked against torch.
         role: query or gallery, for a run with separate networks.
         license: License of the weights for the card, such as apache-2.0.
+
+    Examples:
+        vicinal export runs/birds --to deployed/
     """
     from vicinal.arguments import coerce
     from vicinal.models.embedder import Role

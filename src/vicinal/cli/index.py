@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from vicinal.cli.options import Trust
+from vicinal.cli.search import Trust
 
 
 def index(
@@ -43,6 +43,10 @@ def index(
         batch_size: Rows at a time.
         workers: Processes that read images.
         ray: Embed with this many workers of the Ray cluster at RAY_ADDRESS, or here.
+
+    Examples:
+        vicinal index runs/birds pictures/
+        vicinal index runs/birds --split test
     """
     from vicinal.parallel import pick_device
     from vicinal.retrieval.indexing import Request

@@ -14,7 +14,6 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_group
 
-from vicinal.cli.options import epilog
 from vicinal.errors import VicinalError
 
 # The function behind each command, by module of this package.
@@ -61,7 +60,7 @@ def _command(name: str) -> Any:
     if isinstance(found, typer.Typer):
         alone.add_typer(found, name=name)
     else:
-        alone.command(name, epilog=epilog(name))(found)
+        alone.command(name)(found)
     return _documented(get_group(alone).commands[name])
 
 
@@ -79,12 +78,17 @@ class _Group(TyperGroup):
 
 
 def _documented(command: Any) -> Any:
-    """Take the help of a command, and that of its options, from its docstring; the terminal breaks their lines."""
+    """Take the help of a command and of its options, and its examples, from its docstring."""
     for inner in getattr(command, "commands", {}).values():
         _documented(inner)
-    text, _, arguments = (inspect.getdoc(command.callback) or "").partition("\n\nArgs:\n")
-    command.help = "\n\n".join(" ".join(part.split()) for part in text.split("\n\n")) or command.help
-    helps = dict(re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", arguments, re.MULTILINE))
+    if command.callback is None:
+        return command
+    text, *parts = re.split(r"\n\n(Args|Examples):\n", inspect.getdoc(command.callback) or "")
+    sections = dict(zip(parts[::2], parts[1::2], strict=True))
+    command.help = "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))  # the terminal breaks lines
+    examples = [f"  {line.strip()}" for line in sections.get("Examples", "").splitlines()]
+    command.epilog = "\n".join(["Example:" if len(examples) == 1 else "Examples:", *examples])
+    helps = dict(re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", sections.get("Args", ""), re.MULTILINE))
     for parameter in command.params:
         parameter.help = getattr(parameter, "help", None) or " ".join(helps.get(parameter.name, "").split())
         if parameter.param_type_name == "argument":
@@ -100,7 +104,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"color": False if os.environ.get("NO_COLOR") else None},  # which typer alone ignores
     help="Metric learning for PyTorch and scikit-learn: train, measure, search, export.",
-    epilog=epilog("vicinal"),
+    epilog="""Examples:
+  vicinal train
+  vicinal train --data pictures/ --run runs/birds
+  vicinal index runs/birds pictures/
+  vicinal serve runs/birds""",
 )
 
 

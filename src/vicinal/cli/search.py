@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vicinal.cli.options import Trust
-
 if TYPE_CHECKING:
     from vicinal.retrieval.collection import Snapshot
     from vicinal.retrieval.query import Answer
+
+
+Trust = Annotated[
+    bool,
+    typer.Option("--trust", help="Use folders and engines named by a collection of another user or of version 0.1."),
+]
 
 
 class Format(StrEnum):
@@ -52,6 +56,10 @@ def search(
         out: The picture to write with --format sheet.
         collection: Where the collection is. Default: RUN/collection.
         device: auto, cpu or cuda.
+
+    Examples:
+        vicinal search runs/birds wren.jpg
+        vicinal search runs/birds --id 12 --k 5 --format sheet --out near.png
     """
     from vicinal.parallel import pick_device
     from vicinal.retrieval.collection import snapshot_of

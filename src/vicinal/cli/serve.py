@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from vicinal.cli.options import Trust
+from vicinal.cli.search import Trust
 
 
 def serve(
@@ -30,6 +30,9 @@ def serve(
         device: Where uploads are embedded: auto, cpu or cuda.
         max_false_match: False-match rate of the "no match" threshold; default: 0.001 if calibrated.
         max_upload: Largest upload.
+
+    Examples:
+        vicinal serve runs/birds
     """
     from vicinal.errors import ConfigError
 

@@ -46,6 +46,12 @@ def train(
         processes: Train in this many processes on this machine, one GPU or some cores each.
         report: Write the report at the end.
         quiet: Print nothing but the result.
+
+    Examples:
+        vicinal train --data pictures/ --head-only
+        vicinal train --data pictures/
+        vicinal train --data pictures/ loss=n_pair method=hdml training.steps=2000 --run runs/hdml
+        vicinal train --resume runs/hdml
     """
     words = arguments or []
     names = [word for word in words if "=" not in word]
@@ -112,6 +118,9 @@ def report(run: Path) -> None:
 
     Args:
         run: A run's folder.
+
+    Examples:
+        vicinal report runs/birds
     """
     from vicinal.run_directory import RunDirectory
 

@@ -35,6 +35,9 @@ def tune(
         searcher: random, or optuna (an extra: vicinal\\[tune]).
         jobs: Runs at a time; default one per core, 4 on a GPU.
         out: Folder to write and to continue in; default runs/tune/NAME.
+
+    Examples:
+        vicinal tune cub_features optimizer.learning_rate=1e-5..1e-3:log --trials 10
     """
     from vicinal.bench.page import score
     from vicinal.bench.pool import slots_here
