@@ -45,7 +45,7 @@ def render(run: RunDirectory) -> str:
     """The page as text."""
     info, status, results = run.info, run.status, run.results or {}
     artefacts, method_figures, progress = read_artefacts(run), read_method_figures(run), read_progress(run.metrics())
-    thumbnails, embedding_map = artefacts.thumbnails, artefacts.map
+    thumbnails, large = artefacts.thumbnails, artefacts.gallery_thumbnails
     drawn, spectrum = charts(progress), spectrum_chart(artefacts.diagnostics)
     active = [chart for chart in drawn if chart.key == "scalar-active"]
     selected = results.get("selected") or {}
@@ -56,17 +56,15 @@ def render(run: RunDirectory) -> str:
         filters={
             "per_cent": per_cent,
             "place": partial(_place, thumbnails),
-            "placed_large": partial(_place, artefacts.gallery_thumbnails),
+            "placed_large": partial(_place, large),
             "shown": partial(_place, method_figures.thumbnails),
             "scatter": place_scatter,
             "dendrogram": place_dendrogram,
         },
-        thumbnails=thumbnails,
         sheet=_sheet(thumbnails),
-        gallery_sheet=None if artefacts.gallery_thumbnails is thumbnails else _sheet(artefacts.gallery_thumbnails),
+        gallery_sheet=None if large is thumbnails else _sheet(large),
         heading=heading(info),
         info=info,
-        config=config_of(info),
         status=status,
         state=state(status),
         created=moment(str(info.get("created") or "")),
@@ -92,7 +90,7 @@ def render(run: RunDirectory) -> str:
         progress=progress,
         artefacts=artefacts,
         charts=[chart_data(chart, selected.get("step")) for chart in (*drawn, spectrum) if chart],
-        map=_map_data(embedding_map) if embedding_map else None,
+        map=_map_data(artefacts.map) if artefacts.map else None,
     )
 
 

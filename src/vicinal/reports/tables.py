@@ -5,15 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 MISSING = "–"
-_TITLES = {
-    "nmi": "NMI",
-    "ami": "AMI",
-    "f1": "F1",
-    "map": "mAP",
-    "map@r": "MAP@R",
-    "r_precision": "R-precision",
-    "eer": "EER",
-}
+_TITLES = {name: name.upper() for name in ("nmi", "ami", "f1", "map@r", "eer")}
+_TITLES |= {"map": "mAP", "r_precision": "R-precision"}
 
 
 @dataclass(frozen=True)

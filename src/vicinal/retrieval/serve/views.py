@@ -15,7 +15,7 @@ from vicinal.data.records import Kind
 from vicinal.reports.artefacts import read_artefacts, read_method_figures, unit_square
 from vicinal.reports.colors import class_colors
 from vicinal.reports.html import chart_data
-from vicinal.reports.series import Chart, charts, read_progress
+from vicinal.reports.series import ACTIVE_CAPTION, Chart, charts, read_progress
 from vicinal.retrieval.collection import Snapshot
 from vicinal.retrieval.map import CollectionMap
 from vicinal.retrieval.serve.guard import FORMATS, SHARED, Described, Limits, RequestError, described, text
@@ -29,7 +29,6 @@ REPORT_POLICY = (
     "sandbox allow-scripts; default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
     "frame-ancestors 'none'"
 )
-_ACTIVE = "The share of a batch's tuples that still have something to learn: it falls as the easy ones are solved."
 _FOLDERS = re.compile(
     r"(?<=')/(?:[^/']+/)*(?=[^/'])|(?<![^\s\"=,:(\[])/(?:[^/\s'\"]+/)*(?=[^/\s'\"])"
 )  # of a path in text
@@ -263,7 +262,9 @@ def without_folders(value: T) -> T:
 def _hardness(run: RunDirectory, snapshot: Snapshot) -> Hardness:
     """Collect charts of the method's own quantities (its groups, active tuples), hard and confused classes."""
     artefacts, method_figures = read_artefacts(run), read_method_figures(run)
-    captions = {"scalar-active": _ACTIVE} | {f"scalar-{group}": said for group, said in method_figures.captions.items()}
+    captions = {"scalar-active": ACTIVE_CAPTION} | {
+        f"scalar-{group}": said for group, said in method_figures.captions.items()
+    }
     selected = ((run.results or {}).get("selected") or {}).get("step")
     held = snapshot.labels()
     return Hardness(
