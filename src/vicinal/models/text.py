@@ -108,7 +108,8 @@ class MiniLM(Backbone):
         super()._load_from_state_dict(*arguments, **options)
 
     def _vectors(self, inputs: UInt8[Tensor, "n bytes"]) -> Float[Tensor, "n c"]:
-        pieces, keep = (part.to(inputs.device) for part in torch.compiler.disable(word_pieces)(inputs))
+        read = torch.compiler.disable(word_pieces)  # type: ignore[no-untyped-call]  # imports the compiler: not before
+        pieces, keep = (part.to(inputs.device) for part in read(inputs))
         embeddings, places = cast(Any, self.embeddings), torch.arange(pieces.shape[1], device=inputs.device)
         tokens = embeddings["word_embeddings"](pieces) + embeddings["position_embeddings"](places)
         tokens = embeddings["LayerNorm"](tokens + embeddings["token_type_embeddings"].weight[0])
