@@ -213,21 +213,11 @@ class _Indexing:
         known = before is not None and before.trusted and same
         if before is not None and known and (tuple(items), tuple(plan.places)) == (before.items(), before.places):
             return before.generation
-        number = publish(
-            self.path,
-            items,
-            self._vectors(items, journal),
-            dim=self.dim,
-            places=plan.places,
-            next_id=plan.next_id,
-            facts={
-                "metric": self.encoder.embedder.metric,
-                "model": self.model,
-                "run": str(self.run.path.absolute()),
-                "retired": None if same else store,
-            },
-            engine=None if engine is None else partial(write_engine, engine, items, self.old, store),
-        )
+        facts: dict[str, Any] = {"metric": self.encoder.embedder.metric, "model": self.model}
+        facts |= {"run": str(self.run.path.absolute()), "next_id": plan.next_id, "retired": None if same else store}
+        vectors = self._vectors(items, journal)
+        writer = None if engine is None else partial(write_engine, engine, items, self.old, store)
+        number = publish(self.path, items, vectors, dim=self.dim, places=plan.places, facts=facts, engine=writer)
         retired = None if before is None else before.about.get("retired")
         if before is not None and retired is not None:  # its last readers are two generations behind now
             drop_engine(Engine(**retired), before.dim)

@@ -86,7 +86,7 @@ def _placed(
     return np.concatenate(found)
 
 
-def write_parquet(snapshot: Snapshot, path: Path, groups: Mapping[int, int] | None = None, *, k: int = 10) -> int:
+def write_parquet(snapshot: Snapshot, path: Path, groups: Mapping[int, int], *, k: int = 10) -> int:
     """Write the map as Parquet that embedding-atlas opens; return the number of rows.
 
     Columns: ``id``, ``path``, ``label``, ``text`` (label and path), ``x``, ``y``, ``neighbors``
@@ -120,9 +120,8 @@ def write_parquet(snapshot: Snapshot, path: Path, groups: Mapping[int, int] | No
         "x": found.positions[:, 0],
         "y": found.positions[:, 1],
         "neighbors": pa.array(neighbors, pa.struct({"ids": pa.list_(pa.int64()), "distances": pa.list_(pa.float32())})),
+        "group": pa.array([groups.get(item.id) for item in items], pa.int64()),
     }
-    if groups is not None:
-        columns["group"] = pa.array([groups.get(item.id) for item in items], pa.int64())
     write_atomically(path, lambda file: parquet.write_table(pa.table(columns), file))
     return len(rows)
 

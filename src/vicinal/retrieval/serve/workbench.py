@@ -14,16 +14,7 @@ from vicinal.errors import DataError
 from vicinal.retrieval.annotations import Annotation, Annotations, Target
 from vicinal.retrieval.collection import Snapshot
 from vicinal.retrieval.contact_sheets import as_csv
-from vicinal.retrieval.serve.guard import (
-    BODY,
-    SHARED,
-    Described,
-    Limits,
-    RequestError,
-    described,
-    require_own_page,
-    text,
-)
+from vicinal.retrieval.serve.guard import BODY, SHARED, Limits, RequestError, described, require_own_page, text
 from vicinal.retrieval.serve.library import Library, Workers
 from vicinal.retrieval.serve.routes import Answer, ItemAnswer, Text
 from vicinal.retrieval.store import Item
@@ -38,7 +29,7 @@ TargetField = Annotated[int, Field(ge=0, le=2**63 - 1)] | Annotated[str, Field(m
 _CHANGES = BODY | described(
     {403: "Sent by another page, or the server is not on this machine alone.", 415: "The body is not JSON."}
 )
-_CSV: Described = {200: {"description": "A table.", "content": {"text/csv": {}}}}
+_CSV = SHARED | {200: {"description": "A table.", "content": {"text/csv": {}}}}
 
 
 class ItemWork(BaseModel):
