@@ -178,11 +178,8 @@ def clean(
         findings = cleaning.find_issues(snapshot, features, follower.advance)
     items = snapshot.items()
     shown = ((each, items[each.row]) for each in findings.found[:_PRINTED])
-    print_rows(
-        "",
-        ("score", "kind", "label", "suggested", "path"),
-        ((f"{each.score:.3f}", each.kind, item.label or "", each.suggested, item.path) for each, item in shown),
-    )
+    rows = ((f"{each.score:.3f}", each.kind, item.label or "", each.suggested, item.path) for each, item in shown)
+    print_rows("", ("score", "kind", "label", "suggested", "path"), rows)
     contents = cleaning.findings_contents(snapshot, findings)
     _write(console, snapshot, contents, folder / "findings", cleaning.findings_table(snapshot, findings))
 

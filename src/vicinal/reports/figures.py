@@ -91,11 +91,8 @@ def draw_map(embedding_map: EmbeddingMap, thumbnails: Thumbnails | None) -> Figu
         x, y = points[place]
         tile = sheet.crop(thumbnails.box(record.tile))
         axes.imshow(tile, extent=(x - half, x + half, y - half, y + half), aspect="auto", zorder=3)
-        axes.add_patch(
-            Rectangle(
-                (x - half, y - half), 2 * half, 2 * half, fill=False, edgecolor=shades[place], linewidth=1.2, zorder=4
-            )
-        )
+        corner, side = (x - half, y - half), 2 * half
+        axes.add_patch(Rectangle(corner, side, side, fill=False, edgecolor=shades[place], linewidth=1.2, zorder=4))
     axes.set(xlim=(-2 * half, 1 + 2 * half), ylim=(-2 * half, 1 + 2 * half))  # imshow moves the limits
     return figure
 
@@ -140,9 +137,8 @@ def _draw_chart(axes: Axes, chart: Chart) -> None:
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(10, numticks=6))
         axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.yaxis.set_major_formatter(
-        FuncFormatter(lambda value, _: f"{value:.0%}" if chart.unit == "share" else f"{value:g}")
-    )
+    share = chart.unit == "share"
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0%}" if share else f"{value:g}"))
     if len(chart.lines) > 1:
         axes.legend(fontsize=7.5, frameon=False, labelcolor=INK, handlelength=1.6, loc="best")
 

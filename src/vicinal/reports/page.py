@@ -15,7 +15,7 @@ from vicinal.files import write_atomically, write_text
 from vicinal.reports.artefacts import EmbeddingMap, Record, Thumbnails, read_artefacts, read_method_figures, unit_square
 from vicinal.reports.colors import class_colors
 from vicinal.reports.figures import draw
-from vicinal.reports.html import chart_data, render_page
+from vicinal.reports.html import Filters, chart_data, render_page
 from vicinal.reports.series import ACTIVE_CAPTION, SPECTRUM_CAPTION, charts, measures, read_progress, spectrum_chart
 from vicinal.reports.tables import changes, headline, per_cent, table, warning
 from vicinal.run_directory import RunDirectory, config_of
@@ -47,18 +47,13 @@ def render(run: RunDirectory) -> str:
     drawn, spectrum = charts(progress), spectrum_chart(artefacts.diagnostics)
     active = [chart for chart in drawn if chart.key == "scalar-active"]
     selected = results.get("selected") or {}
+    sheets = {"place": thumbnails, "placed_large": large, "shown": method_figures.thumbnails}
+    filters: Filters = {"per_cent": per_cent, "scatter": place_scatter, "dendrogram": place_dendrogram}
     return render_page(
         "vicinal.reports",
         "page.html.j2",
         scripts=["charts.js", "map.js", "pictures.js"],
-        filters={
-            "per_cent": per_cent,
-            "place": partial(_place, thumbnails),
-            "placed_large": partial(_place, large),
-            "shown": partial(_place, method_figures.thumbnails),
-            "scatter": place_scatter,
-            "dendrogram": place_dendrogram,
-        },
+        filters={**filters, **{name: partial(_place, sheet) for name, sheet in sheets.items()}},
         sheet=_sheet(thumbnails),
         gallery_sheet=None if large is thumbnails else _sheet(large),
         heading=heading(info),

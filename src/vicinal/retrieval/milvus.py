@@ -132,14 +132,9 @@ class MilvusStore:
         if not len(queries):
             return found
         effort = {"ef": max(k, _SEARCH["HNSW"]["ef"])} if table.index == "HNSW" else {}  # HNSW needs ef >= k
-        hits = table.client.search(
-            table.table,
-            data=np.asarray(queries, np.float32).tolist(),
-            limit=k,
-            filter=_filter(self.generation, where or {}, exclude),
-            output_fields=["id"],
-            search_params={"metric_type": "L2", "params": _SEARCH[table.index] | effort},
-        )
+        asked, narrowed = np.asarray(queries, np.float32).tolist(), _filter(self.generation, where or {}, exclude)
+        settings = {"metric_type": "L2", "params": _SEARCH[table.index] | effort}
+        hits = table.client.search(table.table, asked, narrowed, k, output_fields=["id"], search_params=settings)
         for row, near in enumerate(hits):
             pairs = sorted((max(0.0, hit["distance"]) ** 0.5, int(hit["entity"]["id"])) for hit in near)  # squared
             found.distances[row, : len(pairs)] = [distance for distance, _ in pairs]

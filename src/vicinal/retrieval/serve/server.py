@@ -34,11 +34,8 @@ _KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".
 _HERE = "vicinal.retrieval.serve"
 # Address, package and file of all that the page is made of; nothing else can be asked for.
 SHIPPED = {"/": (_HERE, "page.html"), "/docs": (_HERE, "docs.html")}
-SHIPPED |= {
-    f"/static/{file.name}": (_HERE, file.name)
-    for file in sorted(resources.files(_HERE).iterdir(), key=lambda file: file.name)
-    if PurePath(file.name).suffix in (".js", ".css", ".svg")
-}
+_FILES = sorted(file.name for file in resources.files(_HERE).iterdir())
+SHIPPED |= {f"/static/{name}": (_HERE, name) for name in _FILES if name.endswith((".js", ".css", ".svg"))}
 # The report's own look and charts: one family, one source.
 SHIPPED["/static/report.css"] = "vicinal.reports", "page.css"
 SHIPPED["/static/charts.js"] = "vicinal.reports", "charts.js"

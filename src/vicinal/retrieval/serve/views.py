@@ -267,16 +267,12 @@ def _hardness(run: RunDirectory, snapshot: Snapshot) -> Hardness:
     }
     selected = ((run.results or {}).get("selected") or {}).get("step")
     held = snapshot.labels()
+    shown = sorted(charts(read_progress(run.metrics())), key=_rank)
+    worst = artefacts.worst
     return Hardness(
         generation=snapshot.generation,
-        charts=[
-            ChartAnswer(**chart_data(chart, selected), caption=captions.get(chart.key, ""))
-            for chart in sorted(charts(read_progress(run.metrics())), key=_rank)
-        ],
-        worst=[
-            HardClass(label=e.label, records=e.count, recall=e.recall, items=held.get(e.label, 0))
-            for e in artefacts.worst
-        ],
+        charts=[ChartAnswer(**chart_data(one, selected), caption=captions.get(one.key, "")) for one in shown],
+        worst=[HardClass(label=e.label, records=e.count, recall=e.recall, items=held.get(e.label, 0)) for e in worst],
         confused=[ConfusedPair(**vars(pair)) for pair in artefacts.confused],
         figures=len(method_figures.figures),
     )
