@@ -154,7 +154,7 @@ def clean(
         vicinal clean runs/birds
         vicinal clean runs/birds --apply decisions.csv
     """
-    from vicinal.cli.tables import print_rows
+    from vicinal.cli.tables import print_grid
     from vicinal.parallel import pick_device
     from vicinal.retrieval import cleaning
     from vicinal.retrieval.contact_sheets import write_shown
@@ -179,7 +179,7 @@ def clean(
     items = snapshot.items()
     shown = ((each, items[each.row]) for each in findings.found[:_PRINTED])
     rows = ((f"{each.score:.3f}", each.kind, item.label or "", each.suggested, item.path) for each, item in shown)
-    print_rows("", ("score", "kind", "label", "suggested", "path"), rows)
+    print_grid("", ("score", "kind", "label", "suggested", "path"), rows, unbroken=(), left=range(1, 5))
     contents = cleaning.findings_contents(snapshot, findings)
     _write(console, snapshot, contents, folder / "findings", cleaning.findings_table(snapshot, findings))
 

@@ -16,7 +16,7 @@ from vicinal.reports.artefacts import EmbeddingMap, Record, Thumbnails, read_art
 from vicinal.reports.colors import class_colors
 from vicinal.reports.figures import draw
 from vicinal.reports.html import Filters, chart_data, render_page
-from vicinal.reports.series import ACTIVE_CAPTION, SPECTRUM_CAPTION, charts, measures, read_progress, spectrum_chart
+from vicinal.reports.series import ACTIVE_CAPTION, charts, measures, read_progress, spectrum_chart
 from vicinal.reports.tables import changes, headline, per_cent, table, warning
 from vicinal.run_directory import RunDirectory, config_of
 
@@ -78,7 +78,6 @@ def render(run: RunDirectory) -> str:
         method_figures=method_figures,
         figure_sheet=_sheet(method_figures.thumbnails),
         spectrum=spectrum,
-        spectrum_caption=SPECTRUM_CAPTION,
         measures=measures(artefacts.diagnostics),
         progress=progress,
         artefacts=artefacts,
