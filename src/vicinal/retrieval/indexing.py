@@ -167,17 +167,10 @@ class _Indexing:
             generation = self._publish(items, plan, journal)
         journal.clear()
         old, new = ({item.id: item.digest for item in each} for each in (self.old, items))
-        store = CollectionDirectory(self.path).snapshot().about.get("store")
-        return Indexed(
-            generation=generation,
-            items=len(items),
-            embedded=embedded,
-            added=len(new.keys() - old.keys()),
-            replaced=sum(new[id] != old[id] for id in new.keys() & old.keys()),
-            removed=len(old.keys() - new.keys()),
-            unreadable=tuple(plan.unreadable),
-            recall=None if store is None else store.get("recall"),
-        )
+        added, removed = len(new.keys() - old.keys()), len(old.keys() - new.keys())
+        replaced = sum(new[id] != old[id] for id in new.keys() & old.keys())
+        recall = (CollectionDirectory(self.path).snapshot().about.get("store") or {}).get("recall")
+        return Indexed(generation, len(items), embedded, added, replaced, removed, tuple(plan.unreadable), recall)
 
     def _embed(self, plan: "Plan", journal: VectorJournal) -> int:
         """Make the vectors that are missing, each batch into the journal at once; return how many."""

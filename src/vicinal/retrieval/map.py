@@ -70,10 +70,7 @@ def collection_map(snapshot: Snapshot) -> CollectionMap:
 
 
 def _placed(
-    snapshot: Snapshot,
-    rows: Int64[np.ndarray, "m"],
-    landmarks: Int64[np.ndarray, "l"],
-    places: Float[np.ndarray, "l 2"],
+    snapshot: Snapshot, rows: Int64[np.ndarray, "m"], landmarks: Int64[np.ndarray, "l"], at: Float[np.ndarray, "l 2"]
 ) -> Float32[np.ndarray, "m 2"]:
     """Place rows at the mean of their three nearest landmarks, the nearer the heavier."""
     vectors = snapshot.vectors()
@@ -82,7 +79,7 @@ def _placed(
         near = store.search(np.asarray(vectors[rows[start : start + LANDMARKS]]), min(3, len(landmarks)))
         weights = 1 / np.maximum(near.distances, 1e-6)  # a copy of a landmark lies where that does
         weights /= weights.sum(axis=1, keepdims=True)
-        found.append((weights[:, :, None] * places[near.ids]).sum(axis=1).astype(np.float32))
+        found.append((weights[:, :, None] * at[near.ids]).sum(axis=1).astype(np.float32))
     return np.concatenate(found)
 
 

@@ -28,6 +28,7 @@ _ANYWHERE = ("0.0.0.0", "::", "")  # every address of the machine; nobody calls 
 _AT_ONCE = 128  # connections; more are answered 503 before anything of theirs is read
 _PER_CLIENT = 64  # of them by one address; a browser has six
 _HEADER_SECONDS = 10.0  # for the headers of a request to arrive
+_LIMITS = Limits()
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
 _KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -42,11 +43,7 @@ SHIPPED["/static/charts.js"] = "vicinal.reports", "charts.js"
 
 
 def create_application(
-    library: Library,
-    *,
-    hosts: Collection[str] = LOCAL,
-    limits: Limits = Limits(),  # noqa: B008 (frozen)
-    writable: bool = False,
+    library: Library, *, hosts: Collection[str] = LOCAL, limits: Limits = _LIMITS, writable: bool = False
 ) -> FastAPI:
     """Create the application that answers from ``library``.
 
@@ -143,8 +140,8 @@ def serve(
     *,
     host: str,
     port: int,
-    allow_hosts: Collection[str] = (),
-    limits: Limits = Limits(),  # noqa: B008 (frozen)
+    allow_hosts: Collection[str],
+    limits: Limits,
     ready: Callable[[str], None],
 ) -> None:
     """Answer requests until interrupted.

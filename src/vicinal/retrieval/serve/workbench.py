@@ -84,23 +84,23 @@ def read_findings(path: Path) -> list[Finding]:
     """Read the table of findings; a DataError names the line that is damaged."""
     if path.stat().st_size > _MOST_BYTES:
         raise DataError(f"{FINDINGS} is larger than {_MOST_BYTES:,} bytes. Write fewer findings.")
-    row, columns, again = 0, None, "Run `vicinal clean` again."
+    again = "Run `vicinal clean` again."
     try:
         columns = read_columns(path)
-        if missing := [name for name in Finding.model_fields if name not in columns.cells]:
-            raise DataError(f"{path} has no column {', '.join(missing)}.")
-        found = list[Finding]()
-        for row in range(len(columns)):
-            cells = {name: columns.cells[name][row] for name in Finding.model_fields}
-            near = [neighbor for neighbor in cells["neighbors"].split("|") if neighbor]
-            found.append(Finding.model_validate(cells | {"neighbors": near[:_NEIGHBORS]}))
-        return found
-    except ValidationError as error:
-        fault = error.errors()[0]
-        place = f"{FINDINGS}, line {columns.lines[row]}" if columns else FINDINGS
-        raise DataError(f"{place}, {fault['loc'][0]}: {fault['msg']}. {again}") from error
     except DataError as error:
         raise DataError(f"{str(error).replace(str(path), FINDINGS)} {again}") from error
+    if missing := [name for name in Finding.model_fields if name not in columns.cells]:
+        raise DataError(f"{FINDINGS} has no column {', '.join(missing)}. {again}")
+    found = list[Finding]()
+    for row, line in enumerate(columns.lines):
+        cells = {name: columns.cells[name][row] for name in Finding.model_fields}
+        near = [neighbor for neighbor in cells["neighbors"].split("|") if neighbor]
+        try:
+            found.append(Finding.model_validate(cells | {"neighbors": near[:_NEIGHBORS]}))
+        except ValidationError as error:
+            fault = error.errors()[0]
+            raise DataError(f"{FINDINGS}, line {line}, {fault['loc'][0]}: {fault['msg']}. {again}") from error
+    return found
 
 
 def _by_path(snapshot: Snapshot) -> dict[str, Item]:
