@@ -12,7 +12,7 @@ from vicinal.evaluation.clustering import cluster
 from vicinal.evaluation.encoder import Embedded
 from vicinal.evaluation.measure import measure
 from vicinal.evaluation.neighbors import neighbor_chunks
-from vicinal.evaluation.retrieval import retrieval_scores
+from vicinal.evaluation.retrieval import query_scores
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def labelled(rng):
 
 def test_scores_are_those_of_the_parts(labelled):
     rows, labels = labelled
-    expected = retrieval_scores(neighbor_chunks(rows, 8), labels, recalls=(1, 8))
+    expected = query_scores(neighbor_chunks(rows, 8), labels, recalls=(1, 8)).means()
     means, spread = cluster(rows, labels, seed=5, restarts=3)
     expected |= means | {f"{name}_spread": value for name, value in spread.items()}
     found = evaluate(rows, labels, recalls=(1, 8), seed=5)
@@ -54,7 +54,7 @@ def test_query_and_gallery(labelled):
     rows, labels = labelled
     found = evaluate(rows[::2], labels[::2], gallery=rows[1::2], gallery_labels=labels[1::2], clustering=False)
     chunks = neighbor_chunks(rows[::2], 8, gallery=rows[1::2])
-    assert found == pytest.approx(retrieval_scores(chunks, labels[::2], labels[1::2]), abs=1e-14)
+    assert found == pytest.approx(query_scores(chunks, labels[::2], labels[1::2]).means(), abs=1e-14)
 
 
 @pytest.mark.parametrize(("size", "k"), [(24, 1), (99, 1), (100, 2), (250, 3)])

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vicinal.data.records import Records
 from vicinal.evaluation.encoder import Embedded
-from vicinal.evaluation.neighbors import Neighbors, neighbors
+from vicinal.evaluation.neighbors import Neighbors, neighbors, without_own
 from vicinal.evaluation.projection import tsne
 from vicinal.evaluation.retrieval import QueryScores, relevant_counts
 from vicinal.files import write_atomically
@@ -83,10 +83,7 @@ def _nearest(embedded: Embedded, queries: Int[Tensor, "q"], gallery: Int[Tensor,
     if len(queries) == len(vectors):
         return neighbors(vectors, count, metric=metric)
     found = neighbors(vectors[queries], count + 1, gallery=vectors, metric=metric)
-    own = found.ids == queries[:, None]
-    own[:, -1] |= ~own.any(dim=1)  # hidden behind duplicates of itself: then the last one goes
-    ids, distances = (part[~own].view(len(queries), count) for part in (found.ids, found.distances))
-    return replace(found, ids=ids, distances=distances)
+    return Neighbors(0, *without_own(queries, found.ids, found.distances, count))
 
 
 def _retrievals(
@@ -132,25 +129,14 @@ def _classes(
     classes, label = trained.records.classes, by_class["label"]
     recall = by_class["recall@1"] / by_class["queries"]
     worst = np.lexsort((label, -by_class["queries"], recall))[:WORST]
-    run.write_document(
-        "classes",
-        {
-            "worst": [
-                {"class": classes[label[i]], "records": int(by_class["queries"][i]), "recall@1": float(recall[i])}
-                for i in worst
-            ],
-            "confused": [
-                {
-                    "class": classes[pair.label],
-                    "taken_for": classes[pair.taken_for],
-                    "share": pair.share,
-                    "queries": pair.queries,
-                    "example": list(pair.example),
-                }
-                for pair in confused
-            ],
-        },
-    )
+    found = [
+        {"class": classes[label[i]], "records": int(by_class["queries"][i]), "recall@1": float(recall[i])}
+        for i in worst
+    ]
+    names = [{"class": classes[pair.label], "taken_for": classes[pair.taken_for]} for pair in confused]
+    facts = [{"share": pair.share, "queries": pair.queries, "example": list(pair.example)} for pair in confused]
+    pairs = [name | fact for name, fact in zip(names, facts, strict=True)]
+    run.write_document("classes", {"worst": found, "confused": pairs})
     members = [np.flatnonzero(trained.records.labels == label[i])[:MEMBERS].tolist() for i in worst]
     return {index for rows in (*members, *(pair.example for pair in confused)) for index in rows}
 

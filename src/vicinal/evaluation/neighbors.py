@@ -89,6 +89,20 @@ def nearest_first(
     return pad(found, (0, k - width), value=-1), pad(values, (0, k - width), value=torch.inf)
 
 
+def without_own(own: int | Tensor, ids: Tensor, distances: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Leave each query's own row out of its neighbors, or else the last, so that ``k`` are left.
+
+    Args:
+        own: the row of each query, or that of the first, where the others follow it.
+        ids: neighbors of each query.
+        distances: of them.
+        k: how many to keep.
+    """
+    rows = own if isinstance(own, Tensor) else own + torch.arange(len(ids), device=ids.device)
+    order = (ids == rows.unsqueeze(1)).to(torch.uint8).sort(dim=1, stable=True).indices[:, :k]
+    return ids.gather(1, order), distances.gather(1, order)
+
+
 def neighbor_chunks(
     queries: Float[Tensor, "q d"],
     k: int,
@@ -182,6 +196,11 @@ class Gallery:
         )
         return Proposal(self.rows, in_place=within)
 
+    def _asked(self, queries: Tensor | None, chunk_bytes: int | None) -> tuple[Tensor, int]:
+        """Return the rows to search for, and the bytes that a chunk may take."""
+        rows = self.rows if queries is None else _prepared(queries, self.metric)
+        return rows, chunk_bytes or _CHUNK_BYTES.get(rows.device.type, _CHUNK_BYTES["cpu"])
+
     def search(
         self,
         queries: Float[Tensor, "q d"] | None,
@@ -197,13 +216,7 @@ class Gallery:
         """
         if k < 1:
             raise ConfigError(f"a search needs k of at least 1; got k = {k}.")
-        rows = self.rows if queries is None else _prepared(queries, self.metric)
-        budget = chunk_bytes or _CHUNK_BYTES.get(rows.device.type, _CHUNK_BYTES["cpu"])
-        return self._chunks(rows, k, excluded, budget, leave_one_out=queries is None)
-
-    def _chunks(
-        self, rows: Tensor, k: int, excluded: Tensor | None, budget: int, *, leave_one_out: bool
-    ) -> Iterator[Neighbors]:
+        rows, budget = self._asked(queries, chunk_bytes)
         count = len(self.rows) if excluded is None else int((~excluded).sum())
         # Without proposals where k asks for most of the rows; float32 values, or else float64, order and copy.
         proposing = self.metric != "poincare" and _worth_proposing(k + SLACK, count)
@@ -211,7 +224,7 @@ class Gallery:
         buffer = self.proposal.buffer(min(per_chunk, len(rows))) if proposing else None
         for start in range(0, len(rows), per_chunk):
             block = rows[start : start + per_chunk]
-            own = torch.arange(start, start + len(block), device=rows.device) if leave_one_out else None
+            own = torch.arange(start, start + len(block), device=rows.device) if queries is None else None
             if buffer is None:
                 ids, distances = _nearest_of_all(block, self.rows, k, own, excluded, self.metric)
             else:
@@ -235,8 +248,7 @@ class Gallery:
 
         The same as from ``search``, without finding the others: the rank of a row is the number of rows before it.
         """
-        rows = self.rows if queries is None else _prepared(queries, self.metric)
-        budget = chunk_bytes or _CHUNK_BYTES.get(rows.device.type, _CHUNK_BYTES["cpu"])
+        rows, budget = self._asked(queries, chunk_bytes)
         order = gallery_labels.argsort(stable=True)
         ordered = gallery_labels[order]
         first, end = (torch.searchsorted(ordered, labels.contiguous(), right=right) for right in (False, True))
@@ -383,8 +395,8 @@ def _nearest_of_all(
     _hide(exact, own, excluded)
     distances, ids = (part[:, :k] for part in exact.sort(dim=1, stable=True))
     missing = k - ids.shape[1]
-    distances = torch.nn.functional.pad(distances, (0, missing), value=torch.inf)
-    return torch.nn.functional.pad(ids, (0, missing)).masked_fill(distances.isinf(), -1), distances
+    distances = pad(distances, (0, missing), value=torch.inf)
+    return pad(ids, (0, missing)).masked_fill(distances.isinf(), -1), distances
 
 
 def worth_counting(relevant: int, k: int, gallery: Float[Tensor, "g d"]) -> bool:

@@ -119,29 +119,10 @@ def query_score(name: str, hits: Bool[Tensor, "q n"], relevant: Int[Tensor, "q"]
     if found := re.fullmatch(r"(recall|cmc|precision)@(\d+)", name):
         k = int(found[2])
         return hits[:, :k].sum(dim=1) / float(k) if found[1] == "precision" else recall_at(hits, k)
-    match name:
-        case "map@r":
-            return map_at_r(hits, relevant)
-        case "r_precision":
-            return r_precision(hits, relevant)
-        case "map":
-            return mean_precision(hits, relevant)
-        case "mrr":
-            return reciprocal_rank(hits)
-    known = ("recall@K", "cmc@K", "precision@K", "map@r", "r_precision", *WHOLE)
-    raise ConfigError(unknown("retrieval score", name, known))
-
-
-def retrieval_scores(
-    chunks: Iterable[Neighbors] | Iterable[Hits],
-    labels: Shaped[Tensor, "q *c"],
-    gallery_labels: Shaped[Tensor, "g *c"] | None = None,
-    *,
-    recalls: Sequence[int] = (1, 2, 4, 8),
-    lone: Lone = "exclude",
-) -> dict[str, float]:
-    """Compute the mean scores over all queries; arguments as in ``query_scores``."""
-    return query_scores(chunks, labels, gallery_labels, recalls=recalls, lone=lone).means()
+    scores = {"map@r": map_at_r, "r_precision": r_precision, "map": mean_precision, "mrr": reciprocal_rank}
+    if name not in scores:
+        raise ConfigError(unknown("retrieval score", name, ("recall@K", "cmc@K", "precision@K", *scores)))
+    return scores[name](hits, relevant)
 
 
 def ranks_needed(relevant: Int[Tensor, "q"], recalls: Sequence[int]) -> int:
@@ -196,7 +177,7 @@ def mean_precision(hits: Bool[Tensor, "q n"], relevant: Int[Tensor, "q"]) -> Flo
     return (hits.cumsum(dim=1) / rank * hits).sum(dim=1) / relevant.clamp(min=1)
 
 
-def reciprocal_rank(hits: Bool[Tensor, "q n"]) -> Float[Tensor, "q"]:
+def reciprocal_rank(hits: Bool[Tensor, "q n"], relevant: Int[Tensor, "q"]) -> Float[Tensor, "q"]:
     """1 over the rank of the first right neighbor; 0 where there is none."""
     rank = torch.arange(1, hits.shape[1] + 1, dtype=torch.float64, device=hits.device)
     return (hits / rank).amax(dim=1)
@@ -217,10 +198,7 @@ def map_at_r(hits: Bool[Tensor, "q n"], relevant: Int[Tensor, "q"]) -> Float[Ten
     >>> map_at_r(torch.tensor([[True, False, True]]), torch.tensor([3])).item()  # (1/1 + 2/3) / 3
     0.5555555555555555
     """
-    counted = _within(hits, relevant)
-    rank = torch.arange(1, counted.shape[1] + 1, dtype=torch.float64, device=hits.device)
-    precision = counted.cumsum(dim=1) / rank
-    return (precision * counted).sum(dim=1) / relevant.clamp(min=1)
+    return mean_precision(_within(hits, relevant), relevant)
 
 
 def _within(hits: Tensor, relevant: Tensor) -> Tensor:
