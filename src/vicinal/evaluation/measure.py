@@ -90,7 +90,7 @@ def evaluate(
     others, theirs = None, None
     if gallery is not None and gallery_labels is not None:
         others, theirs = _checked(_tensor(gallery), gallery_labels, "gallery", device, matrices=same is not None)
-    groups = ("nmi", "ami", "f1") if metrics is None else tuple(name for name in metrics if name in _CLUSTERING)
+    groups = tuple(name for name in (_CLUSTERING if metrics is None else metrics) if name in _CLUSTERING)
     pairs = [name for name in metrics or () if name.startswith("tar@far=") or name == "eer"]
     ranked = None if metrics is None else [name for name in metrics if name not in (*groups, *pairs)]
     if same is not None and metrics is not None and groups:
@@ -254,12 +254,10 @@ def _checked(
         raise DataError(f"each row needs a label, got {len(rows)} rows of {name} and {len(labels)} labels.")
     if isinstance(labels, np.ndarray) and labels.dtype.kind in ("biuf" if matrices else "iu"):
         labels = torch.from_numpy(labels.astype(np.float64 if labels.dtype.kind == "f" else np.int64))
-    if matrices and isinstance(labels, Tensor):
-        return rows.detach().to(device, torch.promote_types(rows.dtype, torch.float32)), labels.to(device)
-    if isinstance(labels, np.ndarray) or labels.is_floating_point() or labels.is_complex():
+    if isinstance(labels, np.ndarray) or (not matrices and (labels.is_floating_point() or labels.is_complex())):
         raise DataError(
             f"labels must be integers, got {labels.dtype} for those of {name}. Number the classes, with "
             f"numpy.unique(labels, return_inverse=True) for example."
         )
     exact = torch.promote_types(rows.dtype, torch.float32)  # half precision is computed as float32
-    return rows.detach().to(device, exact), labels.to(device, torch.long)
+    return rows.detach().to(device, exact), labels.to(device, labels.dtype if matrices else torch.long)

@@ -79,7 +79,6 @@ def class_bootstrap(
     queries: Real[np.ndarray, "c"],
     *,
     draws: int = 10_000,
-    seed: int = 0,
 ) -> Estimate:
     """Compute the difference of two recalls, with the interval over test classes drawn anew, pairs kept together.
 
@@ -108,7 +107,7 @@ def class_bootstrap(
         batch=max(1, 2_000_000 // len(gained)),  # so that a data set of thousands of classes stays within 16 MB
         confidence_level=LEVEL,
         method="percentile",
-        random_state=np.random.default_rng(seed),
+        random_state=np.random.default_rng(0),
     )
     low, high = map(float, found.confidence_interval)
     return Estimate(mean, low, high, len(gained))
@@ -203,9 +202,9 @@ def difference(
 def over_classes(ours: Sequence[ClassScores], theirs: Sequence[ClassScores]) -> Estimate | None:
     """Bootstrap the difference of two sides over test classes, run by run; None where their classes differ."""
     lines = (*ours, *theirs)
-    if any("hits" not in line or line["queries"] != lines[0]["queries"] for line in lines):
-        return None
-    if len({len(line["hits"]) for line in lines}) > 1:
+    if any("hits" not in line or line["queries"] != lines[0]["queries"] for line in lines) or (
+        len({len(line["hits"]) for line in lines}) > 1
+    ):
         return None
     hits, others = (np.sum([line["hits"] for line in side], axis=0) for side in (ours, theirs))
     return class_bootstrap(hits, others, np.broadcast_to(lines[0]["queries"], hits.shape) * len(ours))
