@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from vicinal.errors import RunError
+from vicinal.errors import RunError, few
 from vicinal.files import PARTS, check_links, naming, read_arrays, read_lines, read_object, write_arrays, write_json
 
 _FORMER = {"figures": "exhibits", "captions": "readings"}  # names of version 0.1
@@ -205,7 +205,7 @@ def _runs_near(path: Path) -> str:
     found = sorted(folder.glob("*/run.json"), key=lambda file: file.stat().st_mtime, reverse=True)
     if not found:
         return "`vicinal train` makes one."
-    return f"Runs in {folder}: {', '.join(file.parent.name for file in found[:5])}{', ...' if len(found) > 5 else ''}."
+    return f"Runs in {folder}: {few([file.parent.name for file in found], 5)}."
 
 
 def config_of(info: Mapping[str, Any]) -> dict[str, Any]:

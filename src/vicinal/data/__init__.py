@@ -113,29 +113,8 @@ def own_data(run: "RunDirectory") -> tuple[Dataset, Records]:
     return data, records
 
 
-__all__ = [
-    "DATASETS",
-    "DATASETS_BY_NAME",
-    "TRANSFORMS",
-    "check",
-    "hold_out",
-    "open_path",
-    "pack",
-    "read_image",
-    "unpack",
-]
-__all__ += ["Batch", "Dataset", "FeatureArray", "ImageArray", "ImageFiles", "Records", "Source", "Texts"]
-__all__ += [
-    "Arrays",
-    "Corrupted",
-    "CrossView",
-    "Folder",
-    "Glyphs",
-    "HuggingFace",
-    "Packed",
-    "Sentences",
-    "Shards",
-    "Table",
-]
-__all__ += ["CUB", "Cars196", "InShop", "Omniglot", "OmniglotPairs", "StanfordOnlineProducts"]
+__all__ = ["DATASETS", "DATASETS_BY_NAME", "TRANSFORMS", "check", "hold_out", "open_path", "pack", "read_image"]
+__all__ += ["Batch", "Dataset", "FeatureArray", "ImageArray", "ImageFiles", "Records", "Source", "Texts", "unpack"]
+__all__ += ["Arrays", "Corrupted", "CrossView", "Folder", "Glyphs", "HuggingFace", "Packed", "Sentences", "Shards"]
+__all__ += ["CUB", "Cars196", "InShop", "Omniglot", "OmniglotPairs", "StanfordOnlineProducts", "Table"]
 __all__ += ["FeatureTransform", "ImageTransform", "TextTransform"]

@@ -10,7 +10,7 @@ from vicinal.data.images import HEIC
 from vicinal.data.location import existing, expanded
 from vicinal.data.records import ImageFiles, Records, as_text
 from vicinal.data.splits import SplitByClass
-from vicinal.errors import DataError
+from vicinal.errors import DataError, few
 
 ENDINGS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", *HEIC})
 _LAYOUTS = ({"train", "test"}, {"train", "test", "validation"}, {"train", "test", "val"})
@@ -85,10 +85,9 @@ def _empty_classes(root: Path, images: dict[str, list[str]], *, strict: bool) ->
         raise DataError(f"{root} should hold one folder per class, but has none{beside}. Put each class in its own.")
     empty = [name for name, found in images.items() if not found]
     if empty and (strict or len(empty) == len(images)):
-        named = ", ".join(empty[:5]) + (", ..." if len(empty) > 5 else "")
         raise DataError(
             f"every class folder of {root} should hold images ({', '.join(sorted(ENDINGS))}), but {len(empty)} of "
-            f"{len(images)} hold none: {named}. Fill or remove them."
+            f"{len(images)} hold none: {few(empty, 5)}. Fill or remove them."
         )
     return empty
 

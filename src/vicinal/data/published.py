@@ -19,7 +19,7 @@ from vicinal.data.location import existing
 from vicinal.data.records import BOTH, GALLERY, QUERY, ImageFiles, Records
 from vicinal.data.splits import classes_of
 from vicinal.data.table import Columns
-from vicinal.errors import DataError, unknown
+from vicinal.errors import DataError, few, unknown
 
 Missing = Literal["raise", "use", "refuse"]  # the last is what version 0.1 wrote for the first
 Counts = Mapping[str, tuple[int, int]]  # images and classes that the literature has in each part of a set
@@ -51,7 +51,7 @@ class Published(Settings, ABC):
         found, source = self._differences(records), records.source
         absent = _absent(source) if strict and isinstance(source, ImageFiles) else []
         if absent:
-            named = ", ".join(source.name(row) for row in absent[:3]) + (", ..." if len(absent) > 3 else "")
+            named = few([source.name(row) for row in absent])
             found.append(f"{len(absent):,} of {len(records):,} listed images are missing ({named})")
         if found and self.missing != "use":
             raise DataError(
@@ -205,11 +205,7 @@ class InShop(Published):
         missing: whether a set that lacks images is an error or used; its name then says what it lacks.
     """
 
-    counts = {  # noqa: RUF012
-        "train": (25_882, 3_997),
-        "query": (14_218, 3_985),
-        "gallery": (12_612, 3_985),
-    }
+    counts = {"train": (25_882, 3_997), "query": (14_218, 3_985), "gallery": (12_612, 3_985)}  # noqa: RUF012
     path: str = "$VICINAL_DATA/inshop"
 
     @classmethod

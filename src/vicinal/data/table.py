@@ -19,7 +19,7 @@ from jaxtyping import Float
 from vicinal.data.location import existing, expanded
 from vicinal.data.records import GALLERY, QUERY, FeatureArray, ImageFiles, Records, Texts
 from vicinal.data.splits import Order, SplitByClass
-from vicinal.errors import ConfigError, DataError, unknown
+from vicinal.errors import ConfigError, DataError, few, unknown
 from vicinal.files import read_arrays
 
 VIEWS = ("query_path", "gallery_path")
@@ -160,7 +160,7 @@ def read_vectors(path: Path, name: str) -> Float[np.ndarray, "n d"]:
 
 
 def _read_csv(path: Path, separator: str) -> Columns:
-    rows, lines, reader = list[list[str]](), list[int](), None
+    rows, lines = list[list[str]](), list[int]()
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets put a byte order mark first
             reader = csv.reader(file, delimiter=separator, strict=True)
@@ -175,26 +175,16 @@ def _read_csv(path: Path, separator: str) -> Columns:
                     )
                 rows.append(cells)
                 lines.append(reader.line_num)
-    except UnicodeDecodeError as error:
-        with path.open("rb") as file:
-            line = next((number for number, line in enumerate(file, 1) if not _is_utf8(line)), 1)
-        raise DataError(
-            f"{path}, line {line}: not readable as a table in UTF-8: {error}. Save it as UTF-8 text."
-        ) from error
-    except csv.Error as error:
-        line = 1 if reader is None else reader.line_num
+    except (UnicodeDecodeError, csv.Error) as error:
+        line = reader.line_num
+        if isinstance(error, UnicodeDecodeError):  # of a line that does not come back when it is decoded
+            with path.open("rb") as binary:
+                whole = (text == text.decode(errors="replace").encode() for text in binary)
+                line = next((number for number, same in enumerate(whole, 1) if not same), 1)
         raise DataError(
             f"{path}, line {line}: not readable as a table in UTF-8: {error}. Save it as UTF-8 text."
         ) from error
     return Columns(path, {name: [row[place] for row in rows] for place, name in enumerate(header)}, lines, "line")
-
-
-def _is_utf8(line: bytes) -> bool:
-    try:
-        line.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _parquet_file(path: Path) -> Any:
@@ -263,7 +253,7 @@ class _ImageTable(SplitByClass):
         if missing:
             raise DataError(
                 f"{columns.path} names images that do not exist, {len(missing)} in its {len(columns)} rows: "
-                f"{'; '.join(missing[:3])}{'; ...' if len(missing) > 3 else ''}. Relative paths start from "
+                f"{few(missing, separator='; ')}. Relative paths start from "
                 f"{root.resolve()}; `data.images` names another folder."
             )
         return root, list(paths.values())
@@ -470,15 +460,13 @@ class Arrays(SplitByClass):
         parts = (features[start : start + _ROWS] for start in range(0, len(features), _ROWS))
         infinite = np.flatnonzero(np.concatenate([~np.isfinite(part).all(axis=1) for part in parts]))
         if strict and len(infinite):
-            named = ", ".join(str(columns.lines[row]) for row in infinite[:5]) + (", ..." if len(infinite) > 5 else "")
+            named = few([columns.lines[row] for row in infinite], 5)
             raise DataError(
                 f"{path}: {len(infinite)} of {len(features)} feature vectors hold NaN or infinite numbers "
                 f"(rows {named}). Fix or remove them."
             )
-        label, split, name = (
-            next((known for known in (wanted, wanted.removesuffix("s")) if known in columns.cells), "")
-            for wanted in (self.labels, "splits", "names")
-        )
+        wanted = [(name, name.removesuffix("s")) for name in (self.labels, "splits", "names")]
+        label, split, name = (next(filter(columns.cells.__contains__, names), "") for names in wanted)
         if not label:
             raise DataError(f"{path}: " + unknown("array of labels", self.labels, columns.cells))
         texts = None if self.text is None else columns.sentences(self.text)

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from vicinal.distances import Metric, Poincare, squared_lengths
-from vicinal.errors import ConfigError, DataError, unknown
+from vicinal.errors import ConfigError, DataError, few, unknown
 
 SLACK = 16  # candidates beyond k; distances of unrelated rows rarely crowd more than that into the rounding's reach
 _WIDEN = 4  # growth of the candidates for rows where they did not settle the matter
@@ -170,9 +170,8 @@ def require_finite(rows: Float[Tensor, "n d"], name: str) -> None:
     least, most = rows.aminmax(dim=1)
     bad = (~(least.isfinite() & most.isfinite())).nonzero().flatten().tolist()
     if bad:
-        some = ", ".join(map(str, bad[:10])) + (", ..." if len(bad) > 10 else "")
         raise DataError(
-            f"{name} must be finite, but {len(bad)} of {len(rows)} rows hold NaN or infinity: rows {some}. "
+            f"{name} must be finite, but {len(bad)} of {len(rows)} rows hold NaN or infinity: rows {few(bad, 10)}. "
             f"Check the inputs of these rows, or the training that made the model."
         )
 

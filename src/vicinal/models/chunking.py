@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.utils.checkpoint import checkpoint
 
-from vicinal.errors import ConfigError
+from vicinal.errors import ConfigError, few
 
 
 def chunked(function: Callable[[Tensor], Tensor], inputs: Tensor, rows: int) -> Tensor:
@@ -51,7 +51,7 @@ def check_chunks(embedder: nn.Module, rows: int) -> None:
     if names:
         raise ConfigError(
             f"training.chunk={rows} embeds {rows} rows at a time, but {len(names)} norms of the network take their "
-            f"statistics from a batch ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''}), so its gradients "
+            f"statistics from a batch ({few(names)}), so its gradients "
             f"would not be those of the whole batch. Freeze them with model.freeze_norm=true, take a model with layer "
             f"norms, or leave training.chunk out."
         )

@@ -10,10 +10,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from vicinal.errors import ConfigError, DataError
+from vicinal.errors import ConfigError, DataError, few
 from vicinal.models.backbone import Backbone, first_line
 
-_NAMED = 3  # how many tensors a message names before it counts the rest
 _SAMPLED = 8  # how many names of a network are sought in a file to find a prefix
 
 
@@ -78,9 +77,10 @@ def load_weights(
     spared = (".num_batches_tracked", *optional)
     missing = [name for name in wanted if name not in given and not any(part in name for part in spared)]
     if not fitting or missing or unexpected:
+        listed = [f"{len(names)} ({few(names)})" if names else "0" for names in (missing, unexpected)]
         raise ConfigError(
             f"{where} does not hold the weights of {type(module).__name__}: {len(fitting)} tensors fit, "
-            f"{_listed(missing)} missing, {_listed(unexpected)} unexpected. Set model.name and its arguments to the "
+            f"{listed[0]} missing, {listed[1]} unexpected. Set model.name and its arguments to the "
             f"network that the file was saved from, or set model.weights=none."
         )
     module.load_state_dict(fitting, strict=False)
@@ -126,9 +126,3 @@ def _fitted(name: str, value: Tensor, shape: torch.Size, where: str) -> Tensor:
             f"Use weights of the same network and variant."
         )
     return value
-
-
-def _listed(names: Sequence[str]) -> str:
-    if not names:
-        return "0"
-    return f"{len(names)} ({', '.join(names[:_NAMED])}{', ...' if len(names) > _NAMED else ''})"
