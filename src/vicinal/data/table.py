@@ -460,7 +460,7 @@ class Arrays(SplitByClass):
         parts = (features[start : start + _ROWS] for start in range(0, len(features), _ROWS))
         infinite = np.flatnonzero(np.concatenate([~np.isfinite(part).all(axis=1) for part in parts]))
         if strict and len(infinite):
-            named = few([columns.lines[row] for row in infinite], 5)
+            named = few([columns.lines[row] for row in infinite.tolist()], 5)
             raise DataError(
                 f"{path}: {len(infinite)} of {len(features)} feature vectors hold NaN or infinite numbers "
                 f"(rows {named}). Fix or remove them."

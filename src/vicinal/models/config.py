@@ -3,6 +3,7 @@
 import copy
 import inspect
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -195,11 +196,9 @@ class ModelConfig(Settings):
             return True
         with torch.random.fork_rng(devices=[]):
             backbone: Any = self.backbone(**self._settled())
-        try:
-            backbone.find_weights("imagenet")
-        except ConfigError:
-            return False
-        return True
+        with suppress(ConfigError):
+            return backbone.find_weights("imagenet") is not None
+        return False
 
     def build(
         self, *, channels: int = 3, width: int | None = None, size: int | None = None, text: bool = False
@@ -280,12 +279,11 @@ class ModelConfig(Settings):
 
     def _settled(self) -> dict[str, Any]:
         """Return the constructor's arguments that the name settles."""
-        for prefix in PREFIXES:
+        for prefix, key in {**dict.fromkeys(PREFIXES, "name"), "efficientnet_": "variant", "resnet": "depth"}.items():
             if self.name.startswith(prefix):
-                return {"name": self.name.removeprefix(prefix)}
-        if self.name.startswith("efficientnet_"):
-            return {"variant": self.name.removeprefix("efficientnet_")}
-        return {"depth": int(self.name.removeprefix("resnet"))} if self.name.startswith("resnet") else {}
+                value = self.name.removeprefix(prefix)
+                return {key: int(value) if key == "depth" else value}
+        return {}
 
 
 def backbone_class(name: str) -> type[nn.Module]:

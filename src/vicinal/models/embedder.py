@@ -288,21 +288,14 @@ class TwoStreamEmbedder(Embedder):
         for stream in (self.query, self.gallery):
             stream.accelerate(precision, compiled=compiled)
 
-    def features(self, inputs: Tensor) -> NoReturn:
-        self._no_role()
-
-    def embed(self, features: Tensor) -> NoReturn:
-        self._no_role()
-
-    def forward(self, inputs: Tensor) -> NoReturn:
-        self._no_role()
-
     @property
     def reads_text(self) -> bool:
         return self.query.reads_text
 
-    def _no_role(self) -> NoReturn:
+    def _no_role(self, inputs: Tensor | None = None) -> NoReturn:
         raise ConfigError(
             "this model embeds queries and gallery images by different networks, and these inputs have no role. Set "
             "`--role query` or `--role gallery`, or give the records a column `role` (1 query, 2 gallery)."
         )
+
+    features = embed = forward = _no_role  # type: ignore[assignment]
