@@ -519,18 +519,18 @@ def _text_encoder(reasons: list[str]) -> str:
 
 def is_captioned(data: Dataset) -> bool:
     """Return whether records of a data set are pictures and texts, known without loading them."""
-    inner = getattr(data, "data", None)
-    return (
-        is_captioned(inner)
-        if inner is not None
-        else getattr(data, "text", None) is not None and kind_of(data) != "text"
-    )
+    return getattr(_innermost(data), "text", None) is not None and kind_of(data) != "text"
 
 
 def kind_of(data: Dataset) -> Kind:
     """Return what records of a data set hold, known without loading them."""
-    inner = getattr(data, "data", None)  # corrupted or cut anew, it holds what it stands around
-    return kind_of(inner) if inner is not None else getattr(data, "kind", "images")
+    return getattr(_innermost(data), "kind", "images")
+
+
+def _innermost(data: Dataset) -> Dataset:
+    """Return what corrupted data, or data that are cut anew, stand around."""
+    inner = getattr(data, "data", None)
+    return data if inner is None else _innermost(inner)
 
 
 def _data(raw: Mapping[str, Any]) -> Dataset:
@@ -590,11 +590,10 @@ def _part(slot: str, raw: Mapping[str, Any], default: str, trust: Trust) -> Part
     if "nested" in around:
         around["nested"] = coerce(around["nested"], tuple[Count, ...], "loss.nested")
     takes = getattr(kind, "fitted", kind) if slot == "sampler" else kind  # whose sizes follow from the batch size
-    fixed = ("labels", "seed", "roles", *(["batch_size"] if takes is not kind else [])) if slot == "sampler" else ()
-    for key in filter(arguments.__contains__, fixed):
-        raise ConfigError(
-            f"{slot}.{key} follows from the data and from training.batch_size and training.seed; omit it."
-        )
+    for key in DERIVED["sampler"] if slot == "sampler" else ():
+        if key in arguments and (key != "batch_size" or takes is not kind):
+            source = "the data and from training.batch_size and training.seed"
+            raise ConfigError(f"{slot}.{key} follows from {source}; omit it.")
     own = {key: value for key, value in defaults(takes).items() if key not in DERIVED[slot]}
     return Part(name, {**own, **coerce_arguments(takes, arguments, slot, DERIVED[slot]), **around}, kind)
 
@@ -697,8 +696,7 @@ def _toml(value: Any) -> str:
 
 
 def _name_of(registry: Mapping[str, type], value: Any) -> str:
-    named = next((name for name, kind in registry.items() if kind is type(value)), None)
-    return named or class_name(type(value))
+    return next((name for name, kind in registry.items() if kind is type(value)), class_name(type(value)))
 
 
 def _unknown_setting(key: str) -> str:

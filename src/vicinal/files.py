@@ -120,6 +120,14 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     write_atomically(path, lambda file: np.savez_compressed(file, **dict(arrays)))  # type: ignore[arg-type]
 
 
+def write_tensors(path: Path, tensors: "Mapping[str, Tensor]") -> None:
+    """Write tensors, each in memory of its own, as a ``.safetensors`` file."""
+    from safetensors.torch import save
+
+    blob = save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+    write_atomically(path, lambda file: file.write(blob))
+
+
 # -- folders that others may have filled ----------------------------------------------------------
 
 

@@ -49,13 +49,9 @@ class Folder(SplitByClass):
         empty = _empty_classes(root, images, strict=strict)
         paths = [path for found in images.values() for path in found]
         folders = [name for name, found in images.items() for _ in found]
-        records = self._records(
-            root.resolve().name,
-            ImageFiles(root, paths),
-            [name.split("/")[-1] for name in folders],
-            [name.split("/")[0] for name in folders] if split else None,
-            lambda row: str(root / paths[row]),
-        )
+        given = [name.split("/")[0] for name in folders] if split else None
+        source, labels = ImageFiles(root, paths), [name.split("/")[-1] for name in folders]
+        records = self._records(root.resolve().name, source, labels, given, lambda row: str(root / paths[row]))
         return replace(records, classes=(*records.classes, *map(as_text, empty)))
 
 

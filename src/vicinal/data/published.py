@@ -69,15 +69,12 @@ class Published(Settings, ABC):
         parts = records.splits
         if "query" in self.counts:
             parts = np.array(["train", "query", "gallery"])[records.columns["role"]]  # by BOTH, QUERY, GALLERY
-        counted = {part: records.labels[parts == part] for part in self.counts}
-        return [
-            f"{count:,} {part} {noun}, not {expected:,}"
-            for part, labels in counted.items()
-            for noun, count, expected in zip(
-                ("images", "classes"), (len(labels), len(np.unique(labels))), self.counts[part], strict=True
-            )
-            if count != expected
-        ]
+        found = list[str]()
+        for part, (images, classes) in self.counts.items():
+            labels = records.labels[parts == part]
+            counted = {"images": (len(labels), images), "classes": (len(np.unique(labels)), classes)}
+            found += [f"{n:,} {part} {noun}, not {known:,}" for noun, (n, known) in counted.items() if n != known]
+        return found
 
 
 @dataclass(frozen=True)
@@ -179,14 +176,9 @@ class StanfordOnlineProducts(Published):
         )
         numbers, first, labels = np.unique(products, return_index=True, return_inverse=True)
         folders = [paths[row].split("/")[0].removesuffix("_final") for row in first]
-        return Records(
-            name="Stanford Online Products",
-            source=ImageFiles(root, paths),
-            labels=labels,
-            classes=tuple(f"{folder}/{number}" for folder, number in zip(folders, numbers, strict=True)),
-            splits=np.repeat(list(lists), [len(rows) for rows in lists.values()]),
-            columns={"super_class": kinds},
-        )
+        classes = tuple(f"{folder}/{number}" for folder, number in zip(folders, numbers, strict=True))
+        splits, source = np.repeat(list(lists), [*map(len, lists.values())]), ImageFiles(root, paths)
+        return Records("Stanford Online Products", source, labels, classes, splits, {"super_class": kinds})
 
 
 @dataclass(frozen=True)
@@ -224,14 +216,10 @@ class InShop(Published):
             if part not in roles:
                 raise DataError(f"{rows.place(row)}: " + unknown("evaluation status", part, roles))
         classes, labels = classes_of(rows.texts("item_id"))
-        return Records(
-            name="In-Shop",
-            source=ImageFiles(root / "Img" if (root / "Img" / "img").is_dir() else root, rows.texts("image_name")),
-            labels=labels,
-            classes=classes,
-            splits=np.array(["train" if part == "train" else "test" for part in parts], dtype=str),
-            columns={"role": np.array([roles[part] for part in parts], dtype=np.int64)},
-        )
+        folder = root / "Img" if (root / "Img" / "img").is_dir() else root
+        splits = np.array(["train" if part == "train" else "test" for part in parts], dtype=str)
+        columns = {"role": np.array([roles[part] for part in parts], dtype=np.int64)}
+        return Records("In-Shop", ImageFiles(folder, rows.texts("image_name")), labels, classes, splits, columns)
 
 
 def _partition(folder: Path) -> Path:

@@ -388,18 +388,12 @@ class CrossView(_ImageTable):
                 f"{columns.place(int(row))}: {matches[row]} is a {asked.splits[row]} image here and a "
                 f"{asked.splits[before]} image in {columns.unit} {columns.lines[before]}. Give all its rows one split."
             )
-        return Records(
-            name=name,
-            source=ImageFiles(root, [*queries, *(matches[row] for row in first)]),
-            labels=np.concatenate([asked.labels, asked.labels[first]]),
-            classes=asked.classes,
-            splits=np.concatenate([asked.splits, splits]),
-            columns={
-                "role": np.repeat([QUERY, GALLERY], [len(queries), len(first)]),
-                # On the query's side, for a gallery image may be turned differently against each of its queries.
-                "angle": np.concatenate([-angles, np.zeros(len(first))]),
-            },
-        )
+        columns_of_both = {"role": np.repeat([QUERY, GALLERY], [len(queries), len(first)])}
+        # On the query's side, for a gallery image may be turned differently against each of its queries.
+        columns_of_both["angle"] = np.concatenate([-angles, np.zeros(len(first))])
+        source = ImageFiles(root, [*queries, *(matches[row] for row in first)])
+        labels, splits = (np.concatenate([part, part[first]]) for part in (asked.labels, asked.splits))
+        return Records(name, source, labels, asked.classes, splits, columns_of_both)
 
 
 def _without_paths(columns: Columns) -> str:
@@ -470,14 +464,9 @@ class Arrays(SplitByClass):
         if not label:
             raise DataError(f"{path}: " + unknown("array of labels", self.labels, columns.cells))
         texts = None if self.text is None else columns.sentences(self.text)
-        records = self._records(
-            path.stem,
-            FeatureArray(features, columns.texts(name) if name else [f"row {row}" for row in columns.lines]),
-            columns.texts(label),
-            columns.splits(split),
-            columns.place,
-            columns.other_numbers(without=(label, split, name, self.text or "")),
-        )
+        source = FeatureArray(features, columns.texts(name) if name else [f"row {row}" for row in columns.lines])
+        numbers, splits = columns.other_numbers((label, split, name, self.text or "")), columns.splits(split)
+        records = self._records(path.stem, source, columns.texts(label), splits, columns.place, numbers)
         return records if texts is None else records.captioned(texts)
 
     def _read_npz(self, path: Path) -> tuple[np.ndarray, Columns]:

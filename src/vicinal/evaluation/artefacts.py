@@ -97,13 +97,8 @@ def _retrievals(
     chosen = torch.from_numpy(np.unique(np.concatenate([rng.permutation(order[first]), order])[:QUERIES]))
     query, after = queries[chosen], found.ids[chosen]
     before = _nearest(untrained, query, gallery, NEIGHBOURS).ids
-    run.write_arrays(
-        "retrieval",
-        query=query.numpy(),
-        neighbours=after.numpy(),
-        distances=found.distances[chosen].numpy(),
-        untrained_neighbours=before.numpy(),
-    )
+    arrays = {"query": query, "neighbours": after, "distances": found.distances[chosen], "untrained_neighbours": before}
+    run.write_arrays("retrieval", **{name: array.numpy() for name, array in arrays.items()})
     return {*query.tolist(), *after.flatten().tolist(), *before.flatten().tolist()} - {-1}
 
 

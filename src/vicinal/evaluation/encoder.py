@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from safetensors.torch import save
 from torch import Tensor
 
 from vicinal import parallel
@@ -19,7 +18,7 @@ from vicinal.data.resident import Resident
 from vicinal.data.transforms import ImageTransform, TextTransform, Transform
 from vicinal.distances import Metric
 from vicinal.errors import DataError, RunError
-from vicinal.files import decoding, read_object, read_tensors, write_atomically, write_json
+from vicinal.files import decoding, read_object, read_tensors, write_json, write_tensors
 from vicinal.models import MODELS
 from vicinal.models.custom import trusted
 from vicinal.models.embedder import Embedder, Role, TwoStreamEmbedder
@@ -174,8 +173,7 @@ class Encoder:
         write_json(run.model_path, {"format": FORMAT, **parts})
 
     def save_weights(self, run: RunDirectory) -> None:
-        tensors = {name: value.detach().cpu().contiguous() for name, value in self.embedder.state_dict().items()}
-        write_atomically(run.weights_path, lambda file: file.write(save(tensors)))
+        write_tensors(run.weights_path, self.embedder.state_dict())
 
     @classmethod
     def load(cls, run: RunDirectory, device: torch.device | None = None, *, trust: Any = None) -> "Encoder":

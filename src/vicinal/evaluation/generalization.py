@@ -16,14 +16,9 @@ _FLOOR = 2.0**-26  # singular values from a float64 Gram matrix have noise of sq
 
 def diagnosis(name: str, embedded: Embedded, scores: Mapping[str, float]) -> dict[str, object]:
     """One row of ``diagnostics.json``: its scores, density and spectrum."""
-    vectors, labels = embedded.vectors, embedded.labels
-    return {
-        "name": name,
-        **scores,
-        "intra_inter_ratio": intra_inter_ratio(vectors, labels),
-        "spectral_decay": spectral_decay(vectors),
-        "spectrum": [round(float(value), 6) for value in spectrum(vectors)],
-    }
+    vectors, values = embedded.vectors, [round(float(value), 6) for value in spectrum(embedded.vectors)]
+    density = {"intra_inter_ratio": intra_inter_ratio(vectors, embedded.labels)}
+    return {"name": name, **scores, **density, "spectral_decay": spectral_decay(vectors), "spectrum": values}
 
 
 def intra_inter_ratio(embeddings: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> float:

@@ -98,17 +98,13 @@ def class_bootstrap(
     mean = float(gained.sum() / asked.sum())
     if len(gained) == 1:
         return Estimate(mean, None, None, 1)
-    found = bootstrap(
-        (gained, asked),
-        lambda gained, asked, axis: gained.sum(axis=axis) / asked.sum(axis=axis),
-        paired=True,
-        vectorized=True,
-        n_resamples=draws,
-        batch=max(1, 2_000_000 // len(gained)),  # so that a data set of thousands of classes stays within 16 MB
-        confidence_level=LEVEL,
-        method="percentile",
-        random_state=np.random.default_rng(0),
-    )
+
+    def recall(gained: np.ndarray, asked: np.ndarray, axis: int) -> Any:
+        return gained.sum(axis=axis) / asked.sum(axis=axis)
+
+    batch = max(1, 2_000_000 // len(gained))  # so that a data set of thousands of classes stays within 16 MB
+    how: Any = {"paired": True, "vectorized": True, "method": "percentile", "random_state": np.random.default_rng(0)}
+    found = bootstrap((gained, asked), recall, n_resamples=draws, batch=batch, confidence_level=LEVEL, **how)
     low, high = map(float, found.confidence_interval)
     return Estimate(mean, low, high, len(gained))
 
@@ -176,9 +172,8 @@ class Difference:
     @property
     def claimed(self) -> bool:
         """Whether a table may say that this side is better: enough seeds, the interval above 0, also after Holm."""
-        found = self.over_seeds
-        significant = self.p is not None and self.p < 1 - LEVEL
-        return found is not None and found.count >= CLAIM_SEEDS and found.above_zero and significant
+        seeds, significant = self.over_seeds, self.p is not None and self.p < 1 - LEVEL
+        return seeds is not None and seeds.count >= CLAIM_SEEDS and seeds.above_zero and significant
 
 
 ClassScores = Mapping[str, Any]  # ``queries`` and ``hits`` of each class, as ``class_scores`` gives them

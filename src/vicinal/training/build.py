@@ -79,10 +79,8 @@ def norms_are_frozen(embedder: Embedder) -> bool:
 
 
 def _build_embedder(config: Config, train: Records) -> Embedder:
-    if train.captions is not None:
-        pictures = _build_stream(config, train)
-        return TwoStreamEmbedder(config.model.build_text(), pictures)
-    return _build_stream(config, train)
+    embedder = _build_stream(config, train)
+    return embedder if train.captions is None else TwoStreamEmbedder(config.model.build_text(), embedder)
 
 
 def _build_stream(config: Config, train: Records) -> Embedder:
