@@ -6,14 +6,14 @@ from torch import Tensor
 
 from vicinal.evaluation.neighbors import require_finite
 
-
 PERPLEXITY = 30.0  # about how many neighbors each row tries to keep
 
 
 def tsne(embeddings: Float[Tensor, "n d"], *, seed: int) -> Float[Tensor, "n 2"]:
     """Positions in the plane that keep neighbors near; the same for the same rows and seed.
 
-    The perplexity is lowered to a third of the rows where there are few. Rows that are all equal, and a single row, lie at the origin.
+    The perplexity is lowered to a third of the rows where there are few. Rows that are all equal, and a
+    single row, lie at the origin.
     """
     require_finite(embeddings, "embeddings")
     rows = embeddings.detach().float().cpu()
