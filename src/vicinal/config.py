@@ -370,10 +370,8 @@ def compose(*layers: Layer, preset_name: str | None = None, trust: Trust | None 
         raw["model"] = {**raw.get("model", {}), "text": _text_encoder(reasons)}
     model = _model(raw.get("model", {}), kind, trust)
     if model.text is not None and not is_captioned(data):
-        raise ConfigError(
-            f"model.text={model.text} reads texts beside pictures, but these data have none. Give a table with the "
-            f"columns path and text, or leave model.text out."
-        )
+        advice = "Give a table with the columns path and text, or leave model.text out."
+        raise ConfigError(f"model.text={model.text} reads texts beside pictures, but these data have none. {advice}")
     if is_captioned(data) and model.start not in ("random", "glorot"):
         raise ConfigError(f"model.start={model.start} is computed of pictures alone. Set model.start=random.")
     stated = {"mean", "own"} & raw.get("transform", {}).keys() or model.preprocessing is not HALF

@@ -141,10 +141,8 @@ def check_links(folder: Path) -> None:
         for name in (*folders, *files):
             path = Path(place, name)
             if path.is_symlink() and not path.resolve().is_relative_to(root):
-                raise DataError(
-                    f"{path} is a link to {path.resolve()}, outside of {folder}. Remove it, or put what it links to in "
-                    f"its place."
-                )
+                advice = "Remove it, or put what it links to in its place."
+                raise DataError(f"{path} is a link to {path.resolve()}, outside of {folder}. {advice}")
 
 
 def remove_parts(folder: Path) -> None:

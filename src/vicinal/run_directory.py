@@ -88,10 +88,8 @@ class RunDirectory:
         check_links(run.path)
         found = run.info.get("format")
         if found != FORMAT:
-            raise RunError(
-                f"{run.path} has run format {found}, this vicinal reads format {FORMAT}. "
-                f"Use the version that wrote it ({run.info.get('vicinal', 'unknown')})."
-            )
+            advice = f"Use the version that wrote it ({run.info.get('vicinal', 'unknown')})."
+            raise RunError(f"{run.path} has run format {found}, this vicinal reads format {FORMAT}. {advice}")
         return run
 
     def resume_command(self) -> str:
@@ -125,9 +123,8 @@ class RunDirectory:
         status = read_object(self.status_path) if self.status_path.is_file() else {}
         for name in ("epoch", "step", "seconds"):
             if not isinstance(status.get(name), int | float | None):
-                raise RunError(
-                    f"{self.status_path} is damaged: {name} is {status[name]!r:.60}. Restore it from a copy."
-                )
+                advice = "Restore it from a copy."
+                raise RunError(f"{self.status_path} is damaged: {name} is {status[name]!r:.60}. {advice}")
         return status
 
     @property

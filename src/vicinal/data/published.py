@@ -54,10 +54,8 @@ class Published(Settings, ABC):
             named = few([source.name(row) for row in absent])
             found.append(f"{len(absent):,} of {len(records):,} listed images are missing ({named})")
         if found and self.missing != "use":
-            raise DataError(
-                f"{records.name} in {root} is not the published set: {'; '.join(found)}. "
-                f"Restore it, or set `data.missing=use` to go on with what is there."
-            )
+            advice = "Restore it, or set `data.missing=use` to go on with what is there."
+            raise DataError(f"{records.name} in {root} is not the published set: {'; '.join(found)}. {advice}")
         if absent:
             records = records.take(np.setdiff1d(np.arange(len(records)), absent))
         if not len(records):

@@ -84,9 +84,8 @@ class Shards(SplitByClass):
                     if image is not None:
                         yield image, label
         except (tarfile.TarError, UnicodeDecodeError, ValueError, AttributeError, EOFError) as error:
-            raise DataError(
-                f"{path} cannot be read as a shard: {error}. Shards are uncompressed .tar files."
-            ) from error
+            advice = "Shards are uncompressed .tar files."
+            raise DataError(f"{path} cannot be read as a shard: {error}. {advice}") from error
 
 
 def _key(member: tarfile.TarInfo) -> str:

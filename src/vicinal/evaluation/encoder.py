@@ -183,9 +183,8 @@ class Encoder:
             trust: the class of a network of the user's own; see ``vicinal.models.custom.trusted``.
         """
         if not run.weights_path.is_file():
-            raise RunError(
-                f"{run.path} has no selected model yet (model.safetensors). Let it train to its first evaluation."
-            )
+            advice = "Let it train to its first evaluation."
+            raise RunError(f"{run.path} has no selected model yet (model.safetensors). {advice}")
         document = read_object(run.model_path)
         if document.get("format") != FORMAT:
             raise RunError(f"{run.model_path} is not a model of format {FORMAT}. Use the version that wrote it.")

@@ -255,9 +255,7 @@ def _checked(
     if isinstance(labels, np.ndarray) and labels.dtype.kind in ("biuf" if matrices else "iu"):
         labels = torch.from_numpy(labels.astype(np.float64 if labels.dtype.kind == "f" else np.int64))
     if isinstance(labels, np.ndarray) or (not matrices and (labels.is_floating_point() or labels.is_complex())):
-        raise DataError(
-            f"labels must be integers, got {labels.dtype} for those of {name}. Number the classes, with "
-            f"numpy.unique(labels, return_inverse=True) for example."
-        )
+        advice = "Number the classes, with numpy.unique(labels, return_inverse=True) for example."
+        raise DataError(f"labels must be integers, got {labels.dtype} for those of {name}. {advice}")
     exact = torch.promote_types(rows.dtype, torch.float32)  # half precision is computed as float32
     return rows.detach().to(device, exact), labels.to(device, labels.dtype if matrices else torch.long)

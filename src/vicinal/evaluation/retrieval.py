@@ -103,9 +103,8 @@ def query_scores(
             found.append(query_score(name, hits, wanted))
         seen += size
     if seen != len(labels):
-        raise DataError(
-            f"each query needs its neighbors, got those of {seen} for {len(labels)} labels. Pass those of all."
-        )
+        advice = "Pass those of all."
+        raise DataError(f"each query needs its neighbors, got those of {seen} for {len(labels)} labels. {advice}")
     scores = {name: torch.cat(found) for name, found in parts.items()}
     return QueryScores(labels[counted], scores, counted.nonzero().flatten())
 

@@ -125,15 +125,11 @@ class ModelConfig(Settings):
                 f"one of them out."
             )
         if self.weights == "imagenet" and not published:
-            raise ConfigError(
-                f"model {self.name} has no public weights, got model.weights=imagenet. Set model.weights=none, or to "
-                f"the path of a file."
-            )
+            advice = "Set model.weights=none, or to the path of a file."
+            raise ConfigError(f"model {self.name} has no public weights, got model.weights=imagenet. {advice}")
         if self.freeze_norm is not None and not published:
-            raise ConfigError(
-                f"model.freeze_norm belongs to published networks, got model.name={self.name}. Use model.freeze, "
-                f"which also stops the batch norms of what it freezes."
-            )
+            advice = "Use model.freeze, which also stops the batch norms of what it freezes."
+            raise ConfigError(f"model.freeze_norm belongs to published networks, got model.name={self.name}. {advice}")
         if self.text is None and self.freeze_text is not None:
             raise ConfigError("model.freeze_text goes with texts beside pictures, got no model.text. Leave it out.")
         if self.backbone is Identity and (self.pooling, self.lora, self.freeze) != (None, None, None):
@@ -149,10 +145,8 @@ class ModelConfig(Settings):
         if self.head == "hyperbolic" and missing:
             raise ConfigError(f"model.head=hyperbolic needs model.dim, {got}. Set model.dim=128.")
         if computed and (self.head not in ("linear", "hyperbolic") or missing or self.head_norm):
-            raise ConfigError(
-                f"model.start={self.start} computes a linear head, {got}. Set model.head=linear, model.dim and "
-                f"model.head_norm=false, or model.start=random."
-            )
+            advice = "Set model.head=linear, model.dim and model.head_norm=false, or model.start=random."
+            raise ConfigError(f"model.start={self.start} computes a linear head, {got}. {advice}")
         if missing and (self.start == "glorot" or self.head_norm):
             raise ConfigError(
                 f"model.start={self.start} and model.head_norm={self.head_norm} need a head, {got}. Set "
@@ -220,10 +214,8 @@ class ModelConfig(Settings):
         if self.weights != "none":
             load_pretrained(backbone, self.weights)
         if self.pooling is not None and getattr(backbone, "vectors", False):
-            raise ConfigError(
-                f"model {self.name} gives vectors, got model.pooling={self.pooling}. Leave out model.pooling, or "
-                f"return maps [n c h w] or tokens [n t c]."
-            )
+            advice = "Leave out model.pooling, or return maps [n c h w] or tokens [n t c]."
+            raise ConfigError(f"model {self.name} gives vectors, got model.pooling={self.pooling}. {advice}")
         own: Pooling = "token" if getattr(backbone, "prefix_tokens", 0) else "average"
         tuning: Any = {"freeze": self.freeze, "lora": self.lora, "lora_alpha": self.lora_alpha}
         return self._embedder(backbone, pooling=self.pooling or own, **tuning)

@@ -36,10 +36,8 @@ def load_pretrained(backbone: nn.Module, source: str | Path) -> LoadReport:
             backbone.trunk, found, ignore=backbone.classifiers, optional=backbone.optional, adapt=backbone.adapt
         )
     if source == "imagenet":
-        raise ConfigError(
-            f"{type(backbone).__name__} has no public weights, got weights='imagenet'. Set model.weights=none, or to "
-            f"the path of a file."
-        )
+        advice = "Set model.weights=none, or to the path of a file."
+        raise ConfigError(f"{type(backbone).__name__} has no public weights, got weights='imagenet'. {advice}")
     return load_weights(getattr(backbone, "trunk", backbone), Path(source))
 
 
@@ -98,10 +96,8 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         safe = path.suffix == ".safetensors"
         content: Any = load_file(path) if safe else torch.load(path, map_location="cpu", weights_only=True)
     except (UnpicklingError, SafetensorError, RuntimeError, EOFError, ValueError) as error:
-        raise DataError(
-            f"{path} cannot be read as weights: {first_line(error)}. Only tensors by name are read, from .safetensors "
-            f"or .pth; save a state_dict() alone."
-        ) from error
+        advice = "Only tensors by name are read, from .safetensors or .pth; save a state_dict() alone."
+        raise DataError(f"{path} cannot be read as weights: {first_line(error)}. {advice}") from error
     for key in ("state_dict", "model"):
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
             content = content[key]

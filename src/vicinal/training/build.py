@@ -41,9 +41,8 @@ def build_method(config: Config, train: Records, device: torch.device) -> tuple[
     sampler = _build_sampler(config, train)
     loss = _build_loss(config, train.labels, embedder.embedding_dim)
     if config.model.head == "hyperbolic" and not isinstance(config.method, Plain):
-        raise ConfigError(
-            f"{type(config.method).__name__} works with vectors, not in the Poincaré ball. Set method=plain."
-        )
+        advice = "Set method=plain."
+        raise ConfigError(f"{type(config.method).__name__} works with vectors, not in the Poincaré ball. {advice}")
     steps = training.steps or training.epochs * len(sampler)
     method = config.method.build(
         Parts(
@@ -109,10 +108,8 @@ def _build_sampler(config: Config, train: Records) -> Sampler:
     strata = arguments.get("strata")
     if isinstance(strata, str):  # the name of a column
         if strata not in train.columns:
-            raise ConfigError(
-                f"sampler.strata names a column of the data, got {strata!r}. Columns here: "
-                f"{', '.join(train.columns) or 'none'}."
-            )
+            advice = f"Columns here: {', '.join(train.columns) or 'none'}."
+            raise ConfigError(f"sampler.strata names a column of the data, got {strata!r}. {advice}")
         arguments["strata"] = train.columns[strata]
     if "roles" in known and "role" in train.columns:
         arguments["roles"] = train.columns["role"]
@@ -146,10 +143,8 @@ class OwnSampler:
             plan = [[int(row) for row in batch] for batch in self.sampler]
         bad = next((row for batch in plan for row in batch if not 0 <= row < self.rows), None)
         if bad is not None:
-            raise ConfigError(
-                f"your sampler gives row {bad}, but there are {self.rows} training records. Give a function of the "
-                f"training labels: sampler=lambda labels: MySampler(labels)."
-            )
+            advice = "Give a function of the training labels: sampler=lambda labels: MySampler(labels)."
+            raise ConfigError(f"your sampler gives row {bad}, but there are {self.rows} training records. {advice}")
         return plan
 
     def __len__(self) -> int:
