@@ -104,17 +104,22 @@ def _retrievals(
 
 def _map(run: RunDirectory, trained: Embedded, rng: np.random.Generator, seed: int) -> set[int]:
     """t-SNE of whole classes, as many as the points allow: a class shown in part would look tighter than it is."""
-    labels = trained.records.labels
-    classes, sizes = np.unique(labels, return_counts=True)
-    order = rng.permutation(len(classes))
-    fitting = order[np.cumsum(sizes[order]) <= MAP_POINTS]
-    chosen = fitting if len(fitting) else order[:1]
-    record = np.flatnonzero(np.isin(labels, classes[chosen]))[:MAP_POINTS]
+    record = whole_classes(trained.records.labels, MAP_POINTS, rng)[:MAP_POINTS]
     if len(record) < 4:
         return set()
     position = tsne(trained.vectors[torch.from_numpy(record)], seed=seed)
     run.write_arrays("map", record=record, position=position.numpy())
     return set(record.tolist())
+
+
+def whole_classes(
+    labels: Int[np.ndarray, "n"], most: int, rng: np.random.Generator, *, least: int = 1
+) -> Int[np.ndarray, "m"]:
+    """Return the positions of whole classes, drawn one by one up to ``most`` rows, but at least ``least`` classes."""
+    classes, sizes = np.unique(labels, return_counts=True)
+    order = rng.permutation(len(classes))
+    chosen = classes[order[: max(least, int((np.cumsum(sizes[order]) <= most).sum()))]]
+    return np.flatnonzero(np.isin(labels, chosen))
 
 
 def _classes(

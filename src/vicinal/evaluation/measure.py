@@ -87,7 +87,7 @@ def evaluate(
     rows = _tensor(embeddings)
     device = _device(rows) if device is None else device
     rows, own = _checked(rows, labels, "embeddings", device, matrices=same is not None)
-    others, theirs = None, None
+    others = theirs = None
     if gallery is not None and gallery_labels is not None:
         others, theirs = _checked(_tensor(gallery), gallery_labels, "gallery", device, matrices=same is not None)
     groups = tuple(name for name in (_CLUSTERING if metrics is None else metrics) if name in _CLUSTERING)

@@ -13,7 +13,7 @@ from torch import nn
 
 from vicinal.arguments import Positive, Settings, Width, class_name, parameters
 from vicinal.errors import ConfigError, unknown
-from vicinal.models.backbone import HALF, Backbone, Preprocessing
+from vicinal.models.backbone import HALF, Backbone, Preprocessing, load_pretrained
 from vicinal.models.custom import CustomBackbone
 from vicinal.models.efficientnet_lite import EfficientNetLite
 from vicinal.models.embedder import Embedder, Pooling
@@ -22,7 +22,6 @@ from vicinal.models.libraries import LibraryBackbone, TimmBackbone, TorchvisionB
 from vicinal.models.resnet import ResNet, SmallResNet
 from vicinal.models.small import Identity, SmallConvNet
 from vicinal.models.text import MiniLM, NGrams
-from vicinal.models.weights import load_pretrained
 
 Head = Literal["linear", "mlp", "hyperbolic", "none"]
 Start = Literal["random", "glorot", "principal", "discriminant", "best"]

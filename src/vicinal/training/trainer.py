@@ -24,7 +24,7 @@ from vicinal.training.console import Follower
 from vicinal.training.cuda_graph import CUDAGraphStep
 from vicinal.training.experiment import Experiment, check_equal_parts, pick_precision
 from vicinal.training.finish import write_figures, write_results
-from vicinal.training.interruption import Interrupted, Interruption, await_turn
+from vicinal.training.processes import Interrupted, Interruption, await_turn
 from vicinal.training.trackers import open_trackers
 
 COLLAPSED_SPREAD = 1e-3  # embeddings this near their mean, relative to their length, are one point
