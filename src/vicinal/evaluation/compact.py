@@ -412,11 +412,7 @@ def _shared(block: Any, columns: Any) -> Float[np.ndarray, "b n"]:
 
 
 def expand_queries(
-    queries: Float[Tensor, "q d"],
-    *,
-    gallery: Float[Tensor, "g d"] | None = None,
-    count: int = 10,
-    alpha: float = 3.0,
+    queries: Float[Tensor, "q d"], *, gallery: Float[Tensor, "g d"] | None = None, count: int = 10, alpha: float = 3.0
 ) -> Float[Tensor, "q d"]:
     """Move each query towards its nearest rows (alpha query expansion, Radenović et al., TPAMI 2019).
 

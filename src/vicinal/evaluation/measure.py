@@ -14,15 +14,7 @@ from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.clustering import cluster
 from vicinal.evaluation.encoder import Embedded
 from vicinal.evaluation.neighbors import Hits, Neighbors, hit_chunks, neighbor_chunks, worth_counting
-from vicinal.evaluation.retrieval import (
-    WHOLE,
-    Lone,
-    QueryScores,
-    Same,
-    query_scores,
-    ranks_needed,
-    relevant_counts,
-)
+from vicinal.evaluation.retrieval import WHOLE, Lone, QueryScores, Same, query_scores, ranks_needed, relevant_counts
 from vicinal.evaluation.verification import verify
 
 _CLUSTERING = ("nmi", "ami", "f1")
