@@ -55,10 +55,8 @@ class RunDirectory:
             raise RunError(f"the run folder {run.path} cannot be written: {error}. Name another with --run.") from error
         free = shutil.disk_usage(run.path).free
         if free < need_bytes:
-            raise RunError(
-                f"the run needs about {need_bytes / 2**20:.0f} MiB in {run.path}, but {free / 2**20:.0f} MiB are free. "
-                f"Free some space or name a folder on another disk with --run."
-            )
+            room = f"{need_bytes / 2**20:.0f} MiB in {run.path}, but {free / 2**20:.0f} MiB are free"
+            raise RunError(f"the run needs about {room}. Free some space or name a folder on another disk with --run.")
         return run
 
     def check_unused(self) -> None:

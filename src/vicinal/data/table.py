@@ -169,10 +169,8 @@ def _read_csv(path: Path, separator: str) -> Columns:
                 raise DataError(f"{path}, line 1: the header must name each column once, got {header}.")
             for cells in filter(None, reader):  # an empty line has no cells
                 if len(cells) != len(header):
-                    raise DataError(
-                        f"{path}, line {reader.line_num}: the header has {len(header)} columns, this row {len(cells)}. "
-                        f"Quote cells that hold a {separator!r}."
-                    )
+                    counts = f"the header has {len(header)} columns, this row {len(cells)}"
+                    raise DataError(f"{path}, line {reader.line_num}: {counts}. Quote cells that hold a {separator!r}.")
                 rows.append(cells)
                 lines.append(reader.line_num)
     except (UnicodeDecodeError, csv.Error) as error:
@@ -454,10 +452,8 @@ class Arrays(SplitByClass):
         infinite = np.flatnonzero(np.concatenate([~np.isfinite(part).all(axis=1) for part in parts]))
         if strict and len(infinite):
             named = few([columns.lines[row] for row in infinite.tolist()], 5)
-            raise DataError(
-                f"{path}: {len(infinite)} of {len(features)} feature vectors hold NaN or infinite numbers "
-                f"(rows {named}). Fix or remove them."
-            )
+            found = f"{len(infinite)} of {len(features)} feature vectors hold NaN or infinite numbers (rows {named})"
+            raise DataError(f"{path}: {found}. Fix or remove them.")
         wanted = [(name, name.removesuffix("s")) for name in (self.labels, "splits", "names")]
         label, split, name = (next(filter(columns.cells.__contains__, names), "") for names in wanted)
         if not label:
@@ -490,8 +486,6 @@ class Arrays(SplitByClass):
             if array.shape == features.shape[:1]:
                 cells[key] = (array.astype(str) if array.dtype.kind == "S" else array).tolist()
             elif key in (self.labels, "label", "splits", "split", "names", "name", self.text):
-                raise DataError(
-                    f"{path}: `{name}` has {len(features)} rows, but `{key}` has the shape {list(array.shape)}. "
-                    f"Give every row one entry."
-                )
+                shapes = f"{len(features)} rows, but `{key}` has the shape {list(array.shape)}"
+                raise DataError(f"{path}: `{name}` has {shapes}. Give every row one entry.")
         return features, Columns(path, cells, range(len(features)))

@@ -332,10 +332,8 @@ def reranked_chunks(
 ) -> Iterator[Neighbors]:
     """Re-rank as ``rerank`` does, some queries at a time."""
     if not 1 <= k2 <= k1 + 1 or not 0 <= lambda_ <= 1 or k < 1:
-        raise ConfigError(
-            f"re-ranking needs k of at least 1, k2 from 1 to k1 + 1 and lambda_ from 0 to 1; "
-            f"got k = {k}, k1 = {k1}, k2 = {k2} and lambda_ = {lambda_}."
-        )
+        got = f"k = {k}, k1 = {k1}, k2 = {k2} and lambda_ = {lambda_}"
+        raise ConfigError(f"re-ranking needs k of at least 1, k2 from 1 to k1 + 1 and lambda_ from 0 to 1; got {got}.")
     if metric == "poincare":
         raise ConfigError("re-ranking takes Euclidean or cosine distances, got metric='poincare'.")
     rows = queries if gallery is None else torch.cat([queries, gallery.to(queries)])

@@ -34,10 +34,8 @@ def intra_inter_ratio(embeddings: Float[Tensor, "n d"], labels: Int[Tensor, "n"]
     rows = normalize(embeddings.detach().double(), dim=1)
     classes, place, sizes = torch.unique(labels.to(rows.device), return_inverse=True, return_counts=True)
     if len(classes) < 2 or int(sizes.max()) < 2:
-        raise DataError(
-            f"the ratio of distances needs two classes and two rows in one of them, got {len(classes)} classes of at "
-            f"most {int(sizes.max()) if len(classes) else 0} rows."
-        )
+        got = f"{len(classes)} classes of at most {int(sizes.max()) if len(classes) else 0} rows"
+        raise DataError(f"the ratio of distances needs two classes and two rows in one of them, got {got}.")
     sums = rows.new_zeros(len(classes), rows.shape[1]).index_add_(0, place, rows)
     lengths = rows.new_zeros(len(classes)).index_add_(0, place, rows.square().sum(dim=1))
     paired = sizes > 1

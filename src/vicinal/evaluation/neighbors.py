@@ -154,10 +154,8 @@ def _gallery(queries: Tensor, gallery: Tensor | None, metric: Any) -> "Gallery":
         require_finite(queries, "embeddings")
         return Gallery(queries, metric)
     if len(gallery) == 0 or gallery.shape[1] != queries.shape[1]:
-        raise DataError(
-            f"a gallery needs at least one row, as long as the queries; got queries {tuple(queries.shape)} and a "
-            f"gallery {tuple(gallery.shape)}."
-        )
+        shapes = f"queries {tuple(queries.shape)} and a gallery {tuple(gallery.shape)}"
+        raise DataError(f"a gallery needs at least one row, as long as the queries; got {shapes}.")
     require_finite(queries, "queries")
     require_finite(gallery, "gallery")
     return Gallery(gallery.to(queries.device), metric)

@@ -204,8 +204,6 @@ def _within(hits: Tensor, relevant: Tensor) -> Tensor:
     """The hits at ranks 1 .. R of each query; ranks beyond the largest R are cut off."""
     most = int(relevant.max()) if len(relevant) else 0
     if most > hits.shape[1]:
-        raise ConfigError(
-            f"scores at R need as many neighbors as the largest class has other rows ({most}), got {hits.shape[1]}. "
-            f"Search for `ranks_needed` neighbors."
-        )
+        needed = f"as many neighbors as the largest class has other rows ({most})"
+        raise ConfigError(f"scores at R need {needed}, got {hits.shape[1]}. Search for `ranks_needed` neighbors.")
     return hits[:, :most] & (torch.arange(most, device=hits.device) < relevant.unsqueeze(1))

@@ -325,8 +325,6 @@ def _fitted(name: str, value: Tensor, shape: torch.Size, where: str) -> Tensor:
     if value.shape == (1, *shape) and len(shape) == 1:
         return value[0]  # the first BN-Inception files, from torch 0.3, hold batch norm's vectors as rows
     if value.shape != shape:
-        raise ConfigError(
-            f"{name} has shape {list(shape)} in the network, but {list(value.shape)} in {where}. "
-            f"Use weights of the same network and variant."
-        )
+        shapes = f"{name} has shape {list(shape)} in the network, but {list(value.shape)} in {where}"
+        raise ConfigError(f"{shapes}. Use weights of the same network and variant.")
     return value

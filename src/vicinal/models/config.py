@@ -119,10 +119,8 @@ class ModelConfig(Settings):
             if key not in self.parameters(self.name):
                 raise ConfigError(unknown(f"argument of model {self.name}", key, self.parameters(self.name)))
         if self.lora is not None and self.freeze is not None:
-            raise ConfigError(
-                f"LoRA freezes the whole backbone, got model.freeze={self.freeze} and model.lora={self.lora}. Leave "
-                f"one of them out."
-            )
+            both = f"model.freeze={self.freeze} and model.lora={self.lora}"
+            raise ConfigError(f"LoRA freezes the whole backbone, got {both}. Leave one of them out.")
         if self.weights == "imagenet" and not published:
             advice = "Set model.weights=none, or to the path of a file."
             raise ConfigError(f"model {self.name} has no public weights, got model.weights=imagenet. {advice}")

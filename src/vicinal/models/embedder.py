@@ -72,10 +72,8 @@ class Embedder(nn.Module):
             raise ConfigError(unknown("pooling", pooling, get_args(Pooling)))
         self.prefix_tokens = int(getattr(backbone, "prefix_tokens", 0))
         if pooling == "token" and not self.prefix_tokens:
-            raise ConfigError(
-                f"pooling='token' takes the class token of a transformer, and {type(backbone).__name__} has none. "
-                f"Set model.pooling=average."
-            )
+            fault = f"the class token of a transformer, and {type(backbone).__name__} has none"
+            raise ConfigError(f"pooling='token' takes {fault}. Set model.pooling=average.")
         self.backbone, self.dim, self.normalize, self.pooling, self.hidden = backbone, dim, normalize, pooling, hidden
         self.head_norm, self.freeze, self.lora, self.lora_alpha = head_norm, freeze, lora, lora_alpha
         self.curvature, self.clip = curvature, clip
