@@ -146,6 +146,9 @@ class Evaluation(Settings):
             raise ConfigError("evaluation.recalls needs at least one K, got none.")
 
 
+ONE_CLASS: dict[str, type] = {"training": Training, "evaluation": Evaluation, "optimizer": OptimizerConfig}
+
+
 @dataclass(frozen=True)
 class Part:
     """A slot whose object cannot be built before the data are known: a name and the arguments of its class.
@@ -284,7 +287,7 @@ def from_words(words: Iterable[str]) -> dict[str, Any]:
             if not isinstance(inner, dict):
                 raise ConfigError(f"{key}: {name} was given a value before; give one of the two.")
         if not path and slot in ("training", "evaluation"):
-            first = next(iter(parameters(_PLAIN_SLOTS[slot])))
+            first = next(iter(parameters(ONE_CLASS[slot])))
             raise ConfigError(f"{slot} has no name; set one of its arguments, such as {slot}.{first}=...")
         inner[path[-1] if path else "name"] = text
     check_length(layer)
@@ -405,9 +408,6 @@ def compose(*layers: Layer, preset_name: str | None = None, trust: Trust | None 
     )
     _check_patience(config.training)
     return config
-
-
-_PLAIN_SLOTS = {"training": Training, "evaluation": Evaluation}
 
 
 def merged(base: Layer, *layers: Layer) -> dict[str, Any]:
@@ -699,7 +699,7 @@ def _name_of(registry: Mapping[str, type], value: Any) -> str:
 
 def _unknown_setting(key: str) -> str:
     """Return the message for a key that is no slot; it names the slot that has such an argument."""
-    fixed = {"optimizer": OptimizerConfig, "model": ModelConfig, **_PLAIN_SLOTS}
+    fixed = {"optimizer": OptimizerConfig, "model": ModelConfig, **ONE_CLASS}
     holders = [f"{slot}.{key}" for slot, kind in fixed.items() if key in parameters(kind)]
     also = {"backbone": "model", "batch": "training.batch_size", "lr": "optimizer.learning_rate"}
     hint = holders[0] if holders else also.get(key)

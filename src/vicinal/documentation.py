@@ -9,7 +9,6 @@ from vicinal import config
 from vicinal.arguments import parameters
 from vicinal.data import ImageTransform
 from vicinal.errors import ConfigError, unknown
-from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.miners import MINERS
 from vicinal.models import BACKBONES, ModelConfig
 from vicinal.models.config import backbone_class
@@ -23,12 +22,7 @@ KINDS: dict[str, Mapping[str, Any]] = {  # what `vicinal list` knows
     "datasets": config.REGISTRIES["data"],
     "presets": config.presets(),
 }
-_ONE_CLASS: dict[str, type] = {  # slots that take no name
-    "training": config.Training,
-    "evaluation": config.Evaluation,
-    "optimizer": OptimizerConfig,
-    "transform": ImageTransform,
-}
+_ONE_CLASS: dict[str, type] = {**config.ONE_CLASS, "transform": ImageTransform}  # slots that take no name
 
 
 class Explanation(NamedTuple):

@@ -11,7 +11,7 @@ from vicinal.evaluation import measure as module
 from vicinal.evaluation.clustering import cluster
 from vicinal.evaluation.encoder import Embedded
 from vicinal.evaluation.measure import measure
-from vicinal.evaluation.neighbors import neighbor_chunks
+from vicinal.evaluation.neighbors import Gallery, neighbor_chunks
 from vicinal.evaluation.retrieval import query_scores
 
 
@@ -41,11 +41,12 @@ def test_scores_are_those_of_the_parts(labelled):
 def test_neighbours_are_searched_once(labelled, monkeypatch):
     searches = []
 
-    def counted(*arguments, **options):
-        searches.append(arguments[1])
-        return neighbor_chunks(*arguments, **options)
+    class Counted(Gallery):
+        def search(self, queries, k, **options):
+            searches.append(k)
+            return super().search(queries, k, **options)
 
-    monkeypatch.setattr(module, "neighbor_chunks", counted)
+    monkeypatch.setattr(module, "Gallery", Counted)
     evaluate(*labelled, recalls=(1, 2), clustering=False)
     assert searches == [5]  # R, the largest rank that is looked at
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vicinal.data.records import Records
 from vicinal.evaluation.encoder import Embedded
-from vicinal.evaluation.neighbors import Neighbors, neighbors, without_own
+from vicinal.evaluation.neighbors import Neighbors, drop_own, neighbors
 from vicinal.evaluation.projection import tsne
 from vicinal.evaluation.retrieval import QueryScores, relevant_counts
 from vicinal.files import write_atomically
@@ -83,7 +83,7 @@ def _nearest(embedded: Embedded, queries: Int[Tensor, "q"], gallery: Int[Tensor,
     if len(queries) == len(vectors):
         return neighbors(vectors, count, metric=metric)
     found = neighbors(vectors[queries], count + 1, gallery=vectors, metric=metric)
-    return Neighbors(0, *without_own(queries, found.ids, found.distances, count))
+    return Neighbors(0, *drop_own(queries, found.ids, found.distances, count))
 
 
 def _retrievals(

@@ -23,16 +23,7 @@ from torch.nn.functional import pad
 
 from vicinal.distances import Metric
 from vicinal.errors import ConfigError, DataError, unknown
-from vicinal.evaluation.neighbors import (
-    Gallery,
-    Neighbors,
-    joined,
-    nearest_first,
-    neighbor_chunks,
-    neighbors,
-    require_finite,
-    without_own,
-)
+from vicinal.evaluation.neighbors import Gallery, Neighbors, drop_own, joined, nearest_first, neighbor_chunks
 from vicinal.evaluation.retrieval import query_scores, ranks_needed, relevant_counts
 
 _RESCORED, _LEAST = 4, 100  # candidates for each neighbor asked for, and at least so many
@@ -227,7 +218,7 @@ def _expanded(x: Tensor, y: Tensor | None, k: int) -> Iterator[Neighbors]:
     for chunk in neighbor_chunks(expand_queries(x, gallery=y), k + 1, gallery=among):
         found = chunk.ids[:, :k], chunk.distances[:, :k]
         own = y is None
-        yield Neighbors(chunk.start, *(without_own(chunk.start, chunk.ids, chunk.distances, k) if own else found))
+        yield Neighbors(chunk.start, *(drop_own(chunk.start, chunk.ids, chunk.distances, k) if own else found))
 
 
 def _by_codes(
@@ -240,12 +231,13 @@ def _by_codes(
         block = queries[start : start + per_chunk]
         ids, distances = block.new_empty(len(block), 0, dtype=torch.long), block.new_empty(len(block), 0)
         for first in range(0, len(codes), _ROWS):
-            part = neighbors(block, width, gallery=quantizer.decode(codes[first : first + _ROWS]))
+            rows = quantizer.decode(codes[first : first + _ROWS])
+            part = joined(neighbor_chunks(block, width, gallery=rows), block, width)
             theirs = torch.where(part.ids < 0, -1, part.ids + first)
             ids, distances = torch.cat([ids, theirs], dim=1), torch.cat([distances, part.distances], dim=1)
             ids, distances = nearest_first(distances, ids, width)
         if own:
-            ids, distances = without_own(start, ids, distances, width - 1)
+            ids, distances = drop_own(start, ids, distances, width - 1)
         if rescore is not None:
             few = max(1, _CACHE_BYTES // (4 * queries.shape[1] * width))
             pairs = zip(torch.split(block.unsqueeze(1), few), torch.split(ids, few), strict=True)
@@ -339,8 +331,7 @@ def reranked_chunks(
     rows = queries if gallery is None else torch.cat([queries, gallery.to(queries)])
     if len(rows) < 2:
         raise DataError(f"re-ranking compares rows with each other, got {len(rows)}. Pass at least 2.")
-    require_finite(rows, "embeddings")
-    among = Gallery(rows, metric)
+    among = Gallery.of(rows, None, metric)
     found = joined(among.search(None, min(k1, len(rows) - 1)), rows, k1).ids.cpu()
     ranks = torch.cat([torch.arange(len(rows)).unsqueeze(1), found], dim=1).numpy()
     per_chunk = max(1, chunk_bytes // (_PAIR_BYTES * len(rows)))

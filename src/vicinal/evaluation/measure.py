@@ -13,7 +13,7 @@ from vicinal.distances import Metric
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.clustering import cluster
 from vicinal.evaluation.encoder import Embedded
-from vicinal.evaluation.neighbors import Hits, Neighbors, hit_chunks, neighbor_chunks, worth_counting
+from vicinal.evaluation.neighbors import Gallery, Hits, Neighbors, worth_counting
 from vicinal.evaluation.retrieval import WHOLE, Lone, QueryScores, Same, query_scores, ranks_needed, relevant_counts
 from vicinal.evaluation.verification import verify
 
@@ -215,12 +215,13 @@ def _retrieve(
     ranks = ranks_needed(relevant, asked)
     if metrics is not None and set(WHOLE) & set(metrics):
         ranks = len(rows if others is None else others)
+    among, asked_for = Gallery.of(rows, others, metric), None if others is None else rows
     chunks: Iterable[Neighbors] | Iterable[Hits]
     plain = same is None and own.ndim == 1 and metric != "poincare"
     if plain and worth_counting(int(relevant.max()), ranks, rows if others is None else others):
-        chunks = hit_chunks(rows, own, ranks, others, theirs, metric=metric, chunk_bytes=chunk_bytes)
+        chunks = among.hits(asked_for, own, own if theirs is None else theirs, ranks, chunk_bytes=chunk_bytes)
     else:
-        chunks = neighbor_chunks(rows, ranks, gallery=others, metric=metric, chunk_bytes=chunk_bytes)
+        chunks = among.search(asked_for, ranks, chunk_bytes=chunk_bytes)
     found = query_scores(chunks, own, theirs, recalls=asked, lone=lone, metrics=metrics, same=same)
     if metrics is not None:
         return found

@@ -54,12 +54,7 @@ class Hits:
 
 
 def neighbors(
-    queries: Float[Tensor, "q d"],
-    k: int,
-    *,
-    gallery: Float[Tensor, "g d"] | None = None,
-    metric: Metric = "euclidean",
-    chunk_bytes: int | None = None,
+    queries: Float[Tensor, "q d"], k: int, *, gallery: Float[Tensor, "g d"] | None = None, metric: Metric = "euclidean"
 ) -> Neighbors:
     """Find the ``k`` nearest gallery rows of every query, all at once; arguments as in ``neighbor_chunks``.
 
@@ -67,7 +62,7 @@ def neighbors(
     >>> neighbors(line, 2).ids.tolist()
     [[1, 2], [0, 2], [1, 0]]
     """
-    return joined(neighbor_chunks(queries, k, gallery=gallery, metric=metric, chunk_bytes=chunk_bytes), queries, k)
+    return joined(neighbor_chunks(queries, k, gallery=gallery, metric=metric), queries, k)
 
 
 def joined(chunks: Iterable[Neighbors], queries: Float[Tensor, "q d"], k: int) -> Neighbors:
@@ -89,7 +84,7 @@ def nearest_first(
     return pad(found, (0, k - width), value=-1), pad(values, (0, k - width), value=torch.inf)
 
 
-def without_own(own: int | Tensor, ids: Tensor, distances: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def drop_own(own: int | Tensor, ids: Tensor, distances: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Leave each query's own row out of its neighbors, or else the last, so that ``k`` are left.
 
     Args:
@@ -127,38 +122,8 @@ def neighbor_chunks(
         metric: ``"euclidean"``, ``"cosine"`` or ``"poincare"``.
         chunk_bytes: size of the largest temporary; the default suits the device.
     """
-    found = _gallery(queries, gallery, metric)
-    return found.search(None if gallery is None else queries, k, chunk_bytes=chunk_bytes)
-
-
-def hit_chunks(
-    queries: Float[Tensor, "q d"],
-    labels: Int[Tensor, "q"],
-    k: int,
-    gallery: Float[Tensor, "g d"] | None = None,
-    gallery_labels: Int[Tensor, "g"] | None = None,
-    *,
-    metric: Metric = "euclidean",
-    chunk_bytes: int | None = None,
-) -> Iterator[Hits]:
-    """Find which of the ``k`` nearest rows of every query have its label; further arguments as ``neighbor_chunks``."""
-    found = _gallery(queries, gallery, metric)
-    names = labels if gallery_labels is None else gallery_labels.to(queries.device)
-    return found.hits(None if gallery is None else queries, labels, names, k, chunk_bytes=chunk_bytes)
-
-
-def _gallery(queries: Tensor, gallery: Tensor | None, metric: Any) -> "Gallery":
-    if metric not in get_args(Metric):
-        raise ConfigError(unknown("metric", metric, get_args(Metric)))
-    if gallery is None:
-        require_finite(queries, "embeddings")
-        return Gallery(queries, metric)
-    if len(gallery) == 0 or gallery.shape[1] != queries.shape[1]:
-        shapes = f"queries {tuple(queries.shape)} and a gallery {tuple(gallery.shape)}"
-        raise DataError(f"a gallery needs at least one row, as long as the queries; got {shapes}.")
-    require_finite(queries, "queries")
-    require_finite(gallery, "gallery")
-    return Gallery(gallery.to(queries.device), metric)
+    among = Gallery.of(queries, gallery, metric)
+    return among.search(None if gallery is None else queries, k, chunk_bytes=chunk_bytes)
 
 
 def require_finite(rows: Float[Tensor, "n d"], name: str) -> None:
@@ -185,6 +150,20 @@ class Gallery:
 
     def __init__(self, rows: Float[Tensor, "g d"], metric: Metric = "euclidean", *, in_place: bool = False) -> None:
         self.rows, self.metric, self._in_place = _prepared(rows, metric), metric, in_place
+
+    @classmethod
+    def of(cls, queries: Float[Tensor, "q d"], gallery: Float[Tensor, "g d"] | None, metric: Any) -> "Gallery":
+        """Check queries and gallery, and prepare the rows to search among: the gallery, or the queries themselves."""
+        if metric not in get_args(Metric):
+            raise ConfigError(unknown("metric", metric, get_args(Metric)))
+        require_finite(queries, "embeddings" if gallery is None else "queries")
+        if gallery is None:
+            return cls(queries, metric)
+        if len(gallery) == 0 or gallery.shape[1] != queries.shape[1]:
+            shapes = f"queries {tuple(queries.shape)} and a gallery {tuple(gallery.shape)}"
+            raise DataError(f"a gallery needs at least one row, as long as the queries; got {shapes}.")
+        require_finite(gallery, "gallery")
+        return cls(gallery.to(queries.device), metric)
 
     @cached_property
     def proposal(self) -> "Proposal":
