@@ -119,8 +119,8 @@ def read_columns(path: Path, *, without: str = "") -> Columns:
     if ending in _SEPARATORS:
         return _read_csv(path, _SEPARATORS[ending])
     if ending == ".parquet":
-        table = _read_parquet(path, [name for name in column_names(path) if name != without])
-        with _parquet_errors(path):  # texts are decoded here
+        with _parquet(path) as file:
+            table = file.read([name for name in file.schema_arrow.names if name != without])
             return Columns(path, table.to_pydict(), range(table.num_rows))
     raise ConfigError(f"a table ends in .csv, .tsv or .parquet, got {path}. Convert or rename it.")
 
@@ -128,7 +128,8 @@ def read_columns(path: Path, *, without: str = "") -> Columns:
 def column_names(path: Path) -> list[str]:
     """Return the names of a table's columns without reading the rest."""
     if path.suffix.lower() == ".parquet":
-        return [str(name) for name in _parquet_file(path).schema_arrow.names]
+        with _parquet(path) as parquet:
+            return [str(name) for name in parquet.schema_arrow.names]
     with path.open(encoding="utf-8-sig", errors="replace") as file:
         names = next(csv.reader([file.readline()], delimiter=_SEPARATORS[path.suffix.lower()]), [])
         return [name.strip() for name in names]
@@ -147,7 +148,8 @@ def read_vectors(path: Path, name: str) -> Float[np.ndarray, "n d"]:
         raise DataError(f"{path}: " + unknown("column", name, column_names(path)))
     from pyarrow import types
 
-    column = _read_parquet(path, [name]).column(name).combine_chunks()
+    with _parquet(path) as file:
+        column = file.read([name]).column(name).combine_chunks()
     listed = types.is_list(column.type) or types.is_fixed_size_list(column.type)
     if not listed or not (types.is_floating(column.type.value_type) or types.is_integer(column.type.value_type)):
         raise DataError(f"{path}: column `{name}` must hold lists of numbers, got {column.type}.")
@@ -184,25 +186,16 @@ def _read_csv(path: Path, separator: str) -> Columns:
     return Columns(path, {name: [row[place] for row in rows] for place, name in enumerate(header)}, lines, "line")
 
 
-def _parquet_file(path: Path) -> Any:
+@contextmanager
+def _parquet(path: Path) -> Iterator[Any]:
+    """Open a Parquet file; what goes wrong while it is read names the path."""
     try:
         from pyarrow.parquet import ParquetFile
     except ImportError as error:
         raise ConfigError("reading Parquet needs pyarrow: `pip install 'vicinal[parquet]'`.") from error
-    with _parquet_errors(path):
-        return ParquetFile(path)
-
-
-def _read_parquet(path: Path, columns: Sequence[str]) -> Any:
-    file = _parquet_file(path)
-    with _parquet_errors(path):
-        return file.read(columns)
-
-
-@contextmanager
-def _parquet_errors(path: Path) -> Iterator[None]:
     try:
-        yield
+        with ParquetFile(path) as file:
+            yield file
     except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors
         raise DataError(f"{path} is not readable as Parquet: {error}. Write it again.") from error
 

@@ -1,9 +1,9 @@
 """What a report shows besides numbers: retrievals, map, confusions, diagnostics (docs/howto/run_directory.md)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,8 +27,7 @@ TILE, COLUMNS = 48, 40  # thumbnails: pixels per side, tiles per row
 LARGE, LARGE_COLUMNS = 128, 20  # the same of the retrievals, where pictures are larger than a thumbnail
 
 
-@dataclass(frozen=True)
-class Confusion:
+class Confusion(NamedTuple):
     """How often the first neighbor of a class's queries is of one other class.
 
     Attributes:
@@ -133,9 +132,10 @@ def _classes(
         {"class": classes[label[i]], "records": int(by_class["queries"][i]), "recall@1": float(recall[i])}
         for i in worst
     ]
-    names = [{"class": classes[pair.label], "taken_for": classes[pair.taken_for]} for pair in confused]
-    facts = [{"share": pair.share, "queries": pair.queries, "example": list(pair.example)} for pair in confused]
-    pairs = [name | fact for name, fact in zip(names, facts, strict=True)]
+    pairs = [
+        {"class": classes[one], "taken_for": classes[other], "share": share, "queries": asked, "example": list(example)}
+        for one, other, share, asked, example in confused
+    ]
     run.write_document("classes", {"worst": found, "confused": pairs})
     members = [np.flatnonzero(trained.records.labels == label[i])[:MEMBERS].tolist() for i in worst]
     return {index for rows in (*members, *(pair.example for pair in confused)) for index in rows}
