@@ -25,7 +25,7 @@ from vicinal.distances import at_least_float32
 from vicinal.errors import ConfigError, DataError
 from vicinal.losses import CrossBatchMemory, Loss
 from vicinal.miners.batch import MinedPairs
-from vicinal.tuples import Pairs, Reference, Triplets, other_class, same_class
+from vicinal.tuples import Embeddings, Pairs, Reference, SingleLabels, Triplets, other_class, same_class
 
 # Where the names of the package's own modules are found.
 NAMESPACES = {"losses": "pml_losses", "distances": "pml_parts", "reducers": "pml_parts"}
@@ -63,8 +63,8 @@ class LossForPML(nn.Module):
 
     def forward(
         self,
-        embeddings: Float[Tensor, "n d"],
-        labels: Integer[Tensor, "n"] | None = None,
+        embeddings: Embeddings,
+        labels: SingleLabels | None = None,
         indices_tuple: Sequence[Tensor] | None = None,
         ref_emb: Float[Tensor, "m d"] | None = None,
         ref_labels: Integer[Tensor, "m"] | None = None,
@@ -122,8 +122,8 @@ class MinerForPML:
 
     def __call__(
         self,
-        embeddings: Float[Tensor, "n d"],
-        labels: Integer[Tensor, "n"],
+        embeddings: Embeddings,
+        labels: SingleLabels,
         ref_emb: Float[Tensor, "m d"] | None = None,
         ref_labels: Integer[Tensor, "m"] | None = None,
     ) -> Indices:
@@ -157,8 +157,8 @@ class FromPML(nn.Module):
 
     def forward(
         self,
-        embeddings: Float[Tensor, "n d"],
-        labels: Integer[Tensor, "n"],
+        embeddings: Embeddings,
+        labels: SingleLabels,
         reference: Float[Tensor, "m d"] | None = None,
         reference_labels: Integer[Tensor, "m"] | None = None,
         own: Integer[Tensor, "n"] | None = None,

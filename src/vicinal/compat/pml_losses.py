@@ -142,8 +142,7 @@ class _Hinges(Loss):
     positive_margin: float = 0.0
     negative_margin: float = 1.0
 
-    def core(self, comparisons: Comparisons) -> Terms:
-        c = comparisons
+    def core(self, c: Comparisons) -> Terms:
         pull, push = relu(c.positive - self.positive_margin), relu(self.negative_margin - c.negative)
         return Terms(c.add_up(pull, push), c.count_pairs())
 
@@ -155,8 +154,7 @@ class _TripletHinge(Loss):
     margin: float = 0.05
     smooth: bool = False
 
-    def core(self, comparisons: Comparisons) -> Terms:
-        c = comparisons
+    def core(self, c: Comparisons) -> Terms:
         excess = c.positive - c.negative + self.margin
         return c.per_positive(nn.functional.softplus(excess) if self.smooth else relu(excess))
 

@@ -120,11 +120,7 @@ def search(
 
 
 def neighbor_accuracies(
-    train: Array,
-    train_labels: npt.NDArray[Any],
-    test: Array,
-    test_labels: npt.NDArray[Any],
-    most: int = MOST_NEIGHBORS,
+    train: Array, train_labels: npt.NDArray[Any], test: Array, test_labels: npt.NDArray[Any], most: int = MOST_NEIGHBORS
 ) -> Array:
     """Compute the accuracy of the majority among the k nearest, for k = 1 .. ``most``.
 

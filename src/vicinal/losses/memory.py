@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from vicinal.errors import ConfigError, DataError
 from vicinal.losses.loss import Loss, tuple_loss
+from vicinal.tuples import Embeddings, SingleLabels
 
 
 class CrossBatchMemory(nn.Module):
@@ -57,7 +58,7 @@ class CrossBatchMemory(nn.Module):
         self.register_buffer("labels", torch.zeros(size, dtype=torch.long))
 
     def forward(
-        self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"], keys: Float[Tensor, "n d"] | None = None
+        self, embeddings: Embeddings, labels: SingleLabels, keys: Embeddings | None = None
     ) -> Float[Tensor, ""] | Float[Tensor, "rows"]:
         """Return the loss of the batch against the memory.
 
@@ -75,7 +76,7 @@ class CrossBatchMemory(nn.Module):
         return self.loss(embeddings, labels, rows.to(embeddings.dtype), classes, own)  # type: ignore[no-any-return]
 
     def remember(
-        self, rows: Float[Tensor, "n d"], labels: Integer[Tensor, "n"]
+        self, rows: Embeddings, labels: SingleLabels
     ) -> tuple[Integer[Tensor, "n"], Float[Tensor, "m d"], Integer[Tensor, "m"]]:
         """Put rows in the place of the oldest; return their places, and all rows kept with their labels."""
         if len(rows) > self.size or rows.shape[1:] != (self.dim,):

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
-from jaxtyping import Float, Integer
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from vicinal.errors import ConfigError
+from vicinal.tuples import Embeddings, SingleLabels
 
 
 class NestedLoss(nn.Module):
@@ -39,7 +40,7 @@ class NestedLoss(nn.Module):
         """Whether a step can be captured as a CUDA graph."""
         return all(getattr(loss, "capturable", False) for loss in self.losses)
 
-    def forward(self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"]) -> Float[Tensor, ""]:
+    def forward(self, embeddings: Embeddings, labels: SingleLabels) -> Float[Tensor, ""]:
         """Return the sum over the sizes."""
         if embeddings.shape[1] < self.sizes[-1]:
             raise ConfigError(f"nested sizes {self.sizes} need as many dimensions, got {embeddings.shape[1]}.")

@@ -31,7 +31,7 @@ from vicinal.losses.proxies import NormalizedSoftmaxLoss
 from vicinal.methods.method import Method, Parts, StepResult
 from vicinal.models.orientation import OrientationHead
 from vicinal.parallel import all_rows, gather
-from vicinal.tuples import other_class
+from vicinal.tuples import Embeddings, other_class
 
 SHOWN = 12  # hardest pairs in the report
 
@@ -180,7 +180,7 @@ class HER(Method):
         self.epoch = state["epoch"]
 
     def _orientation(
-        self, queries: Float[Tensor, "n d"], matches: Float[Tensor, "n d"], angles: Float[Tensor, "n"]
+        self, queries: Embeddings, matches: Embeddings, angles: Float[Tensor, "n"]
     ) -> tuple[Float[Tensor, "n"], dict[str, Tensor]]:
         """Return the error of each pair's orientation, and its mean in degrees; 0 where there is no head."""
         if self.orientation_head is None:
@@ -189,9 +189,7 @@ class HER(Method):
         cosine = (1 - errors.detach() / 2).clamp(-1, 1)  # 2 - 2 cos of the difference
         return errors, {"orientation/degrees": cosine.acos().mean() * (180 / math.pi)}
 
-    def _gaps(
-        self, queries: Float[Tensor, "n d"], matches: Float[Tensor, "n d"], apart: Bool[Tensor, "n n"]
-    ) -> Float[Tensor, "n n"]:
+    def _gaps(self, queries: Embeddings, matches: Embeddings, apart: Bool[Tensor, "n n"]) -> Float[Tensor, "n n"]:
         """Return how much farther each match of another query is than a query's own; infinite for its own class."""
         compared = self.loss.distance(queries, matches)
         gaps: Tensor = (compared - compared.diagonal()[:, None]).masked_fill(~apart, torch.inf)

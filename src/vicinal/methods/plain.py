@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float, Integer
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from vicinal.arguments import Count, Natural, Share, check_arguments
@@ -17,6 +17,7 @@ from vicinal.methods.ala.scoring import EpisodeLoss, TripletScoring
 from vicinal.methods.method import Method, Parts, StepResult
 from vicinal.models.embedder import TwoStreamEmbedder
 from vicinal.parallel import gather
+from vicinal.tuples import Embeddings, SingleLabels
 
 
 @dataclass(eq=False)
@@ -59,7 +60,7 @@ class BothWays(nn.Module):
         super().__init__()
         self.loss = loss
 
-    def forward(self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"]) -> Float[Tensor, ""]:
+    def forward(self, embeddings: Embeddings, labels: SingleLabels) -> Float[Tensor, ""]:
         texts, pictures = ((embeddings[side::2], labels[side::2].contiguous()) for side in (0, 1))
         mean: Tensor = (self.loss(*texts, *pictures) + self.loss(*pictures, *texts)) / 2
         return mean

@@ -18,7 +18,7 @@ from vicinal.errors import ConfigError, unknown
 from vicinal.losses.loss import tuple_loss
 from vicinal.losses.multi_similarity import informative
 from vicinal.losses.triplet import nearest_else_farthest
-from vicinal.tuples import Pairs, Reference, Triplets, other_class, positives, same_class
+from vicinal.tuples import Embeddings, Pairs, Reference, SingleLabels, Triplets, other_class, positives, same_class
 
 EasyNegative = Literal["semi_hard", "hardest"]
 SemiHardRule = Literal["nearest", "random", "nearest_else_farthest", "all"]
@@ -95,11 +95,7 @@ class Candidates(NamedTuple):
 
 
 def hardest(
-    embeddings: Float[Tensor, "n d"],
-    labels: Integer[Tensor, "n"],
-    *,
-    normalize: bool = True,
-    **among: Unpack[ReferenceRows],
+    embeddings: Embeddings, labels: SingleLabels, *, normalize: bool = True, **among: Unpack[ReferenceRows]
 ) -> Triplets:
     """Mine one triplet for each anchor: its farthest positive and nearest negative (Hermans et al. 2017, Eq. (5)).
 
@@ -123,8 +119,8 @@ def hardest(
 
 
 def easy_positive(
-    embeddings: Float[Tensor, "n d"],
-    labels: Integer[Tensor, "n"],
+    embeddings: Embeddings,
+    labels: SingleLabels,
     *,
     negative: EasyNegative = "semi_hard",
     normalize: bool = True,
@@ -155,8 +151,8 @@ def easy_positive(
 
 
 def semi_hard(
-    embeddings: Float[Tensor, "n d"],
-    labels: Integer[Tensor, "n"],
+    embeddings: Embeddings,
+    labels: SingleLabels,
     margin: float = 0.2,
     *,
     rule: SemiHardRule = "nearest",
@@ -207,8 +203,8 @@ def semi_hard(
 
 
 def distance_weighted(
-    embeddings: Float[Tensor, "n d"],
-    labels: Integer[Tensor, "n"],
+    embeddings: Embeddings,
+    labels: SingleLabels,
     *,
     generator: torch.Generator,
     cutoff: float = 0.5,
@@ -251,8 +247,8 @@ def distance_weighted(
 
 
 def triplet_margin(
-    embeddings: Float[Tensor, "n d"],
-    labels: Integer[Tensor, "n"],
+    embeddings: Embeddings,
+    labels: SingleLabels,
     margin: float = 0.2,
     *,
     kind: TripletKind = "all",
@@ -295,8 +291,8 @@ def triplet_margin(
 
 @torch.no_grad()
 def angular(
-    embeddings: Float[Tensor, "n d"],
-    labels: Integer[Tensor, "n"],
+    embeddings: Embeddings,
+    labels: SingleLabels,
     angle: float = 20.0,
     *,
     normalize: bool = True,
@@ -343,8 +339,8 @@ def angular(
 
 
 def batch_easy_hard(
-    embeddings: Float[Tensor, "n d"],
-    labels: Integer[Tensor, "n"],
+    embeddings: Embeddings,
+    labels: SingleLabels,
     *,
     positive: Rank = "easy",
     negative: Rank = "hard",
@@ -414,8 +410,8 @@ def batch_easy_hard(
 
 
 def pair_margin(
-    embeddings: Float[Tensor, "n d"],
-    labels: Integer[Tensor, "n"],
+    embeddings: Embeddings,
+    labels: SingleLabels,
     *,
     positive_margin: float = 0.2,
     negative_margin: float = 0.8,
@@ -447,8 +443,8 @@ def pair_margin(
 
 
 def uniform_histogram(
-    embeddings: Float[Tensor, "n d"],
-    labels: Integer[Tensor, "n"],
+    embeddings: Embeddings,
+    labels: SingleLabels,
     *,
     generator: torch.Generator,
     bins: int = 100,
@@ -514,10 +510,7 @@ def _evenly(
 
 @torch.no_grad()
 def multi_similarity(
-    embeddings: Float[Tensor, "n d"],
-    labels: Integer[Tensor, "n"],
-    epsilon: float = 0.1,
-    **among: Unpack[ReferenceRows],
+    embeddings: Embeddings, labels: SingleLabels, epsilon: float = 0.1, **among: Unpack[ReferenceRows]
 ) -> MinedPairs:
     """Mine the pairs that the multi-similarity loss sees, by cosine similarity S (Wang et al. 2019).
 
@@ -584,16 +577,14 @@ class Mined(nn.Module):
             raise ConfigError(unknown("miner", miner, MINERS))
         self.calls = 0
 
-    def forward(
-        self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"]
-    ) -> Float[Tensor, ""] | Float[Tensor, "t"]:
+    def forward(self, embeddings: Embeddings, labels: SingleLabels) -> Float[Tensor, ""] | Float[Tensor, "t"]:
         """Mine the tuples of the batch and return their loss."""
         mined = self.mine(embeddings.detach(), labels)
         if isinstance(mined, MinedPairs):
             return self.loss.on_pairs(embeddings, labels, *mined)
         return self.loss.on_triplets(embeddings, mined, labels=labels)
 
-    def mine(self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"]) -> Triplets | MinedPairs:
+    def mine(self, embeddings: Embeddings, labels: SingleLabels) -> Triplets | MinedPairs:
         """Choose the tuples of a batch."""
         given = dict(self.arguments or {})
         if self.miner in ("distance_weighted", "uniform_histogram") or given.get("rule") == "random":
@@ -642,11 +633,11 @@ def _pairs(marked: Bool[Tensor, "n m"]) -> Pairs:
     return Pairs(*marked.nonzero().unbind(dim=1))
 
 
-def _nothing(labels: Integer[Tensor, "n"]) -> Triplets:
+def _nothing(labels: SingleLabels) -> Triplets:
     return Triplets(*labels.new_empty(3, 0, dtype=torch.long))
 
 
-def _no_pairs(labels: Integer[Tensor, "n"]) -> MinedPairs:
+def _no_pairs(labels: SingleLabels) -> MinedPairs:
     return MinedPairs(*(Pairs(*labels.new_empty(2, 0, dtype=torch.long)) for _ in range(2)))
 
 

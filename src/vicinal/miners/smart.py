@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vicinal.distances import pairwise_distances
 from vicinal.errors import ConfigError, DataError
-from vicinal.tuples import Triplets, positives
+from vicinal.tuples import Embeddings, Triplets, positives
 
 MOST_OF_A_CLASS = 1024  # neighbors asked for to step over an anchor's own class; bounds the graph for huge classes
 Search = Callable[[Tensor, int], Tensor]  # rows [n d] and k -> the k nearest other rows of each [n k], -1 for none
@@ -18,7 +18,7 @@ FLAT = 2000  # rows up to which faiss searches all of them; below 39 rows a cell
 
 
 @torch.no_grad()
-def exact_neighbors(rows: Float[Tensor, "n d"], k: int) -> Int[Tensor, "n k"]:
+def exact_neighbors(rows: Embeddings, k: int) -> Int[Tensor, "n k"]:
     """Return the ``k`` nearest other rows of each row, nearest first; -1 where there are no more.
 
     >>> exact_neighbors(torch.tensor([[0.0], [1.0], [3.0]]), 2).tolist()
@@ -35,7 +35,7 @@ def exact_neighbors(rows: Float[Tensor, "n d"], k: int) -> Int[Tensor, "n k"]:
 
 
 @torch.no_grad()
-def approximate_neighbors(rows: Float[Tensor, "n d"], k: int) -> Int[Tensor, "n k"]:
+def approximate_neighbors(rows: Embeddings, k: int) -> Int[Tensor, "n k"]:
     """Return the same from faiss, equal in every run: √n cells of rows, of which a sixteenth, at least 16, is searched.
 
     Neighbors beyond these cells are missed, which for mining hardly matters.

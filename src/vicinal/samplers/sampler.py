@@ -65,12 +65,7 @@ class Members:
         return np.asarray(of_class)
 
     def deal_classes(
-        self,
-        rng: np.random.Generator,
-        *,
-        batches: int,
-        classes: int,
-        strata: Int[np.ndarray, "c"] | None = None,
+        self, rng: np.random.Generator, *, batches: int, classes: int, strata: Int[np.ndarray, "c"] | None = None
     ) -> Int[np.ndarray, "batches classes"]:
         """Deal different classes to each batch; all come up once before one comes up again.
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
-from jaxtyping import Float, Integer
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim import SGD, Adam
 
@@ -30,6 +30,7 @@ from vicinal.methods.ala.report import CAPTIONS, Showcase, WeightAnalysis
 from vicinal.methods.ala.scoring import AnchorScoring, Over, PairScoring, Scored, Scoring, TripletScoring, add_up
 from vicinal.methods.method import Method, Parts, StepResult
 from vicinal.parallel import average_gradients, gather, processes
+from vicinal.tuples import Embeddings, SingleLabels
 
 
 class Pass(NamedTuple):
@@ -37,8 +38,8 @@ class Pass(NamedTuple):
 
     inputs: Tensor
     features: Float[Tensor, "n c"]
-    embeddings: Float[Tensor, "n d"]
-    labels: Integer[Tensor, "n"]
+    embeddings: Embeddings
+    labels: SingleLabels
     scored: Scored
 
 

@@ -13,7 +13,7 @@ from vicinal.distances import at_least_float32, pairwise_distances, row_distance
 from vicinal.errors import ConfigError
 from vicinal.losses.loss import Comparisons, Loss, tuple_loss
 from vicinal.samplers.episodes import episode_triplets
-from vicinal.tuples import other_class, same_class
+from vicinal.tuples import Embeddings, SingleLabels, other_class, same_class
 
 Over = Literal["mean", "sum"]
 Head = Callable[[Tensor], Tensor]  # features y to embeddings z, with whatever parameters are being tried
@@ -51,7 +51,7 @@ class Scoring(nn.Module, ABC):
         self.loss = tuple_loss(loss, "ALA")
 
     @abstractmethod
-    def forward(self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"], head: Head) -> Scored:
+    def forward(self, embeddings: Embeddings, labels: SingleLabels, head: Head) -> Scored:
         """The tuples of a subset whose rows lie in blocks ``[a; p]``."""
 
     def rows(self, count: int) -> Integer[Tensor, "t m"] | None:
@@ -75,7 +75,7 @@ class TripletScoring(Scoring):
     for margin loss.
     """
 
-    def forward(self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"], head: Head) -> Scored:
+    def forward(self, embeddings: Embeddings, labels: SingleLabels, head: Head) -> Scored:
         triplets = episode_triplets(len(embeddings), embeddings.device)
         compared = self.loss.triplet_comparisons(at_least_float32(embeddings), triplets, labels)
         members = embeddings[torch.stack(triplets, dim=1)]
@@ -104,7 +104,7 @@ class PairScoring(Scoring):
                 f"units=pairs needs a sum over pairs, got {type(loss).__name__}. Set method.units=triplets."
             )
 
-    def forward(self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"], head: Head) -> Scored:
+    def forward(self, embeddings: Embeddings, labels: SingleLabels, head: Head) -> Scored:
         triplets = episode_triplets(len(embeddings), embeddings.device)
         found = self.loss.triplet_comparisons(at_least_float32(embeddings), triplets, labels)
         halves = torch.stack([self.loss.core(half).sums for half in _halves(found)], dim=1)
@@ -124,7 +124,7 @@ class AnchorScoring(Scoring):
     positive for each anchor, so the mean is that one unless another sampler brings more.
     """
 
-    def forward(self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"], head: Head) -> Scored:
+    def forward(self, embeddings: Embeddings, labels: SingleLabels, head: Head) -> Scored:
         found = self.loss.comparisons(at_least_float32(embeddings), labels)
         sums, counts = self.loss.core(found)
         known = embeddings.detach()
@@ -157,7 +157,7 @@ class EpisodeLoss(nn.Module):
     def capturable(self) -> bool:
         return self.scoring.loss.capturable
 
-    def forward(self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"]) -> Float[Tensor, ""]:
+    def forward(self, embeddings: Embeddings, labels: SingleLabels) -> Float[Tensor, ""]:
         subsets = zip(*(torch.tensor_split(x, [self.training_rows]) for x in (embeddings, labels)), strict=True)
         losses = torch.cat([self.scoring(rows, classes, nn.Identity()).losses for rows, classes in subsets])
         return losses.mean()
