@@ -65,9 +65,7 @@ def row_distances(
     tensor([ 0., 25.])
     """
     difference = at_least_float32(x) - at_least_float32(y)
-    if squared:
-        return squared_lengths(difference)
-    return _lengths(difference)
+    return squared_lengths(difference) if squared else _lengths(difference)
 
 
 def inner_products(x: Embeddings, y: Others = None) -> Float[Tensor, "n m"]:
@@ -129,9 +127,9 @@ class Distance(ABC):
     def __call__(self, x: Embeddings, y: Others = None) -> Float[Tensor, "n m"]:
         """Compare each row of ``x`` with each row of ``y``, with rows of its own (three axes), or with ``x`` (None)."""
 
-    @abstractmethod
     def between_arcs(self, starts: Float[Tensor, "p d"], ends: Float[Tensor, "p d"]) -> Float[Tensor, "p p"]:
         """Compare the nearest points of each two arcs on the unit sphere; needs ``normalize``."""
+        raise ConfigError(f"{type(self).__name__} has no nearest points of arcs on the unit sphere. Use Euclidean.")
 
     def nearest(self, values: Tensor, dim: int | tuple[int, ...]) -> Tensor:
         """Return the value of the closest along ``dim``."""
@@ -222,9 +220,6 @@ class Poincare(Distance):
         x, y = ((1 - self.curvature * squares).clamp(min=least) for squares in (x, y))
         return 2 / root * torch.asinh(root * apart / (x[:, None] * y).sqrt())
 
-    def between_arcs(self, starts: Float[Tensor, "p d"], ends: Float[Tensor, "p d"]) -> Float[Tensor, "p p"]:
-        raise ConfigError("arcs lie on the unit sphere, not in the Poincaré ball. Use a Euclidean distance.")
-
 
 def exponential_map(x: Float[Tensor, "*rows d"], curvature: float, clip: float) -> Float[Tensor, "*rows d"]:
     """Put vectors into the Poincaré ball of curvature -c by the exponential map at 0, their length clipped to r first.
@@ -262,9 +257,6 @@ class SignalToNoise(Distance):
     def _centered(self, rows: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows d"]:
         rows = unit_rows(rows) if self.normalize else at_least_float32(rows)
         return rows - rows.mean(dim=-1, keepdim=True)
-
-    def between_arcs(self, starts: Float[Tensor, "p d"], ends: Float[Tensor, "p d"]) -> Float[Tensor, "p p"]:
-        raise ConfigError("the signal-to-noise distance has no nearest points of arcs. Use a Euclidean distance.")
 
 
 class Negative(Distance):

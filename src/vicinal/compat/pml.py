@@ -79,7 +79,10 @@ class LossForPML(nn.Module):
             raise DataError("a loss needs `labels` or triplets, got neither. Give labels, or three columns.")
         if indices_tuple is None:
             return self.loss(embeddings, labels, ref_emb, ref_labels)  # type: ignore[no-any-return]
-        return self._on_pairs(embeddings, labels, tuple(indices_tuple), ref_emb, ref_labels)
+        if len(indices_tuple) != 4:
+            raise DataError(f"mined tuples have three columns (triplets) or four (pairs), got {len(indices_tuple)}.")
+        others = Reference.checked(embeddings, labels, ref_emb, ref_labels)
+        return self.loss.on_pairs(embeddings, labels, Pairs(*indices_tuple[:2]), Pairs(*indices_tuple[2:]), others)
 
     def _on_triplets(
         self, embeddings: Tensor, triplets: Triplets, labels: Tensor | None, reference: Tensor | None
@@ -89,19 +92,6 @@ class LossForPML(nn.Module):
             labels = None if labels is None else torch.cat([labels, labels.new_zeros(len(reference))])
             embeddings = torch.cat([embeddings, reference])
         return self.loss.on_triplets(embeddings, triplets, None, labels)
-
-    def _on_pairs(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        indices: Indices,
-        reference: Tensor | None,
-        reference_labels: Tensor | None,
-    ) -> Tensor:
-        if len(indices) != 4:
-            raise DataError(f"mined tuples have three columns (triplets) or four (pairs), got {len(indices)}.")
-        others = Reference.checked(embeddings, labels, reference, reference_labels)
-        return self.loss.on_pairs(embeddings, labels, Pairs(*indices[:2]), Pairs(*indices[2:]), others)
 
 
 class MinerForPML:
