@@ -24,7 +24,7 @@ from vicinal.data.augmentation import rotate, to_device
 from vicinal.data.draws import uniform
 from vicinal.data.records import GALLERY, QUERY, Batch
 from vicinal.errors import ConfigError
-from vicinal.figures import Figure, Member, RecordTuple, Tuples
+from vicinal.figures import Figure, record_tuples
 from vicinal.losses.hard_exemplar import orientation_errors
 from vicinal.losses.loss import reduce
 from vicinal.losses.proxies import NormalizedSoftmaxLoss
@@ -281,23 +281,10 @@ class HardestPairs:
         order = [place for place in gaps.argsort(stable=True).tolist() if gaps[place].isfinite()]
         hardest = {tuple(records[place].tolist()): float(gaps[place]) for place in reversed(order)}
         shown = sorted(hardest.items(), key=lambda pair: pair[1])[:SHOWN]
-        if not shown:
-            return ()
-        return (
-            Tuples(
-                "Hardest exemplars",
-                "Of the last epoch's batches, the queries whose match was farthest behind another gallery image, as "
-                "they are in the data, before training turned them. A gap is how much farther that image is than the "
-                "match: below 0 the query was matched wrongly, and its weight is the largest there is.",
-                tuple(
-                    RecordTuple(
-                        tuple(
-                            Member(record, role)
-                            for record, role in zip(triplet, ("query", "match", "nearer"), strict=True)
-                        ),
-                        f"gap {gap:+.2f}",
-                    )
-                    for triplet, gap in shown
-                ),
-            ),
+        caption = (
+            "Of the last epoch's batches, the queries whose match was farthest behind another gallery image, as they "
+            "are in the data, before training turned them. A gap is how much farther that image is than the match: "
+            "below 0 the query was matched wrongly, and its weight is the largest there is."
         )
+        tuples = [(triplet, ("query", "match", "nearer"), f"gap {gap:+.2f}") for triplet, gap in shown]
+        return (record_tuples("Hardest exemplars", caption, tuples),) if shown else ()

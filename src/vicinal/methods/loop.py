@@ -21,7 +21,7 @@ from vicinal.arguments import Natural, check_arguments
 from vicinal.data.records import Batch
 from vicinal.distances import at_least_float32, cosine_similarity, pairwise_distances, unit_rows
 from vicinal.errors import ConfigError, DataError
-from vicinal.figures import Figure, Member, RecordTuple, Tuples
+from vicinal.figures import Figure, Tuples, record_tuples
 from vicinal.geometry import arc_distances
 from vicinal.losses import LOSSES
 from vicinal.losses.loss import Comparisons, Loss, Terms, reduce
@@ -385,19 +385,13 @@ def _nearest_arcs(embeddings: Embeddings, labels: SingleLabels, records: Integer
     among = pairwise_distances(rows[ends], squared=False).view(2, len(first), 2, len(first)).amin(dim=(0, 2))
     arcs = arc_distances(rows[first], rows[second])
     gain = (among - arcs).masked_fill(~apart, -1).flatten()
-    tuples = []
+    tuples, roles = [], ("pair", "pair", "other pair", "other pair")
     for place in gain.topk(min(SHOWN, int(apart.sum()))).indices.tolist():
         a, b = divmod(place, len(first))
-        members = [(first[a], "pair"), (second[a], "pair"), (first[b], "other pair"), (second[b], "other pair")]
-        tuples.append(
-            RecordTuple(
-                tuple(Member(int(records[row]), role) for row, role in members),
-                f"{among[a, b]:.2f} between samples, {arcs[a, b]:.2f} between arcs",
-            )
-        )
-    return Tuples(
-        "Where arcs come nearer than samples",
+        members = records[torch.stack([first[a], second[a], first[b], second[b]])].tolist()
+        tuples.append((members, roles, f"{among[a, b]:.2f} between samples, {arcs[a, b]:.2f} between arcs"))
+    caption = (
         "Two positive pairs each of the last batch. The loss saw the distance between their arcs, not the larger one "
-        "between their samples; pictures half-way between the two of a pair should still look like their class.",
-        tuple(tuples),
+        "between their samples; pictures half-way between the two of a pair should still look like their class."
     )
+    return record_tuples("Where arcs come nearer than samples", caption, tuples)

@@ -32,15 +32,13 @@ class Plain(Method):
 
     def setup(self, parts: Parts) -> None:
         super().setup(parts)
+        if not getattr(parts.loss, "takes_reference", False):
+            return
         rows = getattr(parts.sampler, "training_rows", None)
-        if rows is not None and getattr(parts.loss, "takes_reference", False):
+        if rows is not None:
             self.loss = EpisodeLoss(TripletScoring(tuple_loss(parts.loss, "episodes")), training_rows=rows)
         joint = isinstance(parts.embedder, TwoStreamEmbedder) and parts.embedder.reads_text
-        if (
-            joint
-            and getattr(parts.sampler, "layout", "") == "cross_view"
-            and getattr(parts.loss, "takes_reference", False)
-        ):
+        if joint and getattr(parts.sampler, "layout", "") == "cross_view":
             self.loss = BothWays(tuple_loss(parts.loss, self.title))
 
 

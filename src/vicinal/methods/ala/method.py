@@ -14,18 +14,9 @@ from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
 from vicinal.figures import Figure
 from vicinal.losses.loss import tuple_loss
+from vicinal.methods.ala import meta_gradient
 from vicinal.methods.ala.assessor import Assessor, ConstantAssessor, LSTMAssessor, MLPAssessor, RandomAssessor, Weight
-from vicinal.methods.ala.meta_gradient import (
-    Metric,
-    Route,
-    Unroll,
-    embedding_tangents,
-    gradient,
-    lacks_forward_mode,
-    norm,
-    slopes,
-    slopes_by_double_backward,
-)
+from vicinal.methods.ala.meta_gradient import Metric, Route, Unroll
 from vicinal.methods.ala.report import CAPTIONS, Showcase, WeightAnalysis
 from vicinal.methods.ala.scoring import AnchorScoring, Over, PairScoring, Scored, Scoring, TripletScoring, add_up
 from vicinal.methods.method import Method, Parts, StepResult
@@ -204,13 +195,14 @@ class ALA(Method):
             assessed = self.weigh(scored.members)
             if along is None or self.recompute:
                 objective = add_up(self.factors(assessed.weights.detach()) * scored.losses, self.over)
-                steps = self.metric.scaled(_averaged(gradient(objective, self.metric.leaves)))
+                steps = self.metric.scaled(_averaged(meta_gradient.gradient(objective, self.metric.leaves)))
                 validation, direction = self.validate(batch, steps)
                 along = self.slopes(direction, training)
+                length, whole = (meta_gradient.norm(part) for part in (steps, list(self.metric.parameters().values())))
                 told = told or {
                     "episode/training": scored.losses.detach().mean(),
                     "episode/validation": validation,
-                    "virtual_step/relative_length": norm(steps) / norm(list(self.metric.parameters().values())),
+                    "virtual_step/relative_length": length / whole,
                 }
             # ∂L_va/∂w_T = -slope, so the gradient of this in φ is that of Eq. (11).
             meta = -add_up(along * self.factors(assessed.weights), self.over)
@@ -238,18 +230,18 @@ class ALA(Method):
             try:
                 return self._slopes_by_tangents(direction, training)
             except RuntimeError as error:
-                if not lacks_forward_mode(error):
+                if not meta_gradient.lacks_forward_mode(error):
                     raise
                 self.found_by = "double_backward"  # from now on; `notes` say so
-        return slopes_by_double_backward(training.scored.losses, self.metric.leaves, direction)
+        return meta_gradient.slopes_by_double_backward(training.scored.losses, self.metric.leaves, direction)
 
     def _slopes_by_tangents(self, direction: list[Tensor], training: Pass) -> Float[Tensor, "t"]:
         rows, labels = len(training.labels), training.labels
         inputs = training.features.detach() if self.unroll == "head" else training.inputs
-        tangents = embedding_tangents(self.metric, inputs, direction, route=self.found_by)
+        tangents = meta_gradient.embedding_tangents(self.metric, inputs, direction, route=self.found_by)
         if self.unroll == "all":
             tangents, _ = gather(tangents, labels.new_zeros(len(tangents)))
-        return slopes(self.metric, self.scoring, direction, training.embeddings, tangents[:rows], labels)
+        return meta_gradient.slopes(self.metric, self.scoring, direction, training.embeddings, tangents[:rows], labels)
 
     @property
     def capturable(self) -> bool:
