@@ -8,10 +8,8 @@ from vicinal.losses.hard_exemplar import HardExemplarLoss, orientation_errors
 from vicinal.losses.info_nce import InfoNCELoss, SigmoidLoss, SupervisedContrastiveLoss, TupletMarginLoss
 from vicinal.losses.lifted import HPHNLoss, ImprovedLiftedStructureLoss, LiftedStructureLoss
 from vicinal.losses.loss import Comparisons, Loss, Reduction, Terms, reduce, tuple_loss
-from vicinal.losses.memory import CrossBatchMemory
 from vicinal.losses.multi_similarity import MultiSimilarityLoss
 from vicinal.losses.n_pair import AngularLoss, ImprovedNPairLoss, NPairLoss
-from vicinal.losses.nested import NestedLoss
 from vicinal.losses.pairs import (
     CircleLoss,
     DiscriminativeDeepMetricLoss,
@@ -43,6 +41,7 @@ from vicinal.losses.triplet import (
     SemiHardTripletLoss,
     TripletLoss,
 )
+from vicinal.losses.wrappers import CrossBatchMemory, NestedLoss
 
 LOSSES: dict[str, type[Loss]] = {
     "multi_similarity": MultiSimilarityLoss,

@@ -13,8 +13,8 @@ from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
 from vicinal.figures import Figure
 from vicinal.losses.loss import Loss
+from vicinal.methods.ala.assessment import Head, Over, Scored, Scoring, TripletScoring, hardness
 from vicinal.methods.ala.method import ALA
-from vicinal.methods.ala.scoring import Head, Over, Scored, Scoring, TripletScoring, hardness
 from vicinal.methods.hdml.generator import LabelTerm, reconstruction_cost
 from vicinal.methods.hdml.method import HDML
 from vicinal.methods.hdml.report import CAPTIONS

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from vicinal.arguments import Count, Natural, Share, check_arguments
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
-from vicinal.losses import memory
+from vicinal.losses import wrappers
 from vicinal.losses.loss import Loss, tuple_loss
-from vicinal.methods.ala.scoring import EpisodeLoss, TripletScoring
+from vicinal.methods.ala.assessment import EpisodeLoss, TripletScoring
 from vicinal.methods.method import Method, Parts, StepResult
 from vicinal.models.embedder import TwoStreamEmbedder
 from vicinal.parallel import gather
@@ -86,14 +86,14 @@ class CrossBatchMemory(Plain):
 
     def check(self, loss: nn.Module, sampler: object) -> None:
         super().check(loss, sampler)
-        memory.CrossBatchMemory(tuple_loss(loss, self.title), size=1, dim=1)
+        wrappers.CrossBatchMemory(tuple_loss(loss, self.title), size=1, dim=1)
         rows = getattr(sampler, "batch_size", 0)
         if rows > self.size:
             raise ConfigError(f"the memory keeps {self.size} rows, got batches of {rows}. Set method.size={4 * rows}.")
 
     def setup(self, parts: Parts) -> None:
         Method.setup(self, parts)
-        self.loss = memory.CrossBatchMemory(
+        self.loss = wrappers.CrossBatchMemory(
             parts.loss,  # type: ignore[arg-type]  # see ``check``
             size=min(self.size, max(len(parts.train.labels), getattr(parts.sampler, "batch_size", 1))),
             dim=parts.embedder.embedding_dim,

@@ -30,7 +30,7 @@ from torch.optim import Optimizer
 
 from vicinal.distances import at_least_float32
 from vicinal.errors import ConfigError
-from vicinal.methods.ala.scoring import Head, Scored, Scoring
+from vicinal.methods.ala.assessment import Head, Scored, Scoring
 from vicinal.models.embedder import Embedder
 from vicinal.tuples import Embeddings, SingleLabels, being_captured
 

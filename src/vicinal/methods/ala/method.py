@@ -14,11 +14,10 @@ from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
 from vicinal.figures import Figure
 from vicinal.losses.loss import tuple_loss
-from vicinal.methods.ala import meta_gradient
-from vicinal.methods.ala.assessor import Assessor, ConstantAssessor, LSTMAssessor, MLPAssessor, RandomAssessor, Weight
+from vicinal.methods.ala import assessment, meta_gradient
+from vicinal.methods.ala.assessment import Assessor, Over, Scored, Scoring, Weight, add_up
 from vicinal.methods.ala.meta_gradient import Metric, Route, Unroll
 from vicinal.methods.ala.report import CAPTIONS, Showcase, WeightAnalysis
-from vicinal.methods.ala.scoring import AnchorScoring, Over, PairScoring, Scored, Scoring, TripletScoring, add_up
 from vicinal.methods.method import Method, Parts, StepResult
 from vicinal.parallel import average_gradients, gather, processes
 from vicinal.tuples import Embeddings, SingleLabels
@@ -105,20 +104,24 @@ class ALA(Method):
 
     def scoring_of(self, loss: nn.Module) -> Scoring:
         """Return how the subsets of an episode form tuples of ``loss``."""
-        kinds = {"triplets": TripletScoring, "pairs": PairScoring, "anchors": AnchorScoring}
+        kinds = {
+            "triplets": assessment.TripletScoring,
+            "pairs": assessment.PairScoring,
+            "anchors": assessment.AnchorScoring,
+        }
         return kinds[self.units](tuple_loss(loss, "ALA"))  # type: ignore[abstract]
 
     def build_assessor(self, inputs: int, seed: int) -> Assessor:
         """Build the assessor of tuples with ``inputs`` numbers each."""
         match self.assessor:
             case "lstm":
-                return LSTMAssessor(inputs)
+                return assessment.LSTMAssessor(inputs)
             case "mlp":
-                return MLPAssessor(inputs)
+                return assessment.MLPAssessor(inputs)
             case "constant":
-                return ConstantAssessor(self.weight)
+                return assessment.ConstantAssessor(self.weight)
             case "random":
-                return RandomAssessor(self.weight, self.spread, seed=seed)
+                return assessment.RandomAssessor(self.weight, self.spread, seed=seed)
 
     def check(self, loss: nn.Module, sampler: object) -> None:
         super().check(loss, sampler)
