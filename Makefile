@@ -1,6 +1,6 @@
 # Two commands for newcomers: `make demo` and `make test`. Each sets up all it needs in .venv.
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-slow docs lint types format clean
+.PHONY: help demo check test pytest test-slow docs lint types format clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -24,7 +24,10 @@ demo: $(VENV)/.installed
 check: lint types
 	$(PYTEST) $(PYTEST_FLAGS) tests/test_architecture.py tests/test_distances.py tests/test_tuples.py tests/geometry tests/losses
 
-test: lint types
+test: lint
+	$(MAKE) -j 2 types pytest
+
+pytest: $(VENV)/.developing
 	$(PYTEST) $(PYTEST_FLAGS)
 
 test-slow: $(VENV)/.developing

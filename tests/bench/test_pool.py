@@ -173,11 +173,11 @@ def test_a_process_does_one_task_after_another_and_each_has_its_own_log(make, tm
 @pytest.mark.parametrize(
     ("row", "code", "last"),
     [
-        ("exit 3", 3, ""),
-        ("exit 0", 0, ""),
+        pytest.param("exit 3", 3, "", marks=pytest.mark.slow),
+        pytest.param("exit 0", 0, "", marks=pytest.mark.slow),
         ("killed", -signal.SIGKILL, ""),
         ("unforeseen", 1, "RuntimeError: out of memory"),
-        ("slow", 130, "this is slow"),
+        pytest.param("slow", 130, "this is slow", marks=pytest.mark.slow),
     ],
 )
 def test_a_process_that_dies_fails_its_task_alone_and_another_takes_its_place(row, code, last, make, tmp_path):
@@ -219,6 +219,7 @@ def test_what_a_process_prints_before_its_first_task_is_reported(make, tmp_path)
     assert one.failures[0].code == 1 and "No module named 'no_such_package'" in one.failures[0].last_lines
 
 
+@pytest.mark.slow
 def test_when_the_bench_is_killed_tasks_save_and_all_processes_end(make, tmp_path):
     _, task = make
     slow, quick = (task(name).folder(tmp_path / "runs") for name in ("slow", "a"))

@@ -38,24 +38,19 @@ def test_names_are_different_and_every_finding_has_its_table(shared):
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=lambda table: table.name)
-def test_every_row_composes_and_no_two_are_the_same(table):
-    jobs = [Job(table, row, "trained", 0) for row in table.rows]
-    assert len({job.identity()["slots"] for job in jobs}) == len(jobs), "two rows are the same"
-    for job in jobs:
-        config = job.config()
+def test_every_row_composes_and_differs_from_its_baseline_in_what_it_says_alone(table):
+    jobs = {row.name: Job(table, row, "trained", 0) for row in table.rows}
+    configs = {name: job.config() for name, job in jobs.items()}
+    slots = {name: config.slots() for name, config in configs.items()}
+    assert len({job.identity()["slots"] for job in jobs.values()}) == len(table.rows), "two rows are the same"
+    for name, job in jobs.items():
         space, _ = parse([*table.search, *job.row.search])
         trial = from_words(words_of(random_trial(space, 0, 1)))  # what is searched composes, too
         compose(*job.layers(), trial, from_words(["training.validation=0"]))
-        assert config.evaluation.recalls and config.preset == table.name
-
-
-@pytest.mark.parametrize("table", TABLES.values(), ids=lambda table: table.name)
-def test_a_row_differs_from_its_baseline_in_its_method_loss_batches_or_steps_alone(table):
-    allowed = {"method", "loss", "sampler", "training", "model"}
-    for row in table.rows:
-        if row.against is not None:
-            slots = [Job(table, one, "trained", 0).config().slots() for one in (row, table.row(row.against))]
-            assert {slot for slot in slots[0] if slots[0][slot] != slots[1][slot]} <= allowed, row.name
+        assert configs[name].evaluation.recalls and configs[name].preset == table.name
+        if (baseline := job.row.against) is not None:
+            differing = {slot for slot in slots[name] if slots[name][slot] != slots[baseline][slot]}
+            assert differing <= {"method", "loss", "sampler", "training", "model"}, name
 
 
 def test_a_row_of_two_tables_is_one_run():

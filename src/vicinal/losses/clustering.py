@@ -103,6 +103,9 @@ class _Search:
         self.whole = self.powers[self.n]
         self.of_classes = self.whole - self.powers[np.bincount(classes)].sum()
         self.class_count = int(classes.max()) + 1
+        self.order = costs.argsort(axis=1)
+        self.sorted = np.take_along_axis(costs, self.order, axis=1)
+        self.cost, self.nearer = np.full(self.n, np.nan), np.zeros(self.n, dtype=np.int64)  # as ``near`` left them
 
     def greedy(self, count: int) -> Int[np.ndarray, "k"]:
         """Choose one medoid after another, each the best beside those before."""
@@ -158,9 +161,7 @@ class _Search:
         class within a cluster.
         """
         n, classes = self.n, self.classes
-        near = np.flatnonzero(self.costs < cost[:, None])
-        sample, candidate = np.divmod(near, n)
-        saved = cost[sample] - self.costs.ravel()[near]
+        sample, candidate, saved = self.near(cost)
         value = np.bincount(candidate, saved, n) - cost.sum()
         part = cluster * self.class_count + classes
         # With counts N of a partition n·H = n log n - Σ N log N, and mutual information is H(K) + H(C) - H(K, C).
@@ -175,6 +176,18 @@ class _Search:
         score[medoids] = -np.inf
         return score, disagreement
 
+    def near(self, cost: Float[np.ndarray, "n"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return samples, the candidates that are nearer to them than their medoid, and what each of these saves.
+
+        Between two calls the costs of a few samples change, and only theirs are compared again.
+        """
+        rows = np.flatnonzero(cost != self.cost)
+        self.nearer[rows] = (self.sorted[rows] < cost[rows, None]).sum(axis=1)
+        self.cost, ends = cost, self.nearer.cumsum()
+        sample = np.arange(self.n).repeat(self.nearer)
+        places = np.arange(ends[-1]) + (np.arange(self.n) * self.n - ends + self.nearer)[sample]
+        return sample, self.order.ravel()[places], cost[sample] - self.sorted.ravel()[places]
+
     def left(self, groups: np.ndarray, sample: np.ndarray, candidate: np.ndarray) -> Float[np.ndarray, "n"]:
         """Σ N log N over the groups of what each candidate leaves in them."""
         sizes = np.bincount(groups)
@@ -186,5 +199,5 @@ class _Search:
     def counted(self, groups: np.ndarray, candidate: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return group, candidate and number of the pairs that occur."""
         keys = np.sort(groups * self.n + candidate)
-        first = np.flatnonzero(np.diff(keys, prepend=-1))
-        return *np.divmod(keys[first], self.n), np.diff(first, append=len(keys))
+        bounds = np.flatnonzero(np.concatenate([[len(keys) > 0], keys[1:] != keys[:-1], [True]]))
+        return *np.divmod(keys[bounds[:-1]], self.n), bounds[1:] - bounds[:-1]

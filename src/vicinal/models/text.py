@@ -108,7 +108,8 @@ class MiniLM(Backbone):
         super()._load_from_state_dict(*arguments, **options)
 
     def _vectors(self, inputs: UInt8[Tensor, "n bytes"]) -> Float[Tensor, "n c"]:
-        pieces, keep = (part.to(inputs.device) for part in word_pieces(inputs))
+        read = torch.compiler.disable(word_pieces)  # type: ignore[no-untyped-call]  # imports the compiler: not before
+        pieces, keep = (part.to(inputs.device) for part in read(inputs))
         embeddings, places = cast(Any, self.embeddings), torch.arange(pieces.shape[1], device=inputs.device)
         tokens = embeddings["word_embeddings"](pieces) + embeddings["position_embeddings"](places)
         tokens = embeddings["LayerNorm"](tokens + embeddings["token_type_embeddings"].weight[0])
@@ -159,7 +160,6 @@ def _norm(width: int) -> nn.LayerNorm:
     return nn.LayerNorm(width, eps=1e-12)
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
 def word_pieces(texts: UInt8[Tensor, "n bytes"]) -> tuple[Int[Tensor, "n t"], Bool[Tensor, "n t"]]:
     """Return the numbers of the word pieces of texts, and which of them are there; on the CPU."""
     found = _tokenizer().encode_batch([bytes(row).rstrip(b"\0").decode() for row in texts.cpu().numpy()])
