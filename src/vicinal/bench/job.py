@@ -171,7 +171,7 @@ class Job:
         part = f" fold {self.fold[0] + 1}/{self.fold[1]}" if self.kind == "fold" else ""
         name = "untrained rows" if self.kind == "untrained" else self.row.name
         source, words = f"{self.table.file}::{self.table.origin}", [*self.row.extra, *self.words]
-        described = {"source": source, "row": self.row.name, "protocol": self.protocol, "kind": self.kind}
+        described: Line = {"source": source, "row": self.row.name, "protocol": self.protocol, "kind": self.kind}
         described |= {"seed": self.seed, "words": words, "fold": list(self.fold), "data": self.data}
         key = repr(sorted(self.identity().items()))
         return Task(f"{name} seed {self.seed}{part}", "vicinal.bench.job:perform", described, key)
