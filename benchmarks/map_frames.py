@@ -46,7 +46,7 @@ ZOOMING = """async (count) => {
 def laid_out(snapshot: Snapshot) -> CollectionMap:
     rng, ids = np.random.default_rng(0), np.arange(len(snapshot))
     places = rng.random((CLASSES, 2))[ids % CLASSES] + 0.03 * rng.normal(size=(len(ids), 2))
-    return CollectionMap(ids, places.astype(np.float32), "t-sne", snapshot.generation)
+    return CollectionMap(ids, places.astype(np.float32))
 
 
 def main() -> None:

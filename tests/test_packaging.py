@@ -28,8 +28,8 @@ from vicinal.errors import VicinalError
 from vicinal.miners.smart import approximate_neighbors
 from vicinal.models import EfficientNetLite, Embedder, Identity, MiniLM, load_pretrained
 from vicinal.models.libraries import TimmBackbone
-from vicinal.retrieval.embedding import _cluster
 from vicinal.retrieval.export import to_onnx
+from vicinal.retrieval.indexing import _cluster
 from vicinal.retrieval.milvus import Milvus
 from vicinal.training.trackers import check_trackers
 

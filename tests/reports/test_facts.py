@@ -2,7 +2,7 @@
 
 import pytest
 
-from vicinal.reports import facts
+from vicinal.reports import page as facts
 
 
 def test_settings_are_grouped_by_slot_and_objects_in_them_read_as_calls():

@@ -135,6 +135,6 @@ def test_without_labels_nothing_is_said_of_them(tmp_path):
 def test_duplicates_with_different_labels_are_marked(tmp_path):
     snapshot = made(tmp_path, [[0.0], [0.1], [5.0], [5.2], [9.0]], ["a", "a", "a", "<b>", "c"])
     found = group_pairs(5, close_pairs(snapshot.vectors(), 1.0))
-    page = duplicate_contents(snapshot, found, 1.0, ["Why."])
+    page = duplicate_contents(snapshot, found, 1.0, "Why.")
     assert [group.warning for group in page.groups] == ["", "labels differ: <b>, a"]
     assert dict(page.facts)["groups with different labels"] == "1" and "Nothing was removed." in page.lead[-1]

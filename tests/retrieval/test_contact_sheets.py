@@ -19,7 +19,7 @@ from vicinal.retrieval.contact_sheets import (
     as_table,
     contact_sheet,
     item_tile,
-    write_groups,
+    write_shown,
 )
 from vicinal.retrieval.generations import publish
 from vicinal.retrieval.store import Item
@@ -103,7 +103,8 @@ def test_no_group_is_said(snapshot):
 
 def test_both_files_are_written_whole_also_for_names_that_are_no_text(snapshot, tmp_path):
     odd = Group(1, [1], [0.5], "a \udcff name")
-    write_groups(snapshot, contents(odd), tmp_path / "new" / "t.csv", tmp_path / "new" / "p.html")
+    write_shown(tmp_path / "new" / "t.csv", as_table(snapshot, [odd]))
+    write_shown(tmp_path / "new" / "p.html", as_page(snapshot, contents(odd), "t.csv"))
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["p.html", "t.csv"]
     assert "a ? name" in (tmp_path / "new" / "p.html").read_text()
 
@@ -114,7 +115,7 @@ def test_both_files_are_written_whole_also_for_names_that_are_no_text(snapshot, 
 def test_in_a_browser_it_fits_and_nothing_goes_wrong(width, scheme, snapshot, tmp_path):
     from playwright.sync_api import sync_playwright
 
-    write_groups(snapshot, contents(FIRST, SECOND), tmp_path / "t.csv", tmp_path / "p.html")
+    write_shown(tmp_path / "p.html", as_page(snapshot, contents(FIRST, SECOND), "t.csv"))
     said = []
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])

@@ -12,7 +12,7 @@ from vicinal.retrieval.duplicates import (
     close_pairs,
     collection_views,
     copies,
-    find_duplicates,
+    duplicate_pairs,
     group_pairs,
     picture_views,
 )
@@ -27,15 +27,14 @@ def near_duplicates(rows, distance):
 def test_groups_are_linked_through_others_and_the_surest_comes_first():
     line = np.array([0.0, 0.9, 1.8, 10.0, 10.1, 20.0, 30.0, 30.5])[:, None].astype(np.float32)
     found = near_duplicates(line, 1.0)
-    assert [rows for rows, _ in found.groups] == [[3, 4], [6, 7], [0, 1, 2]]
-    np.testing.assert_allclose(found.groups[0][1], [0.1, 0.1], atol=1e-6)
-    np.testing.assert_allclose(found.groups[2][1], [0.9, 0.9, 0.9], atol=1e-6)
-    assert found.pairs == 4
+    assert [rows for rows, _ in found] == [[3, 4], [6, 7], [0, 1, 2]]
+    np.testing.assert_allclose(found[0][1], [0.1, 0.1], atol=1e-6)
+    np.testing.assert_allclose(found[2][1], [0.9, 0.9, 0.9], atol=1e-6)
 
 
 def test_nothing_near_gives_no_group():
-    assert near_duplicates(np.eye(4, dtype=np.float32), 0.5).groups == []
-    assert near_duplicates(np.empty((0, 3), dtype=np.float32), 0.5).groups == []
+    assert near_duplicates(np.eye(4, dtype=np.float32), 0.5) == []
+    assert near_duplicates(np.empty((0, 3), dtype=np.float32), 0.5) == []
 
 
 def test_planted_copies_are_found_among_many():
@@ -44,7 +43,7 @@ def test_planted_copies_are_found_among_many():
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     copies = rows[:40] + 1e-3 * rng.normal(size=(40, 32)).astype(np.float32)
     found = near_duplicates(np.concatenate([rows, copies]), 0.05)
-    assert sorted(rows for rows, _ in found.groups) == [[place, 500 + place] for place in range(40)]
+    assert sorted(rows for rows, _ in found) == [[place, 500 + place] for place in range(40)]
 
 
 def test_equal_and_infinite_rows_among_many_are_found_and_named(monkeypatch):
@@ -106,9 +105,10 @@ def test_what_float32_products_cannot_tell_is_decided_by_differences():
     assert list(zip(found.left.tolist(), found.right.tolist(), strict=True)) == [pair[:2] for pair in expected]
 
 
-def test_too_many_pairs_are_refused_with_their_number(rows):
+def test_too_many_pairs_are_refused_with_their_number(rows, monkeypatch):
+    monkeypatch.setattr(module, "MOST_PAIRS", 100)
     with pytest.raises(DataError, match="distance of 3 lie more than 100 pairs of 70 rows"):
-        close_pairs(rows, 3.0, most=100)
+        close_pairs(rows, 3.0)
 
 
 def test_progress_counts_rows_and_a_memory_map_is_read_in_place(rows, tmp_path, monkeypatch):
@@ -168,8 +168,8 @@ def test_copies_are_found_and_pictures_of_one_class_are_not(pictures, monkeypatc
     rows, views = collection_views(snapshot)
     likeness = calibrate_likeness(snapshot, rows, views)
     assert likeness.recall > 0.95 and likeness.precision > 0.95, "also where many copies are there already"
-    found = find_duplicates(snapshot, rows, views, likeness.distance)
-    groups = sorted(rows for rows, _ in found.groups)
+    found = group_pairs(len(snapshot), duplicate_pairs(snapshot, rows, views, likeness.distance))
+    groups = sorted(rows for rows, _ in found)
     assert groups == [[seed, *range(40 + 5 * seed, 45 + 5 * seed)] for seed in range(4)]
 
 
@@ -178,7 +178,7 @@ def test_precision_and_recall_are_of_pictures_that_did_not_set_the_distance(pict
     likeness = calibrate_likeness(snapshot, *collection_views(snapshot))
     assert likeness.planted == 75 and likeness.recall > 0.95 and likeness.precision > 0.95
     assert f"{likeness.recall:.1%} of 75 copies planted" in likeness.words
-    assert find_duplicates(snapshot, *collection_views(snapshot), likeness.distance).groups == []
+    assert group_pairs(len(snapshot), duplicate_pairs(snapshot, *collection_views(snapshot), likeness.distance)) == []
 
 
 def test_equal_files_are_found_even_where_they_show_nothing(tmp_path):
@@ -191,7 +191,7 @@ def test_equal_files_are_found_even_where_they_show_nothing(tmp_path):
     snapshot = CollectionDirectory.open(tmp_path / "c").snapshot()
     rows, views = collection_views(snapshot)
     assert picture_views(flat[0]) is None and rows.tolist() == [3, 4]
-    assert find_duplicates(snapshot, rows, views, 0.3).groups == [([0, 1], [0.0, 0.0])]
+    assert group_pairs(len(snapshot), duplicate_pairs(snapshot, rows, views, 0.3)) == [([0, 1], [0.0, 0.0])]
 
 
 def test_views_are_kept_beside_the_generation(pictures, monkeypatch):

@@ -389,13 +389,6 @@ def test_a_missing_package_is_named_with_its_extra(package, monkeypatch, rng):
         to_onnx(settled(Identity(4), rng), torch.randn(8, 4, generator=rng))
 
 
-def test_training_mode_and_too_few_examples_are_refused(rng):
-    with pytest.raises(ConfigError, match="training = True and 8 examples"):
-        to_onnx(settled(Identity(4), rng).train(), torch.randn(8, 4, generator=rng))
-    with pytest.raises(ConfigError, match="8 examples; got training = False and 3 examples"):
-        to_onnx(settled(Identity(4), rng), torch.randn(3, 4, generator=rng))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [EfficientNetLite, ResNet, GoogLeNet, BNInception])
 def test_published_networks_are_exported(kind, rng):

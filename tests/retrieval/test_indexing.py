@@ -16,8 +16,7 @@ from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.encoder import Encoder
 from vicinal.models import Embedder, SmallConvNet
 from vicinal.retrieval.collection import CollectionDirectory
-from vicinal.retrieval.embedding import embed_rows
-from vicinal.retrieval.indexing import Request, index, make_plan
+from vicinal.retrieval.indexing import Request, embed_rows, index, make_plan
 from vicinal.retrieval.listing import list_place
 
 

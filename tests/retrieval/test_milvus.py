@@ -11,7 +11,7 @@ import pytest
 from vicinal.errors import ConfigError, RunError
 from vicinal.retrieval.collection import CollectionDirectory
 from vicinal.retrieval.indexing import Request, index
-from vicinal.retrieval.milvus import Milvus, _filter, wanted_engine
+from vicinal.retrieval.milvus import Milvus, MilvusStore, _filter, wanted_engine
 from vicinal.retrieval.store import Attributes, FlatStore
 
 pytest.importorskip("milvus_lite")
@@ -173,7 +173,8 @@ def bring(image_run, photographs, listener, tmp_path):
 
     yield call
     for snapshot in held:
-        snapshot.close()
+        if isinstance(store := snapshot._opened, MilvusStore):
+            store.table.close()
 
 
 def found(snapshot, **settings):

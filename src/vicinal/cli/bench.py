@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vicinal.errors import ConfigError
+
 if TYPE_CHECKING:
     from vicinal.bench.run import Bench, Outcome
     from vicinal.bench.summary import Summary
@@ -16,47 +18,23 @@ if TYPE_CHECKING:
 
 def bench(
     context: typer.Context,
-    tables: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[FILE.py | FILE.py::TABLE]...", help="Python files that define tables, or single tables."
-        ),
-    ] = None,
-    rows: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Run only this row, its baseline and the untrained rows; repeatable."),
-    ] = None,
-    seeds: Annotated[int | None, typer.Option(help="Number of seeds, from 0 on; default: the table's.")] = None,
-    jobs: Annotated[int | None, typer.Option(help="Runs at a time; default one per core, 4 on a GPU.")] = None,
-    minutes: Annotated[
-        float | None, typer.Option(help="Start no run after this time; the rest is reported as incomplete.")
-    ] = None,
-    data: Annotated[str, typer.Option(help="A copy of the table's data; other data make a separate table.")] = "",
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Rehearse every row with little training and one seed.")
-    ] = False,
-    results: Annotated[
-        Path | None, typer.Option(help="Folder for results and pages; default: `results` beside FILE.py.")
-    ] = None,
-    runs: Annotated[Path, typer.Option(help="Folder for the runs.")] = Path("runs/bench"),
-    protocol: Annotated[
-        str | None, typer.Option(help="validation, final, reality_check or authors; default: the table's.")
-    ] = None,
-    trials: Annotated[
-        int | None, typer.Option(help="First tune each row with this many settings on folds of the training classes.")
-    ] = None,
-    folds: Annotated[int, typer.Option(help="Number of folds for --trials.")] = 4,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Use only results of the current code.")] = False,
-    rehash: Annotated[
-        bool, typer.Option("--rehash", help="Match results by row name after settings were renamed.")
-    ] = False,
-    list_only: Annotated[bool, typer.Option("--list", help="List tables and rows; run nothing.")] = False,
-    page_only: Annotated[
-        bool, typer.Option("--page", help="Run nothing; write the page from existing results.")
-    ] = False,
-    into: Annotated[
-        Path | None, typer.Option(metavar="FILE.md", help="Also write a short table between its markers in this file.")
-    ] = None,
+    tables: Annotated[list[str] | None, typer.Argument(metavar="[FILE.py | FILE.py::TABLE]...")] = None,
+    rows: Annotated[list[str] | None, typer.Option(metavar="NAME")] = None,
+    seeds: int | None = None,
+    jobs: int | None = None,
+    minutes: float | None = None,
+    data: str = "",
+    quick: Annotated[bool, typer.Option("--quick")] = False,
+    results: Path | None = None,
+    runs: Path = Path("runs/bench"),
+    protocol: str | None = None,
+    trials: int | None = None,
+    folds: int = 4,
+    fresh: Annotated[bool, typer.Option("--fresh")] = False,
+    rehash: Annotated[bool, typer.Option("--rehash")] = False,
+    list_only: Annotated[bool, typer.Option("--list")] = False,
+    page_only: Annotated[bool, typer.Option("--page")] = False,
+    into: Annotated[Path | None, typer.Option(metavar="FILE.md")] = None,
 ) -> None:
     """Run tables of experiments (rows x seeds) in parallel and write their results and pages.
 
@@ -65,6 +43,29 @@ def bench(
     reported with its last lines; the others continue. With --trials a method and its baseline are tuned alike before
     anything is tested, as table TABLE-tuned. Exit 1 if a run failed, trials are missing, or a row is not what its table
     expects.
+
+    Args:
+        tables: Python files that define tables, or single tables.
+        rows: Run only this row, its baseline and the untrained rows; repeatable.
+        seeds: Number of seeds, from 0 on; default: the table's.
+        jobs: Runs at a time; default one per core, 4 on a GPU.
+        minutes: Start no run after this time; the rest is reported as incomplete.
+        data: A copy of the table's data; other data make a separate table.
+        quick: Rehearse every row with little training and one seed.
+        results: Folder for results and pages; default: `results` beside FILE.py.
+        runs: Folder for the runs.
+        protocol: validation, final, reality_check or authors; default: the table's.
+        trials: First tune each row with this many settings on folds of the training classes.
+        folds: Number of folds for --trials.
+        fresh: Use only results of the current code.
+        rehash: Match results by row name after settings were renamed.
+        list_only: List tables and rows; run nothing.
+        page_only: Run nothing; write the page from existing results.
+        into: Also write a short table between its markers in this file.
+
+    Examples:
+        vicinal bench experiments/hdml.py
+        vicinal bench experiments/quick.py
     """
     if not tables:
         typer.echo(context.get_help())
@@ -76,7 +77,6 @@ def bench(
     from vicinal.bench.run import rehash as rehash_results
     from vicinal.bench.summary import regressions, summarize
     from vicinal.bench.table import Budget, load_tables
-    from vicinal.errors import ConfigError
     from vicinal.training.console import Console
 
     until = math.inf if minutes is None else time.monotonic() + 60 * minutes
@@ -125,8 +125,6 @@ def _adjusted(table: "Table", seeds: int | None, protocol: str | None, *, quick:
     if seeds is None:
         return table
     if seeds < 1:
-        from vicinal.errors import ConfigError
-
         raise ConfigError(f"--seeds must be at least 1, got {seeds}.")
     return table.replace(seeds=seeds, expected=table.expected if seeds == table.seeds else {})
 

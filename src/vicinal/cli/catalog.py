@@ -8,10 +8,16 @@ KINDS = ("losses", "methods", "models", "samplers", "miners", "presets", "datase
 _EXAMPLES = {"losses": "loss=", "methods": "method=", "models": "model=", "samplers": "sampler=", "datasets": "data="}
 
 
-def list_(
-    kind: Annotated[str, typer.Argument(metavar="|".join(KINDS), help="What to list.")],
-) -> None:
-    """List the losses, methods, models, samplers, miners, presets or data sets."""
+def list_(kind: Annotated[str, typer.Argument(metavar="|".join(KINDS))]) -> None:
+    """List the losses, methods, models, samplers, miners, presets or data sets.
+
+    Args:
+        kind: What to list.
+
+    Examples:
+        vicinal list losses
+        vicinal list presets
+    """
     from vicinal.documentation import summaries
 
     found = summaries(kind)
@@ -22,10 +28,16 @@ def list_(
         typer.echo(f"\n`vicinal explain {_EXAMPLES.get(kind, '')}{next(iter(found))}` shows what it takes.")
 
 
-def explain(
-    what: Annotated[str, typer.Argument(metavar="SLOT=NAME", help="Such as loss=triplet, training, or a preset.")],
-) -> None:
-    """Explain a class: what it does, its paper, its arguments and their defaults."""
+def explain(what: Annotated[str, typer.Argument(metavar="SLOT=NAME")]) -> None:
+    """Explain a class: what it does, its paper, its arguments and their defaults.
+
+    Args:
+        what: Such as loss=triplet, training, or a preset.
+
+    Examples:
+        vicinal explain loss=proxy_anchor
+        vicinal explain training
+    """
     from vicinal.documentation import explanation
 
     title, text, settings = explanation(what)

@@ -1,50 +1,162 @@
-"""``vicinal clean`` and ``vicinal suggest``: what is wrong in a labeled collection, and what to label next."""
+"""``vicinal cluster``, ``dedupe``, ``clean`` and ``suggest``: what a collection holds, as tables and contact sheets."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from vicinal.cli.groups import write
-from vicinal.cli.search import Trust, print_rows
+from vicinal.cli.search import Trust
+from vicinal.errors import ConfigError
 
 if TYPE_CHECKING:
+    from vicinal.retrieval.clusters import Method
     from vicinal.retrieval.collection import Snapshot
+    from vicinal.retrieval.contact_sheets import Contents
     from vicinal.run_directory import RunDirectory
     from vicinal.training.console import Console
 
 _PRINTED = 20  # findings; all stand in the table
 
 
-def clean(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
-    data: Annotated[
-        str | None,
-        typer.Argument(metavar="[DATA]", help="Labeled data. Default: the collection; without one, the run's own."),
-    ] = None,
-    apply: Annotated[
-        Path | None,
-        typer.Option(metavar="DECISIONS", help="A table of path,label: write the corrected labels. Empty label: drop."),
-    ] = None,
-    new_labels: Annotated[bool, typer.Option("--new-labels", help="Allow new classes in DECISIONS.")] = False,
-    to: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where to write. Default: RUN/clean.")] = None,
-    collection: Annotated[Path | None, typer.Option(help="Where the collection is. Default: RUN/collection.")] = None,
+def cluster(
+    run: Path,
+    method: str = "k-means",
+    groups: int | None = None,
+    least: int = 5,
+    distance: Annotated[float | None, typer.Option("--distance", "--max-distance")] = None,
+    max_false_match: Annotated[float | None, typer.Option(metavar="RATE")] = None,
+    to: Annotated[Path | None, typer.Option(metavar="FOLDER")] = None,
+    collection: Path | None = None,
+    seed: int = 0,
+    parquet: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
     trust: Trust = False,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: str = "auto",
+) -> None:
+    """Cluster the collection of RUN by k-means or density into groups.csv and groups.html.
+
+    Args:
+        run: A run's folder.
+        method: k-means, hdbscan or dbscan.
+        groups: Number of groups, for k-means. Default: chosen by silhouette.
+        least: Size of the smallest group, for hdbscan and dbscan.
+        distance: For dbscan. Default: calibrated.
+        max_false_match: For dbscan: calibrate its distance at this rate.
+        to: Where to write. Default: RUN/clusters.
+        collection: Where the collection is. Default: RUN/collection.
+        seed: Seed of k-means.
+        parquet: Also write map, groups and neighbors for embedding-atlas.
+        device: For a calibration: auto, cpu or cuda.
+
+    Examples:
+        vicinal cluster runs/birds
+        vicinal cluster runs/birds --groups 20
+    """
+    from vicinal.parallel import pick_device
+    from vicinal.retrieval.calibration import DENSE_RATE, distance_threshold
+    from vicinal.retrieval.clusters import cluster as group
+    from vicinal.retrieval.clusters import cluster_contents
+    from vicinal.retrieval.collection import snapshot_of
+    from vicinal.run_directory import RunDirectory
+    from vicinal.training.console import Console
+
+    opened, words = RunDirectory.open(run), list[str]()
+    snapshot = snapshot_of(opened, collection, trust=trust)
+    if method == "dbscan":
+        device_ = pick_device(device)
+        near = distance_threshold(opened, distance=distance, rate=max_false_match, usual=DENSE_RATE, device=device_)
+        distance, words = near.distance, [near.words]
+    elif max_false_match is not None:
+        raise ConfigError(f"--max-false-match calibrates DBSCAN's distance; got --method {method}. Leave it out.")
+    known = cast("Method", method)  # checked there
+    found = group(snapshot.euclidean_vectors(), method=known, groups=groups, distance=distance, least=least, seed=seed)
+    contents = cluster_contents(snapshot, found, *words)
+    _write(Console(), snapshot, contents, (opened.path / "clusters" if to is None else to) / "groups")
+    if parquet is not None:
+        from vicinal.retrieval.map import write_parquet
+
+        ids = [item.id for item in snapshot.items()]
+        held = {ids[row]: group.number for group in contents.groups for row in group.rows}
+        count = write_parquet(snapshot, parquet, held)
+        command = f"embedding-atlas {parquet} --x x --y y --text text --neighbors neighbors"
+        typer.echo(f"parquet: {parquet}, {count} rows; open it with `{command}`")
+
+
+def dedupe(
+    run: Path,
+    distance: Annotated[float | None, typer.Option("--distance", "--max-distance")] = None,
+    embeddings: Annotated[bool, typer.Option("--embeddings")] = False,
+    to: Annotated[Path | None, typer.Option(metavar="FOLDER")] = None,
+    collection: Path | None = None,
+    trust: Trust = False,
+) -> None:
+    """List near duplicates in the collection of RUN in duplicates.csv and duplicates.html. Nothing is deleted.
+
+    Pixels are compared, not embeddings: copies, crops, re-encoded and resized pictures are found, whatever their class.
+
+    Args:
+        run: A run's folder.
+        distance: Largest distance of duplicates. Default: calibrated.
+        embeddings: Compare embeddings within --distance instead of pictures.
+        to: Where to write. Default: RUN/duplicates.
+        collection: Where the collection is. Default: RUN/collection.
+
+    Examples:
+        vicinal dedupe runs/birds
+    """
+    from vicinal.retrieval import duplicates
+    from vicinal.retrieval.collection import snapshot_of
+    from vicinal.run_directory import RunDirectory
+    from vicinal.training.console import Console
+
+    opened, console, words = RunDirectory.open(run), Console(), "The distance was named."
+    snapshot = snapshot_of(opened, collection, trust=trust)
+    if distance is not None and not 0 <= distance < float("inf"):
+        raise ConfigError(f"a distance is 0 or more; got --distance {distance}.")
+    if embeddings and distance is None:
+        raise ConfigError("--embeddings compares within a distance of your own. Name it with --distance.")
+    with console.following(len(snapshot), 0, "reading" if not embeddings else "comparing") as follower:
+        if embeddings and distance is not None:
+            pairs = duplicates.close_pairs(snapshot.euclidean_vectors(), distance, progress=follower.advance)
+        else:
+            rows, views = duplicates.collection_views(snapshot, follower.advance)
+            if distance is None:
+                likeness = duplicates.calibrate_likeness(snapshot, rows, views)
+                distance, words = likeness.distance, likeness.words
+            pairs = duplicates.duplicate_pairs(snapshot, rows, views, distance)
+    contents = duplicates.duplicate_contents(snapshot, duplicates.group_pairs(len(snapshot), pairs), distance, words)
+    _write(console, snapshot, contents, (opened.path / "duplicates" if to is None else to) / "duplicates")
+
+
+def clean(
+    run: Path,
+    data: Annotated[str | None, typer.Argument(metavar="[DATA]")] = None,
+    apply: Annotated[Path | None, typer.Option(metavar="DECISIONS")] = None,
+    new_labels: Annotated[bool, typer.Option("--new-labels")] = False,
+    to: Annotated[Path | None, typer.Option(metavar="FOLDER")] = None,
+    collection: Path | None = None,
+    trust: Trust = False,
+    device: str = "auto",
 ) -> None:
     """List probable label errors, near duplicates across classes, outliers and classes that overlap.
 
     Writes findings.csv and findings.html; with --apply labels.csv, a new table. The data stay as they are.
+
+    Args:
+        run: A run's folder.
+        data: Labeled data. Default: the collection; without one, the run's own.
+        apply: A table of path,label: write the corrected labels. Empty label: drop.
+        new_labels: Allow new classes in DECISIONS.
+        to: Where to write. Default: RUN/clean.
+        collection: Where the collection is. Default: RUN/collection.
+        device: auto, cpu or cuda.
+
+    Examples:
+        vicinal clean runs/birds
+        vicinal clean runs/birds --apply decisions.csv
     """
-    from vicinal.errors import ConfigError
+    from vicinal.cli.tables import print_rows
     from vicinal.parallel import pick_device
-    from vicinal.retrieval.cleaning import (
-        apply_decisions,
-        backbone_features,
-        find_issues,
-        findings_contents,
-        findings_table,
-    )
+    from vicinal.retrieval import cleaning
     from vicinal.retrieval.contact_sheets import write_shown
     from vicinal.run_directory import RunDirectory
     from vicinal.training.console import Console
@@ -57,37 +169,47 @@ def clean(
         originals = {apply.resolve(), *(Path(place.path).resolve() for place in snapshot.places)}
         if table.resolve() in originals or (to is not None and table.exists()):
             raise ConfigError(f"corrected labels are a new table, but {table} is there. Name another folder with --to.")
-        text, changed, dropped = apply_decisions(snapshot, apply, new_labels=new_labels)
+        text, changed, dropped = cleaning.apply_decisions(snapshot, apply, new_labels=new_labels)
         write_shown(table, text)
         typer.echo(f"{changed:,} relabeled, {dropped:,} dropped, the data as they were\ntable: {table}")
         return
-    features = backbone_features(opened, snapshot, pick_device(device))
+    features = cleaning.backbone_features(opened, snapshot, pick_device(device))
     with console.following(len(snapshot), 0, "comparing") as follower:
-        findings = find_issues(snapshot, features, follower.advance)
+        findings = cleaning.find_issues(snapshot, features, follower.advance)
     items = snapshot.items()
     shown = ((each, items[each.row]) for each in findings.found[:_PRINTED])
     print_rows(
+        "",
         ("score", "kind", "label", "suggested", "path"),
         ((f"{each.score:.3f}", each.kind, item.label or "", each.suggested, item.path) for each, item in shown),
     )
-    contents = findings_contents(snapshot, findings)
-    write(console, snapshot, contents, folder / "findings", findings_table(snapshot, findings))
+    contents = cleaning.findings_contents(snapshot, findings)
+    _write(console, snapshot, contents, folder / "findings", cleaning.findings_table(snapshot, findings))
 
 
 def suggest(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
-    pool: Annotated[str, typer.Argument(metavar="POOL", help="What may be labeled: a folder, table or array file.")],
-    k: Annotated[int, typer.Option(help="Number of items to choose.")] = 100,
-    to: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where to write. Default: RUN/suggest.")] = None,
-    collection: Annotated[
-        Path | None, typer.Option(help="Collection of what is labeled. Default: RUN/collection.")
-    ] = None,
+    run: Path,
+    pool: str,
+    k: int = 100,
+    to: Annotated[Path | None, typer.Option(metavar="FOLDER")] = None,
+    collection: Path | None = None,
     trust: Trust = False,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: str = "auto",
 ) -> None:
     """Choose what to label next: items that represent most of the unlabeled part of POOL.
 
     Writes suggestions.csv, with a column `label` to fill in, and suggestions.html. Labels of POOL are ignored.
+
+    Args:
+        run: A run's folder.
+        pool: What may be labeled: a folder, table or array file.
+        k: Number of items to choose.
+        to: Where to write. Default: RUN/suggest.
+        collection: Collection of what is labeled. Default: RUN/collection.
+        device: auto, cpu or cuda.
+
+    Examples:
+        vicinal suggest runs/birds pool/ --k 100
     """
     from vicinal.retrieval.cleaning import choose, suggestions_contents, suggestions_table
     from vicinal.run_directory import RunDirectory
@@ -99,7 +221,7 @@ def suggest(
     chosen = choose(asked, known, k)
     contents = suggestions_contents(asked, chosen)
     folder = opened.path / "suggest" if to is None else to
-    write(console, asked, contents, folder / "suggestions", suggestions_table(asked, chosen))
+    _write(console, asked, contents, folder / "suggestions", suggestions_table(asked, chosen))
 
 
 def _snapshot(
@@ -112,7 +234,6 @@ def _snapshot(
     device: str,
 ) -> "Snapshot":
     """Return the named data, indexed in a folder of their own, or the run's collection, made if missing."""
-    from vicinal.errors import ConfigError
     from vicinal.parallel import pick_device
     from vicinal.retrieval.collection import FOLDER, POINTER, CollectionDirectory, snapshot_of
     from vicinal.retrieval.indexing import Request, absolute_place, index
@@ -127,3 +248,17 @@ def _snapshot(
     request = Request(paths=() if data is None else (data,), remove=held, trust=trust)
     index(run, request, console, collection=place, device=pick_device(device))
     return CollectionDirectory.open(place, trust=trust).snapshot()
+
+
+def _write(console: "Console", snapshot: "Snapshot", contents: "Contents", stem: Path, rows: str | None = None) -> None:
+    """Write groups as a table, whose text may be given, and as a page; print the facts and where they are."""
+    from vicinal.retrieval.contact_sheets import as_page, as_table, write_shown
+
+    table, page = stem.with_suffix(".csv"), stem.with_suffix(".html")
+    with console.following(contents.pictures, 0, "pictures") as follower:
+        write_shown(table, as_table(snapshot, contents.groups) if rows is None else rows)
+        write_shown(page, as_page(snapshot, contents, table.name, follower.advance))
+    for sentence in contents.lead:
+        typer.echo(sentence)
+    typer.echo("; ".join(f"{name}: {value}" for name, value in contents.facts))
+    typer.echo(f"table: {table}\npage: {page}")

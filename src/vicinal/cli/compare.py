@@ -8,11 +8,9 @@ import typer
 
 
 def compare(
-    runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN RUN...", help="Folders of finished runs, the reference first.")
-    ],
-    metric: Annotated[str, typer.Option(help="The metric to compare.")] = "recall@1",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN...")],
+    metric: str = "recall@1",
+    as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
     """Compare runs with a reference, paired by seed and by test class.
 
@@ -20,6 +18,15 @@ def compare(
     a test; the interval over resampled test classes needs one run on each side and a metric that is a mean over
     queries (Recall@K, MAP@R, R-precision). Runs tested on different records are rejected; different training records
     or protocols are reported.
+
+    Args:
+        runs: Folders of finished runs, the reference first.
+        metric: The metric to compare.
+        as_json: Print JSON instead of a table.
+
+    Examples:
+        vicinal compare runs/plain runs/mine
+        vicinal compare runs/plain runs/mine --metric map@r
     """
     from dataclasses import asdict
 

@@ -7,19 +7,25 @@ from typing import Annotated
 
 import typer
 
-from vicinal.cli.examples import epilog
-
 app = typer.Typer(
-    no_args_is_help=True, help="Check data before training; pack them for another machine.", epilog=epilog("data")
+    no_args_is_help=True,
+    help="Check data before training; pack them for another machine.",
+    epilog="Example:\n  vicinal data check pictures/",
 )
 
 
-@app.command(epilog=epilog("check"))
-def check(
-    path: Annotated[str, typer.Argument(metavar="PATH", help="Folder of class folders, table, or array file.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
-) -> None:
-    """Read every file: counts, unreadable files, duplicates across train and test, sizes. Exit 1 on faults."""
+@app.command()
+def check(path: str, as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
+    """Read every file: counts, unreadable files, duplicates across train and test, sizes. Exit 1 on faults.
+
+    Args:
+        path: Folder of class folders, table, or array file.
+        as_json: Print JSON instead of text.
+
+    Examples:
+        vicinal data check pictures/
+        vicinal data check pictures.csv --json
+    """
     from vicinal.data import check as check_data
     from vicinal.data import open_path
     from vicinal.data.check import load_unchecked
@@ -35,28 +41,33 @@ def check(
     raise typer.Exit(0 if found.ok else 1)
 
 
-@app.command(epilog=epilog("pack"))
+@app.command()
 def pack(
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="Images: folder of class folders, table, or set.")],
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the parts go.")],
-    resize: Annotated[
-        int | None, typer.Option(min=1, help="Resize the shorter side to this many pixels; default: keep the files.")
-    ] = None,
-    canvas: Annotated[
-        int | None, typer.Option(min=1, help="Keep only a center square of this many pixels, after --resize.")
-    ] = None,
-    squash: Annotated[bool, typer.Option("--squash", help="With --resize: resize both sides to it.")] = False,
-    gray: Annotated[
-        bool, typer.Option("--gray", "--grey", help="With --resize or --canvas: one channel instead of three.")
-    ] = False,
-    quality: Annotated[
-        int | None, typer.Option(min=1, max=100, help="JPEG quality, with --resize or --canvas; default: 90.")
-    ] = None,
-    part_megabytes: Annotated[int, typer.Option(min=1, help="Largest size of a part, in millions of bytes.")] = 50,
+    source: str,
+    folder: Path,
+    resize: Annotated[int | None, typer.Option(min=1)] = None,
+    canvas: Annotated[int | None, typer.Option(min=1)] = None,
+    squash: Annotated[bool, typer.Option("--squash")] = False,
+    gray: Annotated[bool, typer.Option("--gray", "--grey")] = False,
+    quality: Annotated[int | None, typer.Option(min=1, max=100)] = None,
+    part_megabytes: Annotated[int, typer.Option(min=1)] = 50,
 ) -> None:
     """Pack images with their labels and splits into a few files; `--data FOLDER` reads them in place.
 
     Image files are kept byte for byte unless --resize or --canvas makes them smaller.
+
+    Args:
+        source: Images: folder of class folders, table, or set.
+        folder: Where the parts go.
+        resize: Resize the shorter side to this many pixels; default: keep the files.
+        canvas: Keep only a center square of this many pixels, after --resize.
+        squash: With --resize: resize both sides to it.
+        gray: With --resize or --canvas: one channel instead of three.
+        quality: JPEG quality, with --resize or --canvas; default: 90.
+        part_megabytes: Largest size of a part, in millions of bytes.
+
+    Examples:
+        vicinal data pack pictures/ packed/ --resize 256
     """
     from vicinal.data import ImageTransform, open_path
     from vicinal.data import pack as pack_records
@@ -87,15 +98,18 @@ def pack(
     typer.echo(f"Carry the whole folder; there, name it as data: vicinal train --data {shlex.quote(folder.name + '/')}")
 
 
-@app.command(epilog=epilog("unpack"))
-def unpack(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder that `data pack` wrote.")],
-    to: Annotated[Path, typer.Argument(metavar="TO", help="Where the image files go; new or empty.")],
-    by_class: Annotated[
-        bool, typer.Option("--by-class", help="One folder per class, numbered images; default: their former names.")
-    ] = False,
-) -> None:
-    """Write packed images as files again, with a table of labels and splits. Training reads packed data directly."""
+@app.command()
+def unpack(folder: Path, to: Path, by_class: Annotated[bool, typer.Option("--by-class")] = False) -> None:
+    """Write packed images as files again, with a table of labels and splits. Training reads packed data directly.
+
+    Args:
+        folder: A folder that `data pack` wrote.
+        to: Where the image files go; new or empty.
+        by_class: One folder per class, numbered images; default: their former names.
+
+    Examples:
+        vicinal data unpack packed/ pictures/
+    """
     from vicinal.data import Packed
     from vicinal.data import unpack as unpack_records
     from vicinal.training.console import Console

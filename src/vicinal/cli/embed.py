@@ -2,40 +2,47 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
 
 import typer
 
-ROLES: dict[str, Literal["query", "gallery"]] = {"query": "query", "gallery": "gallery"}
-
 
 def embed(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
-    data: Annotated[
-        str, typer.Argument(metavar="DATA", help="Folder of images or of class folders, image, table or array file.")
-    ],
-    out: Annotated[Path, typer.Option(help="The .npz to write.")] = Path("embeddings.npz"),
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    batch_size: Annotated[int, typer.Option(help="Rows at a time.")] = 256,
-    workers: Annotated[int, typer.Option(help="Processes that read images.")] = 0,
-    skip_corrupt: Annotated[bool, typer.Option(help="Leave unreadable images out instead of stopping.")] = False,
-    role: Annotated[
-        str | None,
-        typer.Option(help="query or gallery, for a model with a network for each; default: the data's own roles."),
-    ] = None,
+    run: Path,
+    data: str,
+    out: Path = Path("embeddings.npz"),
+    device: str = "auto",
+    batch_size: int = 256,
+    workers: int = 0,
+    skip_corrupt: bool = False,
+    role: str | None = None,
 ) -> None:
     """Embed DATA with the model of RUN into an .npz with `embeddings`, `labels`, `classes` and `names`.
 
     Images without class folders form one class, named after their folder.
+
+    Args:
+        run: A run's folder.
+        data: Folder of images or of class folders, image, table or array file.
+        out: The .npz to write.
+        device: auto, cpu or cuda.
+        batch_size: Rows at a time.
+        workers: Processes that read images.
+        skip_corrupt: Leave unreadable images out instead of stopping.
+        role: query or gallery, for a model with a network for each; default: the data's own roles.
+
+    Examples:
+        vicinal embed runs/birds pictures/ --out vectors.npz
     """
     import numpy as np
 
+    from vicinal.arguments import coerce
     from vicinal.data import open_path
     from vicinal.data.folder import without_labels
     from vicinal.data.splits import SplitByClass
-    from vicinal.errors import ConfigError, unknown
+    from vicinal.errors import ConfigError
     from vicinal.evaluation.encoder import Encoder
     from vicinal.files import write_arrays
+    from vicinal.models.embedder import Role
     from vicinal.parallel import pick_device
     from vicinal.run_directory import RunDirectory
     from vicinal.training.console import Console
@@ -44,9 +51,7 @@ def embed(
         raise ConfigError(f"embeddings are written as .npz; got --out {out}. Let the name end in .npz.")
     encoder = Encoder.load(RunDirectory.open(run), pick_device(device))
     if role is not None:
-        if role not in ROLES:
-            raise ConfigError(unknown("role", role, ROLES))
-        encoder = encoder.stream(ROLES[role])
+        encoder = encoder.stream(coerce(role, Role, "--role"))
     records = without_labels(data)
     if records is None:
         found = open_path(data)

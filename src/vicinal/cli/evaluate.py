@@ -8,23 +8,37 @@ import typer
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
-    data: Annotated[
-        str | None, typer.Option(help="Other data: folder, table or array file. Default: the run's own.")
-    ] = None,
-    split: Annotated[str, typer.Option(help="train, validation, test, or all.")] = "test",
-    recalls: Annotated[str, typer.Option(help="The K of Recall@K.")] = "1,2,4,8",
-    dims: Annotated[str, typer.Option(help="Also evaluate the first 32, 64, ... dimensions.")] = "",
-    quantize: Annotated[
-        str, typer.Option(help="Also evaluate quantized vectors: int8,binary,pq (pq needs faiss).")
-    ] = "",
-    rerank: Annotated[bool, typer.Option("--rerank", help="Also evaluate re-ranking and query expansion.")] = False,
-    clustering: Annotated[bool, typer.Option(help="Also NMI, AMI and F1 by k-means.")] = True,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    skip_corrupt: Annotated[bool, typer.Option(help="Leave unreadable images out instead of stopping.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    run: Path,
+    data: str | None = None,
+    split: str = "test",
+    recalls: str = "1,2,4,8",
+    dims: str = "",
+    quantize: str = "",
+    rerank: Annotated[bool, typer.Option("--rerank")] = False,
+    clustering: bool = True,
+    device: str = "auto",
+    skip_corrupt: bool = False,
+    as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
-    """Evaluate the model of RUN: retrieval and clustering on its test classes or other data."""
+    """Evaluate the model of RUN: retrieval and clustering on its test classes or other data.
+
+    Args:
+        run: A run's folder.
+        data: Other data: folder, table or array file. Default: the run's own.
+        split: train, validation, test, or all.
+        recalls: The K of Recall@K.
+        dims: Also evaluate the first 32, 64, ... dimensions.
+        quantize: Also evaluate quantized vectors: int8,binary,pq (pq needs faiss).
+        rerank: Also evaluate re-ranking and query expansion.
+        clustering: Also NMI, AMI and F1 by k-means.
+        device: auto, cpu or cuda.
+        skip_corrupt: Leave unreadable images out instead of stopping.
+        as_json: Print JSON instead of a table.
+
+    Examples:
+        vicinal evaluate runs/birds
+        vicinal evaluate runs/birds --data pictures/ --split all
+    """
     from vicinal.cli.tables import print_compact, print_table
     from vicinal.errors import ConfigError
     from vicinal.parallel import pick_device

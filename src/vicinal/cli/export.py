@@ -7,24 +7,31 @@ import typer
 
 
 def export(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
-    to: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where to write. Default: RUN/export.")] = None,
-    onnx: Annotated[bool, typer.Option(help="Also write ONNX, checked against torch.")] = True,
-    role: Annotated[str | None, typer.Option(help="query or gallery, for a run with separate networks.")] = None,
-    license: Annotated[
-        str, typer.Option(metavar="ID", help="License of the weights for the card, such as apache-2.0.")
-    ] = "unknown",
+    run: Path,
+    to: Annotated[Path | None, typer.Option(metavar="FOLDER")] = None,
+    onnx: bool = True,
+    role: str | None = None,
+    license: Annotated[str, typer.Option(metavar="ID")] = "unknown",
 ) -> None:
-    """Write the model of RUN as safetensors and ONNX, with preprocessing and a model card; `vicinal.load` opens it."""
-    from vicinal.errors import ConfigError, unknown
+    """Write the model of RUN as safetensors and ONNX, with preprocessing and a model card; `vicinal.load` opens it.
+
+    Args:
+        run: A run's folder.
+        to: Where to write. Default: RUN/export.
+        onnx: Also write ONNX, checked against torch.
+        role: query or gallery, for a run with separate networks.
+        license: License of the weights for the card, such as apache-2.0.
+
+    Examples:
+        vicinal export runs/birds --to deployed/
+    """
+    from vicinal.arguments import coerce
     from vicinal.models.embedder import Role
     from vicinal.retrieval.export import export_run
     from vicinal.run_directory import RunDirectory
 
-    roles: dict[str | None, Role | None] = {None: None, "query": "query", "gallery": "gallery"}
-    if role not in roles:
-        raise ConfigError(unknown("role", str(role), ("query", "gallery")))
-    exported = export_run(RunDirectory.open(run), to, onnx=onnx, role=roles[role], license=license)
+    network = coerce(role, Role | None, "--role")
+    exported = export_run(RunDirectory.open(run), to, onnx=onnx, role=network, license=license)
     for path in exported.files:
         typer.echo(f"{path}  {path.stat().st_size / 1e3:,.0f} kB")
     if exported.difference is not None:

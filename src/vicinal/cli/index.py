@@ -9,44 +9,44 @@ from vicinal.cli.search import Trust
 
 
 def index(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
-    paths: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[PATH]...",
-            help="Folders, tables, archives or data sets of images, or feature vectors for a run on features. "
-            "Default: update the collection; if there is none, index the run's own data.",
-        ),
-    ] = None,
-    collection: Annotated[Path | None, typer.Option(help="Where the collection is. Default: RUN/collection.")] = None,
-    split: Annotated[str, typer.Option(help="For data with splits: train, validation, test, or all.")] = "all",
-    images: Annotated[
-        str | None,
-        typer.Option(help="Folder that a table's paths are relative to, or the images of feature vectors."),
-    ] = None,
-    remove: Annotated[
-        list[str] | None, typer.Option(metavar="PATH", help="Remove this source from the collection.")
-    ] = None,
-    store: Annotated[
-        str | None,
-        typer.Option(help="Engine: flat, or a Milvus file (milvus.db) or URL. Default: unchanged; at first flat."),
-    ] = None,
-    store_index: Annotated[str | None, typer.Option(help="How Milvus searches: FLAT, HNSW or IVF.")] = None,
-    skip_corrupt: Annotated[bool, typer.Option(help="Leave unreadable images out instead of stopping.")] = False,
+    run: Path,
+    paths: Annotated[list[str] | None, typer.Argument(metavar="[PATH]...")] = None,
+    collection: Path | None = None,
+    split: str = "all",
+    images: str | None = None,
+    remove: Annotated[list[str] | None, typer.Option(metavar="PATH")] = None,
+    store: str | None = None,
+    store_index: str | None = None,
+    skip_corrupt: bool = False,
     trust: Trust = False,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    batch_size: Annotated[int, typer.Option(help="Rows at a time.")] = 256,
-    workers: Annotated[int, typer.Option(help="Processes that read images.")] = 0,
-    ray: Annotated[
-        int | None,
-        typer.Option(
-            metavar="WORKERS", help="Embed with this many workers of the Ray cluster at RAY_ADDRESS, or here."
-        ),
-    ] = None,
+    device: str = "auto",
+    batch_size: int = 256,
+    workers: int = 0,
+    ray: Annotated[int | None, typer.Option(metavar="WORKERS")] = None,
 ) -> None:
     """Embed everything in PATH with the model of RUN, so that it can be searched.
 
     Indexing again adds new files, replaces changed ones and removes missing ones. It resumes after an interruption.
+
+    Args:
+        run: A run's folder.
+        paths: Folders, tables, archives or data sets of images, or feature vectors for a run on features. Default:
+            update the collection; if there is none, index the run's own data.
+        collection: Where the collection is. Default: RUN/collection.
+        split: For data with splits: train, validation, test, or all.
+        images: Folder that a table's paths are relative to, or the images of feature vectors.
+        remove: Remove this source from the collection.
+        store: Engine: flat, or a Milvus file (milvus.db) or URL. Default: unchanged; at first flat.
+        store_index: How Milvus searches: FLAT, HNSW or IVF.
+        skip_corrupt: Leave unreadable images out instead of stopping.
+        device: auto, cpu or cuda.
+        batch_size: Rows at a time.
+        workers: Processes that read images.
+        ray: Embed with this many workers of the Ray cluster at RAY_ADDRESS, or here.
+
+    Examples:
+        vicinal index runs/birds pictures/
+        vicinal index runs/birds --split test
     """
     from vicinal.parallel import pick_device
     from vicinal.retrieval.indexing import Request

@@ -6,7 +6,7 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Annotated, Any, NoReturn
 
@@ -14,7 +14,6 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_group
 
-from vicinal.cli.examples import epilog
 from vicinal.errors import VicinalError
 
 # The function behind each command, by module of this package.
@@ -22,15 +21,15 @@ COMMANDS = {
     "train": "train:train",
     "evaluate": "evaluate:evaluate",
     "embed": "embed:embed",
-    "report": "report:report",
+    "report": "train:report",
     "explain": "catalog:explain",
     "bench": "bench:bench",
     "compare": "compare:compare",
     "tune": "tune:tune",
     "index": "index:index",
     "search": "search:search",
-    "cluster": "groups:cluster",
-    "dedupe": "groups:dedupe",
+    "cluster": "clean:cluster",
+    "dedupe": "clean:dedupe",
     "clean": "clean:clean",
     "suggest": "clean:suggest",
     "export": "export:export",
@@ -61,8 +60,8 @@ def _command(name: str) -> Any:
     if isinstance(found, typer.Typer):
         alone.add_typer(found, name=name)
     else:
-        alone.command(name, help=_flowing(found), epilog=epilog(name))(found)
-    return get_group(alone).commands[name]
+        alone.command(name)(found)
+    return _documented(get_group(alone).commands[name])
 
 
 class _Group(TyperGroup):
@@ -78,9 +77,23 @@ class _Group(TyperGroup):
         return super().parse_args(ctx, named + rest)
 
 
-def _flowing(command: Callable[..., None]) -> str:
-    """Return the docstring with its lines joined, for the terminal to break where it ends."""
-    return "\n\n".join(" ".join(part.split()) for part in (inspect.getdoc(command) or "").split("\n\n"))
+def _documented(command: Any) -> Any:
+    """Take the help of a command and of its options, and its examples, from its docstring."""
+    for inner in getattr(command, "commands", {}).values():
+        _documented(inner)
+    if command.callback is None:
+        return command
+    text, *parts = re.split(r"\n\n(Args|Examples):\n", inspect.getdoc(command.callback) or "")
+    sections = dict(zip(parts[::2], parts[1::2], strict=True))
+    command.help = "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))  # the terminal breaks lines
+    examples = [f"  {line.strip()}" for line in sections.get("Examples", "").splitlines()]
+    command.epilog = "\n".join(["Example:" if len(examples) == 1 else "Examples:", *examples])
+    helps = dict(re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", sections.get("Args", ""), re.MULTILINE))
+    for parameter in command.params:
+        parameter.help = getattr(parameter, "help", None) or " ".join(helps.get(parameter.name, "").split())
+        if parameter.param_type_name == "argument":
+            parameter.metavar = parameter.metavar or parameter.name.upper()
+    return command
 
 
 app = typer.Typer(
@@ -91,7 +104,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"color": False if os.environ.get("NO_COLOR") else None},  # which typer alone ignores
     help="Metric learning for PyTorch and scikit-learn: train, measure, search, export.",
-    epilog=epilog("vicinal"),
+    epilog="""Examples:
+  vicinal train
+  vicinal train --data pictures/ --run runs/birds
+  vicinal index runs/birds pictures/
+  vicinal serve runs/birds""",
 )
 
 
@@ -99,8 +116,7 @@ app = typer.Typer(
 def _main(
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
     trust: Annotated[
-        list[str] | None,
-        typer.Option(metavar="MODULE:CLASS", help="Your own class, which runs may import."),
+        list[str] | None, typer.Option(metavar="MODULE:CLASS", help="Your own class, which runs may import.")
     ] = None,
 ) -> None:
     if trust:

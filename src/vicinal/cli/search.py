@@ -1,8 +1,6 @@
 """``vicinal search``: the items of a collection that are nearest to a query."""
 
 import json
-import sys
-from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -27,30 +25,42 @@ class Format(StrEnum):
 
 
 def search(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
-    queries: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[QUERY]...", help="Images (.npy or .npz for a run on features); several are averaged."),
-    ] = None,
-    label: Annotated[list[str] | None, typer.Option(help="Search from the mean of the items with this label.")] = None,
-    id: Annotated[list[int] | None, typer.Option(help="Search from this item of the collection.")] = None,
-    k: Annotated[int, typer.Option(help="Number of results.")] = 10,
-    where: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Only items with this label, path or metadata.")
-    ] = None,
-    text: Annotated[list[str] | None, typer.Option(help="Search by this description.")] = None,
-    max_false_match: Annotated[
-        float | None,
-        typer.Option(metavar="RATE", help="Report `no match` beyond the distance with this false-match rate."),
-    ] = None,
-    max_distance: Annotated[float | None, typer.Option(help="Report `no match` beyond this distance.")] = None,
-    format: Annotated[Format, typer.Option(help="table, json, or sheet: a picture.")] = Format.table,
-    out: Annotated[Path, typer.Option(help="The picture to write with --format sheet.")] = Path("search.png"),
-    collection: Annotated[Path | None, typer.Option(help="Where the collection is. Default: RUN/collection.")] = None,
+    run: Path,
+    queries: Annotated[list[Path] | None, typer.Argument(metavar="[QUERY]...")] = None,
+    label: list[str] | None = None,
+    id: list[int] | None = None,
+    k: int = 10,
+    where: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE")] = None,
+    text: list[str] | None = None,
+    max_false_match: Annotated[float | None, typer.Option(metavar="RATE")] = None,
+    max_distance: float | None = None,
+    format: Format = Format.table,
+    out: Path = Path("search.png"),
+    collection: Path | None = None,
     trust: Trust = False,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: str = "auto",
 ) -> None:
-    """Search the collection of RUN by image, by text, by item or by label."""
+    """Search the collection of RUN by image, by text, by item or by label.
+
+    Args:
+        run: A run's folder.
+        queries: Images (.npy or .npz for a run on features); several are averaged.
+        label: Search from the mean of the items with this label.
+        id: Search from this item of the collection.
+        k: Number of results.
+        where: Only items with this label, path or metadata.
+        text: Search by this description.
+        max_false_match: Report `no match` beyond the distance with this false-match rate.
+        max_distance: Report `no match` beyond this distance.
+        format: table, json, or sheet: a picture.
+        out: The picture to write with --format sheet.
+        collection: Where the collection is. Default: RUN/collection.
+        device: auto, cpu or cuda.
+
+    Examples:
+        vicinal search runs/birds wren.jpg
+        vicinal search runs/birds --id 12 --k 5 --format sheet --out near.png
+    """
     from vicinal.parallel import pick_device
     from vicinal.retrieval.collection import snapshot_of
     from vicinal.retrieval.model import load_asking
@@ -86,26 +96,11 @@ def _print(answer: "Answer") -> None:
             "no match" + ("." if far is None else f": the nearest, {far.item.path}, lies at {far.distance:.4f}.")
         )
         return
-    typer.echo(f"nearest to {answer.query.title}")
-    rows = (
-        (f"{each.distance:.4f}", str(each.item.id), each.item.label or "", each.item.path) for each in answer.matches
-    )
-    print_rows(("distance", "id", "label", "path"), rows)
+    from vicinal.cli.tables import print_rows
 
-
-def print_rows(names: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table; in a file or pipe, a row stays on its line."""
-    from rich import box
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    grid = Table(box=box.SIMPLE_HEAD)
-    for name in names:
-        grid.add_column(name, justify="right" if name in ("distance", "id", "score") else "left", overflow="fold")
-    for row in rows:
-        grid.add_row(*map(escape, row))
-    (Console() if sys.stdout.isatty() else Console(width=10_000)).print(grid)
+    near = answer.matches
+    rows = ((f"{each.distance:.4f}", str(each.item.id), each.item.label or "", each.item.path) for each in near)
+    print_rows(f"nearest to {answer.query.title}", ("distance", "id", "label", "path"), rows)
 
 
 def _write_sheet(snapshot: "Snapshot", answer: "Answer", files: list[Path], out: Path) -> None:

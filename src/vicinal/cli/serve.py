@@ -9,26 +9,31 @@ from vicinal.cli.search import Trust
 
 
 def serve(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
-    collection: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="The collection to serve. Default: RUN/collection.")
-    ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen at; 127.0.0.1 is this machine alone.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at; 0 takes any that is free.")] = 8000,
-    allow_host: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Another host name that browsers may use.")
-    ] = None,
+    run: Path,
+    collection: Annotated[Path | None, typer.Option(metavar="PATH")] = None,
+    host: str = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535)] = 8000,
+    allow_host: Annotated[list[str] | None, typer.Option(metavar="NAME")] = None,
     trust: Trust = False,
-    device: Annotated[str, typer.Option(help="Where uploads are embedded: auto, cpu or cuda.")] = "auto",
-    max_false_match: Annotated[
-        float | None,
-        typer.Option(
-            metavar="RATE", help='False-match rate of the "no match" threshold; default: 0.001 if calibrated.'
-        ),
-    ] = None,
-    max_upload: Annotated[int, typer.Option(min=1, max=1024, metavar="MIB", help="Largest upload.")] = 16,
+    device: str = "auto",
+    max_false_match: Annotated[float | None, typer.Option(metavar="RATE")] = None,
+    max_upload: Annotated[int, typer.Option(min=1, max=1024, metavar="MIB")] = 16,
 ) -> None:
-    """Serve RUN as a web page: search its collection by picture, explore its map, see hard classes. Ctrl-C stops it."""
+    """Serve RUN as a web page: search its collection by picture, explore its map, see hard classes. Ctrl-C stops it.
+
+    Args:
+        run: A run's folder.
+        collection: The collection to serve. Default: RUN/collection.
+        host: Address to listen at; 127.0.0.1 is this machine alone.
+        port: Port to listen at; 0 takes any that is free.
+        allow_host: Another host name that browsers may use.
+        device: Where uploads are embedded: auto, cpu or cuda.
+        max_false_match: False-match rate of the "no match" threshold; default: 0.001 if calibrated.
+        max_upload: Largest upload.
+
+    Examples:
+        vicinal serve runs/birds
+    """
     from vicinal.errors import ConfigError
 
     try:

@@ -9,9 +9,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from vicinal.reports import table
-from vicinal.reports.tables import warning
-
 WIDE = 10_000  # columns of a file or pipe: no line there needs to be broken
 
 
@@ -35,26 +32,25 @@ def print_grid(
     title: str, heads: Sequence[str], rows: Iterable[Sequence[str]], *, unbroken: Collection[int] = (0,)
 ) -> None:
     """Rows of texts below a title, none of it taken for markup. The columns at ``unbroken`` keep to one line."""
-    grid = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for place, head in enumerate(heads):
-        justify: Literal["left", "right"] = "left" if place in (0, len(heads) - 1) else "right"
-        grid.add_column(escape(head), justify=justify, no_wrap=place in unbroken, overflow="fold")
-    for row in rows:
-        grid.add_row(*map(escape, row))
-    _print_below(title, grid)
+    _print(title, heads, rows, (0, len(heads) - 1), unbroken, (0, 1, 0, 0))
+
+
+def print_rows(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table of texts, numbers to the right."""
+    left = [place for place, head in enumerate(heads) if head not in ("distance", "id", "score")]
+    _print(title, heads, rows, left)
 
 
 def print_table(results: Mapping[str, Any]) -> None:
     """The result table of a run, per cent, with what it was measured on above it."""
+    from vicinal.reports.tables import table, warning
+
     content = table(results)
-    grid = Table(box=box.SIMPLE_HEAD)
-    for place, column in enumerate(content.columns):
-        grid.add_column(escape(column), justify="left" if place == 0 else "right")
-    for row in content.rows:
-        grid.add_row(*map(escape, row))
     if below := warning(results):
         terminal().print(escape(below), style="yellow", highlight=False)
-    _print_below(_title(results), grid)
+    skipped = f", {results['skipped']} unreadable left out" if results.get("skipped") else ""
+    title = f"{results['records']} records of {results['classes']} {results['split']} classes{skipped}"
+    _print(title, content.columns, content.rows, (0,))
     for note in results.get("notes", []):
         terminal().print(f"note: {escape(note)}", highlight=False)
 
@@ -74,12 +70,20 @@ def print_compact(results: Mapping[str, Any]) -> None:
     print_grid("Size and time; rescoring reads so many more bytes of a vector, which may lie on disk", heads, rows)
 
 
-def _print_below(title: str, grid: Table) -> None:
-    console = terminal()
-    console.print(escape(title), highlight=False)  # as the table's own title it would be as narrow as that
+def _print(
+    title: str,
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    left: Collection[int],
+    unbroken: Collection[int] = (),
+    padding: tuple[int, ...] = (0, 1),
+) -> None:
+    console, grid = terminal(), Table(box=box.SIMPLE_HEAD, padding=padding)  # type: ignore[arg-type]
+    for place, head in enumerate(heads):
+        justify: Literal["left", "right"] = "left" if place in left else "right"
+        grid.add_column(escape(head), justify=justify, no_wrap=place in unbroken, overflow="fold")
+    for row in rows:
+        grid.add_row(*map(escape, row))
+    if title:
+        console.print(escape(title), highlight=False)  # as the table's own title it would be as narrow as that
     console.print(grid)
-
-
-def _title(results: Mapping[str, Any]) -> str:
-    skipped = f", {results['skipped']} unreadable left out" if results.get("skipped") else ""
-    return f"{results['records']} records of {results['classes']} {results['split']} classes{skipped}"

@@ -1,4 +1,4 @@
-"""``vicinal train``: from slots to a finished run with its report."""
+"""``vicinal train`` and ``vicinal report``: from slots to a finished run, and its page."""
 
 import shlex
 import sys
@@ -11,36 +11,22 @@ from vicinal.errors import ConfigError
 
 if TYPE_CHECKING:
     from vicinal.config import Config
+    from vicinal.run_directory import RunDirectory
 
 
 def train(
     arguments: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[PRESET|FILE.toml|DATA] [SLOT=NAME] [SLOT.ARGUMENT=VALUE]...",
-            help="A preset, a TOML file or your data, then settings that override it.",
-        ),
+        list[str] | None, typer.Argument(metavar="[PRESET|FILE.toml|DATA] [SLOT=NAME] [SLOT.ARGUMENT=VALUE]...")
     ] = None,
-    data: Annotated[
-        str | None, typer.Option(help="Your data: folder, table or array file; selects the preset.")
-    ] = None,
-    run: Annotated[Path | None, typer.Option(help="Folder to write; default: a new one in runs/.")] = None,
-    resume: Annotated[Path | None, typer.Option(help="Resume this interrupted run.")] = None,
-    trust: Annotated[
-        list[str] | None,
-        typer.Option(metavar="MODULE:CLASS", help="Your own class, which slots may name."),
-    ] = None,
-    head_only: Annotated[
-        bool, typer.Option("--head-only", help="Only compute the head in closed form. Takes seconds; try it first.")
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the resolved settings and the estimated cost, and exit.")
-    ] = False,
-    processes: Annotated[
-        int | None, typer.Option(help="Train in this many processes on this machine, one GPU or some cores each.")
-    ] = None,
-    report: Annotated[bool, typer.Option(help="Write the report at the end.")] = True,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the result.")] = False,
+    data: str | None = None,
+    run: Path | None = None,
+    resume: Path | None = None,
+    trust: Annotated[list[str] | None, typer.Option(metavar="MODULE:CLASS")] = None,
+    head_only: Annotated[bool, typer.Option("--head-only")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run")] = False,
+    processes: int | None = None,
+    report: bool = True,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False,
 ) -> None:
     """Train any model with any loss and method, evaluate it on classes it never saw, and write the report.
 
@@ -48,6 +34,24 @@ def train(
     takes a class name and its arguments: `loss=multi_similarity loss.alpha=2`. What you leave out is derived from the
     data and the other slots and printed. `vicinal list losses` lists the losses, `vicinal explain loss=triplet` the
     arguments of one. Ctrl-C stops after the current step and prints how to resume.
+
+    Args:
+        arguments: A preset, a TOML file or your data, then settings that override it.
+        data: Your data: folder, table or array file; selects the preset.
+        run: Folder to write; default: a new one in runs/.
+        resume: Resume this interrupted run.
+        trust: Your own class, which slots may name.
+        head_only: Only compute the head in closed form. Takes seconds; try it first.
+        dry_run: Print the resolved settings and the estimated cost, and exit.
+        processes: Train in this many processes on this machine, one GPU or some cores each.
+        report: Write the report at the end.
+        quiet: Print nothing but the result.
+
+    Examples:
+        vicinal train --data pictures/ --head-only
+        vicinal train --data pictures/
+        vicinal train --data pictures/ loss=n_pair method=hdml training.steps=2000 --run runs/hdml
+        vicinal train --resume runs/hdml
     """
     words = arguments or []
     names = [word for word in words if "=" not in word]
@@ -89,9 +93,7 @@ def train(
             command = shlex.join(["vicinal", *sys.argv[1:]])
             directory = start(config, run or fresh(Path("runs"), config), command=command, console=console)
     if first():
-        from vicinal.cli.report import show
-
-        show(directory, write=report)
+        _show(directory, write=report)
 
 
 def _composed(name: str | None, data: str | None, settings: list[str], trust: dict[str, Any]) -> "Config":
@@ -109,3 +111,28 @@ def _composed(name: str | None, data: str | None, settings: list[str], trust: di
     if data is not None:
         layers.append({"data": data})
     return compose(*layers, from_words(settings), preset_name=title, trust=trust)
+
+
+def report(run: Path) -> None:
+    """Write RUN/report.html and its figures, and print the result table.
+
+    Args:
+        run: A run's folder.
+
+    Examples:
+        vicinal report runs/birds
+    """
+    from vicinal.run_directory import RunDirectory
+
+    _show(RunDirectory.open(run), write=True)
+
+
+def _show(run: "RunDirectory", *, write: bool) -> None:
+    """Print the result table and where the report lies."""
+    from vicinal.cli.tables import print_table
+    from vicinal.reports import write_report
+
+    if run.results is not None:
+        print_table(run.results)
+    if write:
+        typer.echo(f"report: {write_report(run.path)}")

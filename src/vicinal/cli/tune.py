@@ -9,28 +9,35 @@ import typer
 def tune(
     settings: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[PRESET | FILE.toml] [KEY=LOW..HIGH | KEY=LOW..HIGH:log | KEY=A,B,C | KEY=VALUE]...",
-            help="A preset or TOML file, ranges to search, and fixed settings.",
-        ),
+        typer.Argument(metavar="[PRESET | FILE.toml] [KEY=LOW..HIGH | KEY=LOW..HIGH:log | KEY=A,B,C | KEY=VALUE]..."),
     ] = None,
-    data: Annotated[str | None, typer.Option(help="Your data: a folder, a table or an array file.")] = None,
-    fix: Annotated[
-        list[str] | None, typer.Option("--set", help="A fixed KEY=VALUE, whose value may contain commas.")
-    ] = None,
-    trials: Annotated[int, typer.Option(help="Number of settings to try, including the experiment's own.")] = 20,
-    folds: Annotated[int, typer.Option(help="Class-disjoint folds of the training classes.")] = 4,
-    seed: Annotated[int, typer.Option(help="Seed of folds, settings and runs.")] = 0,
-    searcher: Annotated[str, typer.Option(help="random, or optuna (an extra: vicinal\\[tune]).")] = "random",
-    jobs: Annotated[int | None, typer.Option(help="Runs at a time; default one per core, 4 on a GPU.")] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder to write and to continue in; default runs/tune/NAME.")
-    ] = None,
+    data: str | None = None,
+    fix: Annotated[list[str] | None, typer.Option("--set")] = None,
+    trials: int = 20,
+    folds: int = 4,
+    seed: int = 0,
+    searcher: str = "random",
+    jobs: int | None = None,
+    out: Path | None = None,
 ) -> None:
     """Choose settings by k-fold cross-validation over training classes; test classes are never used.
 
     The same command continues after a stop; a larger --trials adds trials. `vicinal bench FILE.py --trials N` tunes all
     rows of a table, a method and its baseline alike.
+
+    Args:
+        settings: A preset or TOML file, ranges to search, and fixed settings.
+        data: Your data: a folder, a table or an array file.
+        fix: A fixed KEY=VALUE, whose value may contain commas.
+        trials: Number of settings to try, including the experiment's own.
+        folds: Class-disjoint folds of the training classes.
+        seed: Seed of folds, settings and runs.
+        searcher: random, or optuna (an extra: vicinal\\[tune]).
+        jobs: Runs at a time; default one per core, 4 on a GPU.
+        out: Folder to write and to continue in; default runs/tune/NAME.
+
+    Examples:
+        vicinal tune cub_features optimizer.learning_rate=1e-5..1e-3:log --trials 10
     """
     from vicinal.bench.page import score
     from vicinal.bench.pool import slots_here

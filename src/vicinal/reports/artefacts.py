@@ -178,10 +178,9 @@ def read_thumbnails(document: Mapping[str, Any], path: Path, file: str) -> tuple
     last = max((r.tile for r in records.values() if r.tile is not None), default=0)
     right, bottom = thumbnails.box(last)[2:]
     if bottom > thumbnails.size[1] or right > thumbnails.size[0]:
-        raise RunError(
-            f"{file} names tile {last}, which ends at pixel {right}, {bottom}, and {path} has "
-            f"{thumbnails.size[0]} x {thumbnails.size[1]} pixels. Evaluate the run anew."
-        )
+        size = f"{thumbnails.size[0]} x {thumbnails.size[1]} pixels"
+        fault = f"{file} names tile {last}, which ends at pixel {right}, {bottom}, but {path} has {size}"
+        raise RunError(f"{fault}. Evaluate the run anew.")
     return thumbnails, records
 
 
@@ -190,21 +189,16 @@ def _gallery(run: RunDirectory, records: Mapping[int, Record]) -> list[Query]:
     if arrays is None or not records:
         return []
 
-    def row(query: Record, ids: np.ndarray, distances: np.ndarray | None) -> list[Neighbor]:
-        found = []
-        for place, id in enumerate(ids.tolist()):
-            if id >= 0:  # a gallery smaller than k is filled up with -1
-                record = records[id]
-                distance = None if distances is None else float(distances[place])
-                found.append(Neighbor(record, record.label == query.label, distance))
-        return found
+    def row(query: Record, ids: np.ndarray, distances: np.ndarray | None = None) -> list[Neighbor]:
+        far = [None] * len(ids) if distances is None else [float(distances[place]) for place in range(len(ids))]
+        found = [(records[id], distance) for id, distance in zip(ids.tolist(), far, strict=True) if id >= 0]
+        return [Neighbor(record, record.label == query.label, distance) for record, distance in found]
 
-    untrained = arrays.get("untrained_neighbours")
+    untrained = arrays.get("untrained_neighbours")  # a gallery smaller than k is filled up with -1
     queries = []
-    for place, id in enumerate(arrays["query"].tolist()):
-        query = records[id]
+    for place, query in enumerate(records[id] for id in arrays["query"].tolist()):
         trained = row(query, arrays["neighbours"][place], arrays["distances"][place])
-        queries.append(Query(query, trained, [] if untrained is None else row(query, untrained[place], None)))
+        queries.append(Query(query, trained, [] if untrained is None else row(query, untrained[place])))
     return queries
 
 
@@ -214,11 +208,9 @@ def _map(run: RunDirectory, records: Mapping[int, Record]) -> EmbeddingMap | Non
         return None
     positions = arrays["position"].astype(np.float64)
     if positions.shape != (len(arrays["record"]), 2) or not np.isfinite(positions).all():
-        raise RunError(
-            f"map.npz should hold a finite position [m 2] for each of its {len(arrays['record'])} records, "
-            f"but holds {positions.shape} with {np.count_nonzero(~np.isfinite(positions))} not finite. "
-            f"Evaluate the run anew."
-        )
+        wanted = f"map.npz should hold a finite position [m 2] for each of its {len(arrays['record'])} records"
+        got = f"{positions.shape} with {np.count_nonzero(~np.isfinite(positions))} not finite"
+        raise RunError(f"{wanted}, but holds {got}. Evaluate the run anew.")
     return EmbeddingMap([records[id] for id in arrays["record"].tolist()], positions)
 
 
@@ -246,10 +238,8 @@ def format_of(file: str) -> Iterator[None]:
     try:
         yield
     except KeyError as error:
-        raise RunError(
-            f"artefacts/{file} lacks {error}, or names a record of that id which records.json does not hold. "
-            f"Evaluate the run anew."
-        ) from error
+        fault = f"artefacts/{file} lacks {error}, or names a record of that id which records.json does not hold"
+        raise RunError(f"{fault}. Evaluate the run anew.") from error
     except (TypeError, IndexError, AttributeError) as error:
         raise RunError(f"artefacts/{file} is not as run format 1 says: {error}. Evaluate the run anew.") from error
 
@@ -268,9 +258,8 @@ def read_method_figures(run: RunDirectory) -> MethodFigures:
         try:
             figures = from_json(document["figures"] if "figures" in document else _of_version_0_1(document["exhibits"]))
         except ConfigError as error:
-            raise RunError(
-                f"artefacts/figures.json is not as run format 1 says: {error} Train the run anew."
-            ) from error
+            fault = f"artefacts/figures.json is not as run format 1 says: {error}"
+            raise RunError(f"{fault} Train the run anew.") from error
         path = run.figure_thumbnails_path if "figures" in document else run.artefacts_path / "exhibits.png"
         thumbnails, records = read_thumbnails(document, path, "figures.json")
         for figure in figures:

@@ -55,7 +55,7 @@ def draw(results: Mapping[str, Any], progress: Progress, artefacts: Artefacts) -
     if drawn:
         figures["curves"] = draw_curves(drawn, (results.get("selected") or {}).get("step"))
     if spectrum:
-        figures["spectrum"] = draw_spectrum(spectrum)
+        figures["spectrum"] = draw_curves([spectrum], None)
     if artefacts.map:
         figures["map"] = draw_map(artefacts.map, thumbnails)
     if artefacts.gallery_thumbnails and artefacts.gallery:
@@ -67,20 +67,13 @@ def draw(results: Mapping[str, Any], progress: Progress, artefacts: Artefacts) -
 
 def draw_curves(charts: Sequence[Chart], selected_step: int | None) -> Figure:
     """All charts of a run on one sheet; a thin upright line marks the step whose model was kept."""
-    columns = min(3, len(charts))
-    rows = math.ceil(len(charts) / columns)
+    columns, rows = min(3, len(charts)), math.ceil(len(charts) / 3)
     figure = Figure(figsize=(4.2 * columns, 2.9 * rows), layout="constrained", facecolor=PAPER)
     for place, chart in enumerate(charts):
         axes = figure.add_subplot(rows, columns, place + 1)
         _draw_chart(axes, chart)
         if selected_step is not None:
             axes.axvline(selected_step, color=SOFT, linewidth=0.8, linestyle=(0, (2, 2)), zorder=0)
-    return figure
-
-
-def draw_spectrum(chart: Chart) -> Figure:
-    figure = Figure(figsize=(5.2, 3.4), layout="constrained", facecolor=PAPER)
-    _draw_chart(figure.add_subplot(), chart)
     return figure
 
 

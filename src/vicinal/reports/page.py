@@ -1,13 +1,14 @@
 """The report's page: one HTML file, assembled from a run directory by a template that escapes whatever it is given."""
 
 import base64
+from collections.abc import Mapping
+from datetime import datetime
 from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from vicinal.files import write_atomically, write_text
-from vicinal.reports import facts
 from vicinal.reports.artefacts import (
     EmbeddingMap,
     Record,
@@ -21,17 +22,11 @@ from vicinal.reports.artefacts import (
 from vicinal.reports.colors import class_colors
 from vicinal.reports.figures import draw
 from vicinal.reports.html import chart_data, render_page
-from vicinal.reports.series import (
-    ACTIVE_CAPTION,
-    SPECTRUM_CAPTION,
-    charts,
-    measures,
-    read_progress,
-    spectrum_chart,
-)
+from vicinal.reports.series import ACTIVE_CAPTION, SPECTRUM_CAPTION, charts, measures, read_progress, spectrum_chart
 from vicinal.reports.tables import changes, headline, per_cent, table, warning
 from vicinal.run_directory import RunDirectory, config_of
 
+Fact = tuple[str, str]  # what it is, what it says
 _DOTS_PER_INCH = 160  # of the PNG figures: sharp on a dense screen, still small in a repository
 _PNG_BYTES = 1_000_000  # a larger sheet of thumbnails goes into the page as JPEG, so that the page stays mailable
 
@@ -50,7 +45,7 @@ def render(run: RunDirectory) -> str:
     """The page as text."""
     info, status, results = run.info, run.status, run.results or {}
     artefacts, method_figures, progress = read_artefacts(run), read_method_figures(run), read_progress(run.metrics())
-    thumbnails, embedding_map = artefacts.thumbnails, artefacts.map
+    thumbnails, large = artefacts.thumbnails, artefacts.gallery_thumbnails
     drawn, spectrum = charts(progress), spectrum_chart(artefacts.diagnostics)
     active = [chart for chart in drawn if chart.key == "scalar-active"]
     selected = results.get("selected") or {}
@@ -61,24 +56,22 @@ def render(run: RunDirectory) -> str:
         filters={
             "per_cent": per_cent,
             "place": partial(_place, thumbnails),
-            "placed_large": partial(_place, artefacts.gallery_thumbnails),
+            "placed_large": partial(_place, large),
             "shown": partial(_place, method_figures.thumbnails),
             "scatter": place_scatter,
             "dendrogram": place_dendrogram,
         },
-        thumbnails=thumbnails,
         sheet=_sheet(thumbnails),
-        gallery_sheet=None if artefacts.gallery_thumbnails is thumbnails else _sheet(artefacts.gallery_thumbnails),
-        heading=facts.heading(info),
+        gallery_sheet=None if large is thumbnails else _sheet(large),
+        heading=heading(info),
         info=info,
-        config=config_of(info),
         status=status,
-        state=facts.state(status),
-        created=facts.moment(str(info.get("created") or "")),
-        settings=facts.settings(info),
-        data=facts.data(info),
-        environment=facts.environment(info),
-        notes=facts.notes(info, results),
+        state=state(status),
+        created=moment(str(info.get("created") or "")),
+        settings=settings(info),
+        data=data(info),
+        environment=environment(info),
+        notes=notes(info, results),
         results=results,
         table=table(results) if results.get("rows") else None,
         changes=changes(results) if results.get("rows") else [],
@@ -97,7 +90,7 @@ def render(run: RunDirectory) -> str:
         progress=progress,
         artefacts=artefacts,
         charts=[chart_data(chart, selected.get("step")) for chart in (*drawn, spectrum) if chart],
-        map=_map_data(embedding_map) if embedding_map else None,
+        map=_map_data(artefacts.map) if artefacts.map else None,
     )
 
 
@@ -135,3 +128,152 @@ def _sheet(thumbnails: Thumbnails | None) -> str | None:
         thumbnails.image().save(jpeg, "jpeg", quality=80)
         encoded, kind = min((encoded, kind), (jpeg.getvalue(), "jpeg"), key=lambda choice: len(choice[0]))
     return f"data:image/{kind};base64,{base64.b64encode(encoded).decode()}"
+
+
+# -- what was trained, on what and with what: the facts of run.json and status.json as readable text -----------------
+
+
+def readable(value: Any) -> str:
+    """Any JSON value in one line, descriptions of objects as the call that makes them.
+
+    >>> readable({"class": "TripletLoss", "margin": 0.2, "squared": True})
+    'TripletLoss(margin=0.2, squared=yes)'
+    >>> readable({"train": {"records": 6000, "classes": 240}, "seed": None})
+    'train (records 6000, classes 240), seed none'
+    >>> readable([64, 128.0, 1e-05])
+    '64, 128, 1e-05'
+    """
+    match value:
+        case None:
+            return "none"
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:g}" if abs(value) < 1e6 else f"{value:.6g}"
+        case {"class": str(name), **arguments}:
+            return f"{name}({', '.join(f'{key}={readable(item)}' for key, item in arguments.items())})"
+        case dict():
+            nested = {key: isinstance(item, dict) and "class" not in item for key, item in value.items()}
+            texts = {key: f"({readable(item)})" if nested[key] else readable(item) for key, item in value.items()}
+            return ", ".join(f"{key} {text}" for key, text in texts.items())
+        case list() | tuple():
+            return ", ".join(readable(item) for item in value)
+        case _:
+            return str(value)
+
+
+def duration(seconds: float) -> str:
+    """
+    >>> duration(7.23), duration(133), duration(7265)
+    ('7.2 s', '2 min 13 s', '2 h 1 min')
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def moment(text: str) -> str:
+    """A point in time as a person writes it; what is not written as ISO 8601 stays as it is.
+
+    >>> moment("2025-01-31T12:00:07+00:00"), moment("yesterday")
+    ('2025-01-31 12:00 UTC', 'yesterday')
+    """
+    try:
+        return f"{datetime.fromisoformat(text):%Y-%m-%d %H:%M %Z}".strip()
+    except ValueError:
+        return text
+
+
+def heading(info: Mapping[str, Any]) -> tuple[str, str]:
+    """What the page is about: the data's name, and the experiment in a few words.
+
+    >>> slots = {"loss": {"name": "n_pair"}, "method": {"name": "hdml"}, "model": {"name": "resnet50"}}
+    >>> heading({"data": {"name": "birds"}, "config": {"preset": "cub", "slots": slots}})
+    ('birds', 'hdml with n_pair on resnet50, preset cub')
+    """
+    config = config_of(info)
+    method, loss, model = (_name(_part(config, "slots").get(name)) for name in ("method", "loss", "model"))
+    text = " with ".join(filter(None, (method if method != "plain" else "", loss)))
+    text += f" on {model}" if text and model else ""
+    preset = f"preset {config['preset']}" if config.get("preset") else ""
+    about = ", ".join(filter(None, (text, preset))) or str(config.get("title") or "")
+    return str(_part(info, "data").get("name") or info.get("name") or "A run"), about
+
+
+def _name(slot: Any) -> str:
+    return str(slot.get("name") or slot.get("class") or "") if isinstance(slot, Mapping) else ""
+
+
+def settings(info: Mapping[str, Any]) -> list[tuple[str, list[Fact]]]:
+    """Every resolved setting, by slot; those without a slot first."""
+    groups: dict[str, list[Fact]] = {"": []}
+    for name, value in _part(config_of(info), "slots").items():
+        if isinstance(value, dict):
+            groups[name] = [(key, readable(part)) for key, part in value.items()]
+        else:
+            groups[""].append((name, readable(value)))
+    return [(name, facts) for name, facts in groups.items() if facts]
+
+
+def data(info: Mapping[str, Any]) -> list[Fact]:
+    """The data set and how many examples and classes each part has."""
+    about = _part(info, "data")
+    facts = [(name, readable(about[name])) for name in ("name", "description", "fingerprint") if about.get(name)]
+    return [*facts, *((name, _count(count)) for name, count in (about.get("counts") or {}).items())]
+
+
+def notes(info: Mapping[str, Any], results: Mapping[str, Any]) -> list[str]:
+    """What the run noted about its data and results; the results repeat what was known before them."""
+    return [str(note) for note in results.get("notes") or _part(info, "data").get("notes") or []]
+
+
+def environment(info: Mapping[str, Any]) -> list[Fact]:
+    """Where and with what it ran: enough to run it again."""
+    facts = [(name, readable(info[name])) for name in ("name", "commit", "vicinal") if info.get(name) is not None]
+    if info.get("created"):
+        facts.append(("created", moment(str(info["created"]))))
+    for name in ("hardware", "versions"):
+        part = info.get(name)
+        if isinstance(part, Mapping):
+            facts += [(key, readable(value)) for key, value in part.items() if value is not None]
+        elif part is not None:
+            facts.append((name, readable(part)))
+    return facts
+
+
+def state(status: Mapping[str, Any]) -> str:
+    """How far the run came, in a sentence.
+
+    >>> state({"state": "interrupted", "epoch": 3, "step": 180, "seconds": 61.0})
+    'Interrupted in epoch 3 after 180 steps and 1 min 1 s; what follows is what it had written by then.'
+    >>> state({"state": "finished", "epoch": 9, "step": 600, "seconds": 133})
+    'Finished after 600 steps and 2 min 13 s.'
+    """
+    name = str(status.get("state", "unknown"))
+    if name not in ("running", "interrupted", "failed", "finished"):
+        return "The run has not said how far it came; what follows is what it has written so far."
+    amounts = [f"{status['step']:,} steps"] if status.get("step") is not None else []
+    amounts += [duration(status["seconds"])] if status.get("seconds") is not None else []
+    after = f" after {' and '.join(amounts)}" if amounts else ""
+    if name == "finished":
+        return f"Finished{after}."
+    epoch = f" in epoch {status['epoch']}" if status.get("epoch") is not None else ""
+    return f"{name.capitalize()}{epoch}{after}; what follows is what it had written by then."
+
+
+def _part(info: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    part = info.get(name)
+    return part if isinstance(part, Mapping) else {}
+
+
+def _count(count: Any) -> str:
+    """
+    >>> _count({"records": 6000, "classes": 240}), _count(6000)
+    ('6,000 records, 240 classes', '6,000')
+    """
+    if isinstance(count, Mapping):
+        return ", ".join(f"{_count(number)} {name}" for name, number in count.items())
+    return f"{count:,}" if isinstance(count, int) else readable(count)

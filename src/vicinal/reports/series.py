@@ -124,27 +124,15 @@ def charts(progress: Progress) -> list[Chart]:
             groups.setdefault(group, {})[rest] = curve
         else:
             groups.setdefault("loss" if name.endswith("_loss") else name, {})[name] = curve
-    found = [
-        Chart(f"scalar-{group}", *_TITLED.get(group, (metric_title(group), _unit(group))), lines)
-        for group, lines in groups.items()
-    ]
-    evaluated = [
-        Chart(f"evaluation-{split}", f"{metric_title(split)} metrics", "share", _titled(lines))
-        for split, lines in progress.evaluations.items()
-    ]
-    losses = [chart for chart in found if chart.key == "scalar-loss"]
-    return [*losses, *evaluated, *(chart for chart in found if chart not in losses)]
-
-
-_TITLED: dict[str, tuple[str, Unit]] = {"active": ("Share of active tuples", "share")}
-
-
-def _unit(group: str) -> Unit:
-    return "share" if group.endswith("_share") else "number"
-
-
-def _titled(lines: Mapping[str, Curve]) -> dict[str, Curve]:
-    return {metric_title(name): curve for name, curve in lines.items()}
+    found = []
+    for group, lines in groups.items():
+        title = "Share of active tuples" if group == "active" else metric_title(group)
+        unit: Unit = "share" if group == "active" or group.endswith("_share") else "number"
+        found.append(Chart(f"scalar-{group}", title, unit, lines))
+    for split, lines in progress.evaluations.items():
+        titled = {metric_title(name): curve for name, curve in lines.items()}
+        found.append(Chart(f"evaluation-{split}", f"{metric_title(split)} metrics", "share", titled))
+    return sorted(found, key=lambda chart: (chart.key != "scalar-loss", not chart.key.startswith("evaluation-")))
 
 
 # -- diagnostics of generalization, each with a caption that says how to read it -----------------------------------

@@ -5,15 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 MISSING = "–"
-_TITLES = {
-    "nmi": "NMI",
-    "ami": "AMI",
-    "f1": "F1",
-    "map": "mAP",
-    "map@r": "MAP@R",
-    "r_precision": "R-precision",
-    "eer": "EER",
-}
+_TITLES = {name: name.upper() for name in ("nmi", "ami", "f1", "map@r", "eer")}
+_TITLES |= {"map": "mAP", "r_precision": "R-precision"}
 
 
 @dataclass(frozen=True)
@@ -79,7 +72,8 @@ def headline(results: Mapping[str, Any]) -> dict[str, Any] | None:
     metrics = [metric for metric in _metrics(scores) if metric in scores["trained"] and metric in scores["untrained"]]
     if not metrics:
         return None
-    moved = [metric for metric in metrics if _significant(_gain(results, metric))]
+    bounds = {metric: _bounds(_gain(results, metric)) for metric in metrics}
+    moved = [metric for metric, found in bounds.items() if found and (found[0] > 0 or found[1] < 0)]
     metric = (moved or metrics)[0]
     known = _gain(results, metric)
     before, after, head = (scores.get(name, {}).get(metric) for name in ("untrained", "trained", "head start"))
@@ -115,9 +109,8 @@ def interval(estimate: Mapping[str, float | None] | None) -> str:
     >>> interval({"mean": 0.1, "low": -0.01, "high": 0.21}), interval(None)
     ('(−1.0 to +21.0)', '')
     """
-    if estimate is None or estimate["low"] is None or estimate["high"] is None:
-        return ""
-    return f"({signed(estimate['low'])} to {signed(estimate['high'])})"
+    bounds = _bounds(estimate)
+    return f"({signed(bounds[0])} to {signed(bounds[1])})" if bounds else ""
 
 
 def _gain(results: Mapping[str, Any], metric: str) -> Mapping[str, float | None] | None:
@@ -125,10 +118,9 @@ def _gain(results: Mapping[str, Any], metric: str) -> Mapping[str, float | None]
     return found
 
 
-def _significant(estimate: Mapping[str, float | None] | None) -> bool:
-    if estimate is None or estimate["low"] is None or estimate["high"] is None:
-        return False
-    return estimate["low"] > 0 or estimate["high"] < 0
+def _bounds(estimate: Mapping[str, float | None] | None) -> tuple[float, float] | None:
+    low, high = (None, None) if estimate is None else (estimate["low"], estimate["high"])
+    return None if low is None or high is None else (low, high)
 
 
 def changes(results: Mapping[str, Any]) -> list[tuple[float, float] | None]:

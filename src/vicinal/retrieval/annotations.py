@@ -12,7 +12,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -42,13 +42,11 @@ class Annotation:
 
     def changed(self, change: Mapping[str, Any]) -> "Annotation":
         """Return the annotation after a change: ``label``, ``drop``, ``add`` and ``remove``, each where given."""
-        found = self
-        if "label" in change:
-            found = replace(found, label=change["label"], dropped=False)
+        tags = (set(self.tags) | set(change.get("add", ()))) - set(change.get("remove", ()))
+        label, dropped = (change["label"], False) if "label" in change else (self.label, self.dropped)
         if change.get("drop"):
-            found = replace(found, label=None, dropped=True)
-        tags = (set(found.tags) | set(change.get("add", ()))) - set(change.get("remove", ()))
-        return replace(found, tags=tuple(sorted(tags)))
+            label, dropped = None, True
+        return Annotation(label, dropped, tuple(sorted(tags)))
 
 
 class Annotations:
@@ -85,9 +83,12 @@ class Annotations:
     @property
     def last(self) -> int | None:
         """Number of the line that an undo would take back; None where there is none."""
-        undone = {line["undo"] for line in self._lines if line and "undo" in line}
-        numbers = (number for number in range(len(self._lines) - 1, -1, -1) if number not in undone)
-        return next((n for n in numbers if (line := self._lines[n]) and "undo" not in line), None)
+        undone = self._undone()
+        changes = (number for number, line in enumerate(self._lines) if line and "undo" not in line)
+        return max((number for number in changes if number not in undone), default=None)
+
+    def _undone(self) -> set[int]:
+        return {line["undo"] for line in self._lines if line and "undo" in line}
 
     def read(self) -> dict[Target, Annotation]:
         """Return what is decided now, by target; things about which nothing is decided are left out."""
@@ -157,7 +158,7 @@ class Annotations:
         new = [_decoded(line) for line in whole.split(b"\n")[:-1]]
         self._lines += new
         if any(line and "undo" in line for line in new):
-            undone = {line["undo"] for line in self._lines if line and "undo" in line}
+            undone = self._undone()
             self._state, new = {}, [line for number, line in enumerate(self._lines) if number not in undone]
         for line in filter(None, new):
             for target in line.get("targets", ()):
@@ -182,14 +183,10 @@ def _decoded(line: bytes) -> dict[str, Any] | None:
     try:
         if f"{zlib.crc32(line[9:]):08x} ".encode() != line[:9]:
             return None
-        found = json.loads(line[9:])
-        if isinstance(found.get("undo"), int):
-            return dict(found)
+        found = dict(json.loads(line[9:]))
         words = [*found.get("add", ()), *found.get("remove", ()), found.get("label", "")]
-        targets = found["targets"]
-        if not all(isinstance(w, str) for w in words) or not all(isinstance(t, (int, str)) for t in targets):
-            return None
-        return dict(found)
+        sound = isinstance(found.get("undo"), int) or all(isinstance(target, (int, str)) for target in found["targets"])
+        return found if sound and all(isinstance(word, str) for word in words) else None
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
 

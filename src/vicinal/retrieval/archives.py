@@ -75,18 +75,14 @@ def _unpack(archive: Path, folder: Path) -> None:
 
 def _check_size(archive: Path, total: int, allowed: float) -> None:
     if total > allowed:
-        raise DataError(
-            f"{archive} has {archive.stat().st_size} bytes, but unfolds to more than {allowed:.0f}. "
-            f"If you trust it, unpack it yourself and index the folder."
-        )
+        fault = f"{archive} has {archive.stat().st_size} bytes, but unfolds to more than {allowed:.0f}"
+        raise DataError(f"{fault}. If you trust it, unpack it yourself and index the folder.")
 
 
 def _inside(archive: Path, name: str) -> PurePosixPath:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\\" in name or "\0" in name or not path.parts:
-        raise DataError(
-            f"{archive} holds {name!r}, which leads out of its folder. Create the archive again without it."
-        )
+        raise DataError(f"{archive} holds {name!r}, which leads out of its folder. Create it again without that.")
     return path
 
 

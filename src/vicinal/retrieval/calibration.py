@@ -142,10 +142,8 @@ def calibration(run: RunDirectory, *, device: torch.device | None = None) -> Cal
         return Calibration(float(kept["width"]), kept["different"], kept["same"], int(kept["classes"]))
     _, records = own_data(run)
     if records.captions is not None:
-        raise ConfigError(
-            "distance thresholds are set between things of one kind, but this run embeds pictures and texts. Name a "
-            "distance with --max-distance."
-        )
+        fault = "thresholds are set between things of one kind, but this run embeds pictures and texts"
+        raise ConfigError(f"{fault}. Name a distance with --max-distance.")
     part = records.part("validation")
     classes = len(np.unique(part.labels))
     if classes < 2:
@@ -155,10 +153,8 @@ def calibration(run: RunDirectory, *, device: torch.device | None = None) -> Cal
         )
     encoder = Encoder.load(run, device)
     if encoder.embedder.metric != "euclidean":
-        raise ConfigError(
-            f"distance thresholds are set for Euclidean distances, but the run {run.path} has a hyperbolic head. Name "
-            f"a distance with --max-distance."
-        )
+        fault = f"thresholds are set for Euclidean distances, but the run {run.path} has a hyperbolic head"
+        raise ConfigError(f"{fault}. Name a distance with --max-distance.")
     asking, held = encoder.stream("query"), encoder.stream("gallery")
     queries = asking.embed(part, skip_corrupt=True)
     gallery = None if asking.embedder is held.embedder else held.embed(part, skip_corrupt=True).vectors
@@ -168,11 +164,7 @@ def calibration(run: RunDirectory, *, device: torch.device | None = None) -> Cal
 
 
 def count_pairs(
-    vectors: Float[Tensor, "n d"],
-    labels: Int[Tensor, "n"],
-    *,
-    gallery: Float[Tensor, "n d"] | None = None,
-    bins: int = _BINS,
+    vectors: Float[Tensor, "n d"], labels: Int[Tensor, "n"], *, gallery: Float[Tensor, "n d"] | None = None
 ) -> Calibration:
     """Count all pairs of rows by Euclidean distance and by whether their classes differ.
 
@@ -181,14 +173,13 @@ def count_pairs(
         labels: their classes.
         gallery: the same records as a gallery's network sees them, where a model has one; a pair is then a query and
             another record of the gallery.
-        bins: how finely distances are told apart.
     """
     center = vectors.double().mean(dim=0)
     rows = vectors.double() - center
     columns = rows if gallery is None else gallery.double() - center
     farthest = float(rows.norm(dim=1).max()) + float(columns.norm(dim=1).max())  # no pair is farther apart
-    width = farthest * (1 + 1e-9) / bins or 1.0
-    counts = torch.zeros(2, bins, dtype=torch.long)
+    width = farthest * (1 + 1e-9) / _BINS or 1.0
+    counts = torch.zeros(2, _BINS, dtype=torch.long)
     for top in range(0, len(rows), _TILE):
         for start in range(top if gallery is None else 0, len(rows), _TILE):
             distances = torch.cdist(rows[top : top + _TILE], columns[start : start + _TILE])
@@ -196,7 +187,7 @@ def count_pairs(
             once = torch.ones_like(same)
             if start == top:  # each pair once, and none of a record with itself
                 once = once.triu(1) if gallery is None else ~torch.eye(len(same), dtype=torch.bool)
-            places = (distances[once] / width).long().clamp(max=bins - 1) + bins * same[once].long()
-            counts += torch.bincount(places, minlength=2 * bins).view(2, bins)
+            places = (distances[once] / width).long().clamp(max=_BINS - 1) + _BINS * same[once].long()
+            counts += torch.bincount(places, minlength=2 * _BINS).view(2, _BINS)
     different, alike = counts.numpy()
     return Calibration(width, different, alike, len(torch.unique(labels)))

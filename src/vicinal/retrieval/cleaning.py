@@ -11,11 +11,9 @@ probably should have (of a duplicate and of a class, the other one's), and the p
 separated by ``|``. Decisions on them are a table of ``path,label``: an empty label drops the row.
 """
 
-import csv
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from io import StringIO
 from pathlib import Path
 from typing import Literal
 
@@ -25,17 +23,18 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from vicinal.data import own_description
-from vicinal.data.records import Records, Taken
+from vicinal.data.packed import Progress
 from vicinal.data.table import read_columns
 from vicinal.distances import Metric
 from vicinal.errors import DataError, unknown
 from vicinal.evaluation.encoder import Encoder
 from vicinal.evaluation.neighbors import neighbors
 from vicinal.retrieval.collection import Snapshot
-from vicinal.retrieval.contact_sheets import TILES, Contents, Group
+from vicinal.retrieval.contact_sheets import TILES, Contents, Group, as_csv
 from vicinal.retrieval.duplicates import calibrate_likeness, collection_views, duplicate_pairs
-from vicinal.retrieval.indexing import list_again
+from vicinal.retrieval.indexing import list_again, unlabeled_records
 from vicinal.retrieval.listing import place_path
+from vicinal.retrieval.store import Item
 from vicinal.run_directory import RunDirectory
 
 Kind = Literal["label", "duplicate", "outlier", "class"]
@@ -127,7 +126,7 @@ def judge_labels(
     labels: Int[np.ndarray, "n"],
     *,
     metric: Metric = "euclidean",
-    progress: Callable[[int], None] = lambda done: None,
+    progress: Progress = lambda done: None,
 ) -> Verdicts:
     """Compute the probability that each label is wrong, from all other rows.
 
@@ -154,10 +153,8 @@ def judge_labels(
     """
     classes = int(labels.max()) + 1 if len(labels) else 0
     if classes < 2 or len(labels) <= classes:
-        raise DataError(
-            f"labels are judged by other rows of their class and of others; got {len(labels)} rows of {classes} "
-            f"classes. Index more of at least 2 classes."
-        )
+        got = f"{len(labels)} rows of {classes} classes"
+        raise DataError(f"labels are judged by other rows; got {got}. Index more rows of at least 2 classes.")
     given = torch.from_numpy(np.asarray(labels, np.int64))
     evidence = _Evidence(torch.from_numpy(np.array(vectors)), given, classes, metric)
     judged = evidence.sizes[given] > 1
@@ -225,9 +222,7 @@ class Findings:
 
 
 def find_issues(
-    snapshot: Snapshot,
-    features: Float[np.ndarray, "n c"] | None = None,
-    progress: Callable[[int], None] = lambda done: None,
+    snapshot: Snapshot, features: Float[np.ndarray, "n c"] | None = None, progress: Progress = lambda done: None
 ) -> Findings:
     """Find probable label errors, copies across classes, outliers and ambiguous classes among the labeled items.
 
@@ -242,13 +237,13 @@ def find_issues(
     verdicts = judge_labels(vectors, labels, metric=metric, progress=progress)
     copies, words = _copies(snapshot, rows, labels, names, verdicts)
     found = [
-        replace(each, row=int(rows[each.row]), neighbors=tuple(rows[list(each.neighbors)].tolist()))
-        for each in (
-            *_label_errors(verdicts, labels, names),
-            *copies,
-            *_outliers(verdicts),
-            *_ambiguous(verdicts, labels, names),
-        )
+        *_label_errors(verdicts, labels, names),
+        *copies,
+        *_outliers(verdicts),
+        *_ambiguous(verdicts, labels, names),
+    ]
+    found = [
+        replace(each, row=int(rows[each.row]), neighbors=tuple(rows[list(each.neighbors)].tolist())) for each in found
     ]
     found.sort(key=lambda each: (-each.score, each.row, each.kind))
     share = f"About {verdicts.noise:.1%} of {len(rows):,} labels are wrong, by their likelihood given all other rows."
@@ -266,12 +261,10 @@ def backbone_features(run: RunDirectory, snapshot: Snapshot, device: torch.devic
     for number, place in enumerate(snapshot.places):
         listing = list_again(run, snapshot.folder.parent, place.path, place.split, place.images)
         positions = {entry.path: position for position, entry in enumerate(listing.entries)}
-        rows = [row for row, item in enumerate(snapshot.items()) if item.place == number]
-        if missing := [path for row in rows if (path := snapshot.items()[row].path) not in positions]:
+        rows = {row: item.path for row, item in enumerate(snapshot.items()) if item.place == number}
+        if missing := [path for path in rows.values() if path not in positions]:
             raise DataError(f"{missing[0]} was indexed, but is no longer in {place.path}. Index it again.")
-        at = np.array([positions[snapshot.items()[row].path] for row in rows], np.int64)
-        source = Taken(listing.source, at)
-        records = Records(place.path, source, np.zeros(len(at), np.int64), ("",), np.full(len(at), "test"))
+        records = unlabeled_records(listing, np.array([positions[path] for path in rows.values()], np.int64))
         found |= dict(zip(rows, encoder.embed(records, features=True).vectors.numpy(), strict=True))
     return np.stack([found[row] for row in range(len(snapshot))])
 
@@ -287,9 +280,10 @@ def _finding(
     verdicts: Verdicts, row: int, kind: Kind, score: float, suggested: str, among: Int[np.ndarray, "m"] | None = None
 ) -> Finding:
     """Return a finding with its nearest rows as evidence, or some of them by their places in the list."""
-    at = np.arange(verdicts.ids.shape[1])[:_SHOWN] if among is None else among[:_SHOWN]
-    near, far = verdicts.ids[row, at].tolist(), verdicts.distances[row, at].tolist()
-    return Finding(row, kind, float(score), suggested, tuple(near), tuple(far))
+    near, far = (
+        (each[row] if among is None else each[row, among])[:_SHOWN] for each in (verdicts.ids, verdicts.distances)
+    )
+    return Finding(row, kind, float(score), suggested, tuple(near.tolist()), tuple(far.tolist()))
 
 
 def _label_errors(verdicts: Verdicts, labels: np.ndarray, names: Sequence[str]) -> Iterator[Finding]:
@@ -368,45 +362,36 @@ def _ambiguous(verdicts: Verdicts, labels: np.ndarray, names: Sequence[str]) -> 
             yield _finding(verdicts, row, "class", min(1.0, overlap[pair]), names[other], near)
 
 
-_TITLES = {
-    "label": "is labeled {label}, probably {suggested}",
-    "duplicate": "is labeled {label}, its near copy {suggested}",
-    "outlier": "of {label} is far from everything",
-    "class": "{label} and {suggested} overlap",
+_KINDS: dict[Kind, tuple[str, str]] = {  # what the page calls several of them, and what it says of one
+    "label": ("probable label errors", "is labeled {label}, probably {suggested}"),
+    "duplicate": ("near duplicates across classes", "is labeled {label}, its near copy {suggested}"),
+    "outlier": ("outliers", "of {label} is far from everything"),
+    "class": ("pairs of classes that overlap", "{label} and {suggested} overlap"),
 }
 
 
 def findings_table(snapshot: Snapshot, findings: Findings) -> str:
     """Write the findings as a table; the columns are described at the top of this file."""
-    items, text = snapshot.items(), StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["row", "path", "label", "kind", "score", "suggested", "neighbors"])
-    for each in findings.found:
-        paths = "|".join(items[row].path for row in each.neighbors)
-        item = items[each.row]
-        writer.writerow([each.row, item.path, item.label, each.kind, f"{each.score:.4f}", each.suggested, paths])
-    return text.getvalue()
+    items = snapshot.items()
+
+    def line(each: Finding) -> Sequence[object]:
+        item, near = items[each.row], "|".join(items[row].path for row in each.neighbors)
+        return each.row, item.path, item.label, each.kind, f"{each.score:.4f}", each.suggested, near
+
+    return as_csv(("row", "path", "label", "kind", "score", "suggested", "neighbors"), map(line, findings.found))
 
 
 def findings_contents(snapshot: Snapshot, findings: Findings) -> Contents:
     """Fill the page of findings: each with its score and the rows that disagree, with their distances."""
     groups = []
     for number, each in enumerate(findings.found, 1):
-        words = _TITLES[each.kind].format(label=snapshot.items()[each.row].label, suggested=each.suggested)
+        words = _KINDS[each.kind][1].format(label=snapshot.items()[each.row].label, suggested=each.suggested)
         title = f"{number}, {each.kind}: {words}"
         groups.append(Group(number, (each.row, *each.neighbors), (each.score, *each.distances), title))
     counts = Counter(each.kind for each in findings.found)
-    facts = [(name, f"{counts[kind]:,}") for kind, name in _COUNTED.items()]
+    facts = [(name, f"{counts[kind]:,}") for kind, (name, _) in _KINDS.items()]
     note = "First of each group the thing in question, with the score; then those that disagree, with their distance."
     return Contents("What to look at", facts, [*findings.words, note], groups, _SHOWN + 1, "Nothing was found.")
-
-
-_COUNTED: dict[Kind, str] = {
-    "label": "probable label errors",
-    "duplicate": "near duplicates across classes",
-    "outlier": "outliers",
-    "class": "pairs of classes that overlap",
-}
 
 
 # -- decisions ------------------------------------------------------------------------------------
@@ -450,15 +435,14 @@ def apply_decisions(snapshot: Snapshot, decisions: Path, *, new_labels: bool = F
             raise DataError(f"{place}: {unknown('label', label, classes)} --new-labels allows others.")
     dropped = sum(labels[row] is None for row in decided)
     changed = sum(labels[row] not in (None, items[row].label) for row in decided)
-    text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     others = list(dict.fromkeys(name for item in items for name in item.metadata))
-    writer.writerow(["path", "label", *others])
-    for item, kept in zip(items, labels, strict=True):
-        if kept is not None:
-            file = snapshot.places[item.place].file(snapshot.folder.parent, item.path)
-            writer.writerow([file or item.path, kept, *(item.metadata.get(name, "") for name in others)])
-    return text.getvalue(), changed, dropped
+
+    def cells(item: Item, label: str) -> Sequence[object]:
+        file = snapshot.places[item.place].file(snapshot.folder.parent, item.path)
+        return file or item.path, label, *(item.metadata.get(name, "") for name in others)
+
+    lines = (cells(item, label) for item, label in zip(items, labels, strict=True) if label is not None)
+    return as_csv(("path", "label", *others), lines), changed, dropped
 
 
 # -- what to label next ---------------------------------------------------------------------------
@@ -567,19 +551,15 @@ def choose(pool: Snapshot, known: Snapshot, k: int) -> Suggestions:
 
 def suggestions_table(pool: Snapshot, chosen: Suggestions) -> str:
     """Write what to label next as ``path,label,known,gain``, best first; labels are for a person to fill in."""
-    text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["path", "label", "known", "gain"])
-    for row, known, gain in zip(chosen.rows.tolist(), chosen.known.tolist(), chosen.gains.tolist(), strict=True):
-        writer.writerow([pool.items()[row].path, "", f"{known:.4f}", f"{gain:.3f}"])
-    return text.getvalue()
+    chosen_rows = zip(chosen.rows.tolist(), chosen.known.tolist(), chosen.gains.tolist(), strict=True)
+    lines = ((pool.items()[row].path, "", f"{known:.4f}", f"{gain:.3f}") for row, known, gain in chosen_rows)
+    return as_csv(("path", "label", "known", "gain"), lines)
 
 
 def suggestions_contents(pool: Snapshot, chosen: Suggestions) -> Contents:
     """Fill the page of what to label next."""
-    before, after = chosen.expected
-    facts = [("to label", f"{len(chosen.rows):,}"), ("expected hits before", f"{before:.1%}")]
-    facts.append(("with these labels", f"{after:.1%}"))
+    before, after = (f"{share:.1%}" for share in chosen.expected)
+    facts = [("to label", f"{len(chosen.rows):,}"), ("expected hits before", before), ("with these labels", after)]
     lead = [
         "A hit is a thing of the pool whose nearest labeled one is of its class; probabilities are calibrated on "
         "distances of labeled things.",

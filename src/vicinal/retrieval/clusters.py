@@ -77,18 +77,15 @@ def cluster(
     _check(len(vectors), method, groups, distance, least)
     rows = np.array(vectors, dtype=np.float32)
     if method == "k-means":
-        reason = ""
-        if groups is None:
-            groups, reason = chosen_count(rows, seed=seed)
+        groups, reason = chosen_count(rows, seed=seed) if groups is None else (groups, "")
         assigned = kmeans(torch.from_numpy(rows), groups, seed=seed).numpy()
         words = f"k-means with {groups} groups{reason}."
     elif method == "hdbscan":
         assigned = _hdbscan(rows, least)
         words = f"HDBSCAN on {min(50, *rows.shape)} principal components, groups of at least {least}."
     else:
-        within = float(distance or 0)
-        assigned = dbscan(len(rows), close_pairs(rows, within), least)
-        words = f"DBSCAN: at least {least} within a distance of {within:.4g}."
+        assigned = dbscan(len(rows), close_pairs(rows, distance or 0), least)
+        words = f"DBSCAN: at least {least} within a distance of {distance or 0:.4g}."
     return _ordered(rows, assigned, words)
 
 
@@ -194,10 +191,7 @@ def _check(count: int, method: str, groups: int | None, distance: float | None, 
     if least < 2:
         raise ConfigError(f"a dense group has at least 2 members; got --least {least}.")
     if method == "hdbscan" and count > _HDBSCAN_ROWS:
-        raise ConfigError(
-            f"HDBSCAN compares all things with all and takes at most {_HDBSCAN_ROWS:,}; got {count:,}. "
-            f"Use k-means or dbscan."
-        )
+        raise ConfigError(f"HDBSCAN groups at most {_HDBSCAN_ROWS:,}; got {count:,}. Use k-means or dbscan.")
 
 
 def cluster_contents(snapshot: Snapshot, found: Grouping, *more: str) -> Contents:

@@ -112,18 +112,15 @@ class Snapshot:
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             if isinstance(error, DataError):
                 raise
-            raise RunError(
-                f"{ABOUT} or {ITEMS} is damaged in {folder}: {type(error).__name__}: {error}. Remove the collection "
-                f"and index again."
-            ) from error
+            fault = f"{ABOUT} or {ITEMS} is damaged in {folder}: {type(error).__name__}: {error}"
+            raise RunError(f"{fault}. Remove the collection and index again.") from error
         self.trusted = trust or (bool(mine := seal(about)) and hmac.compare_digest(str(about.get("seal")), mine))
         empty = np.empty((0, self.dim), np.float32)
         self._vectors = read_array(folder / VECTORS, mapped=True) if about.get("count") or self._items else empty
         if self._vectors.shape != (len(self._items), self.dim) or self._vectors.dtype != np.float32:
-            raise RunError(
-                f"{folder} is damaged: {ITEMS} has {len(self._items)} items of length {self.dim}, but {VECTORS} is of "
-                f"{self._vectors.dtype} and shape {list(self._vectors.shape)}. Remove the collection and index again."
-            )
+            held = f"{VECTORS} is of {self._vectors.dtype} and shape {list(self._vectors.shape)}"
+            fault = f"{folder} is damaged: {ITEMS} has {len(self._items)} items of length {self.dim}, but {held}"
+            raise RunError(f"{fault}. Remove the collection and index again.")
         self._rows = {item.id: row for row, item in enumerate(self._items)}
         self._lock = Lock()
         self._opened: Store | None = None
@@ -176,10 +173,8 @@ class Snapshot:
         if k < 1:
             raise ConfigError(f"a search needs k of at least 1; got k = {k}.")
         if vectors.ndim != 2 or vectors.shape[1] != self.dim:
-            raise DataError(
-                f"queries are vectors [q {self.dim}], as the collection's; got {list(vectors.shape)}. "
-                f"Embed them with the run that the collection was indexed with."
-            )
+            fault = f"queries are vectors [q {self.dim}], as the collection's; got {list(vectors.shape)}"
+            raise DataError(f"{fault}. Embed them with the run that the collection was indexed with.")
         for name in where or ():
             if name not in self.attributes.names:
                 raise DataError(unknown("attribute", name, self.attributes.names))
@@ -199,43 +194,30 @@ class Snapshot:
         if place.root is None or Path(place.root).is_absolute() or ".." in place.root:
             self._require_trust(f"pictures of {place.path}")
         file = place.file(self.folder.parent, item.path)
+        if file is not None and not file.is_file():
+            raise DataError(f"the picture {file} was indexed, but is gone. Index {place.path} again.")
         if file is not None:
-            if not file.is_file():
-                raise DataError(f"the picture {file} was indexed, but is gone. Index {place.path} again.")
             return read_image(file)
         if place.description is None:
-            raise DataError(
-                f"{item.path!r} of {place.path} is a feature vector or text without a picture. "
-                f"Index again with --images FOLDER if its name is the path of a picture below a folder."
-            )
+            fault = f"{item.path!r} of {place.path} is a feature vector or text without a picture"
+            raise DataError(f"{fault}. If its name is the path of one, index again with --images FOLDER.")
         source, positions = self._data_set(item.place)
         if item.path not in positions:
             raise DataError(f"{item.path!r} was indexed, but is no longer in {place.path}. Index it again.")
         image: Image.Image = source.read(positions[item.path])
         return image
 
-    def close(self) -> None:
-        """Close the engine's connections; a later search opens them again."""
-        with self._lock:
-            if self._opened is not None:
-                self._opened.close()
-                self._opened = None
-
     def _require_trust(self, what: str) -> None:
         if not self.trusted:
-            raise DataError(
-                f"the collection in {self.folder.parent} was not indexed by you here, and names {what}. Say --trust if "
-                f"you trust whoever made it, or index anew."
-            )
+            fault = f"the collection in {self.folder.parent} was not indexed by you here, and names {what}"
+            raise DataError(f"{fault}. Say --trust if you trust whoever made it, or index anew.")
 
     def _row(self, id: int) -> int:
         row = self._rows.get(id)
         if row is None:
-            span = f"{self._items[0].id} to {self._items[-1].id}" if self._items else "none to none"
-            raise DataError(
-                f"generation {self.generation} of the collection has no item {id}; its {len(self)} items have ids from "
-                f"{span}."
-            )
+            span = f" with ids from {self._items[0].id} to {self._items[-1].id}" if self._items else ""
+            held = f"it has {len(self)} items{span}"
+            raise DataError(f"generation {self.generation} of the collection has no item {id}; {held}.")
         return row
 
     def _data_set(self, place: int) -> tuple[Any, dict[str, int]]:
@@ -280,9 +262,7 @@ class CollectionDirectory:
         return cls(path, trust=trust)._existing()
 
     @classmethod
-    def of(
-        cls, run: RunDirectory, collection: Path | str | None = None, *, trust: bool = False
-    ) -> "CollectionDirectory":
+    def of(cls, run: RunDirectory, collection: Path | None = None, *, trust: bool = False) -> "CollectionDirectory":
         """Return the collection of an opened run: its own ``RUN/collection``, or what ``--collection`` names."""
         if collection is not None:
             return cls.open(collection, trust=trust)
@@ -298,10 +278,8 @@ class CollectionDirectory:
         """Return the number of the newest generation; costs one small read, so it can be asked before each request."""
         pointer = read_object(self.path / POINTER)
         if pointer.get("format") != FORMAT or not isinstance(pointer.get("generation"), int):
-            raise RunError(
-                f"{self.path / POINTER} is not of collection format {FORMAT}. Use the version that wrote it, or remove "
-                f"the collection and index again."
-            )
+            fault = f"{self.path / POINTER} is not of collection format {FORMAT}"
+            raise RunError(f"{fault}. Use the version that wrote it, or remove the collection and index again.")
         number: int = pointer["generation"]
         return number
 
@@ -317,9 +295,8 @@ class CollectionDirectory:
                 except FileNotFoundError:  # written twice since the pointer was read, so already removed
                     continue
                 return self._held
-        raise RunError(
-            f"{self.path} names generation {number}, but that is not there. Remove the collection and index again."
-        )
+        fault = f"{self.path} names generation {number}, but that is not there"
+        raise RunError(f"{fault}. Remove the collection and index again.")
 
 
 def snapshot_of(run: RunDirectory, collection: Path | None = None, *, trust: bool = False) -> Snapshot:
@@ -337,9 +314,9 @@ def model_fingerprint(run: RunDirectory) -> str:
 def require_same_model(run: RunDirectory, about: Mapping[str, Any]) -> None:
     """Raise where another model made a collection's vectors; their distances to new ones would mean nothing."""
     if "model" in about and about["model"] != model_fingerprint(run):
+        again = f"`vicinal index {shlex.quote(str(run.path))}`, or name another with --collection"
         raise RunError(
-            f"the collection was indexed with another model than {run.path} has now. "
-            f"Bring it up to date with `vicinal index {shlex.quote(str(run.path))}`, or name another with --collection."
+            f"the collection was indexed with another model than {run.path} has now. Update it with {again}."
         )
 
 

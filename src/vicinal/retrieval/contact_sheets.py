@@ -3,17 +3,18 @@
 import base64
 import csv
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from io import BytesIO, StringIO
 from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
+from vicinal.data.packed import Progress
 from vicinal.errors import DataError
 from vicinal.files import write_atomically
 from vicinal.retrieval.collection import Snapshot
+from vicinal.retrieval.store import Item
 
 TILE = 160  # pixels of a picture's longer side on a sheet
 _GAP, _CAPTION, _LETTERS = 12, 36, 12
@@ -105,47 +106,33 @@ class Contents:
         return min(TILES, sum(min(self.shown, len(group.rows)) for group in self.groups))
 
 
-def write_groups(
-    snapshot: Snapshot,
-    contents: Contents,
-    table: Path,
-    page: Path,
-    progress: Callable[[int], None] = lambda done: None,
-    rows: str | None = None,
-) -> None:
-    """Write the table of all groups, then the page of those that fit on it, each whole or not at all.
-
-    Args:
-        rows: the table's text, where it is not that of ``as_table``.
-    """
-    write_shown(table, as_table(snapshot, contents.groups) if rows is None else rows)
-    write_shown(page, as_page(snapshot, contents, table.name, progress))
-
-
 def write_shown(path: Path, text: str) -> None:
     """Write a text in which names of files may be no text at all; such bytes become question marks."""
     write_atomically(path, lambda file: file.write(text.encode(errors="replace")))
 
 
-def as_table(snapshot: Snapshot, groups: Sequence[Group]) -> str:
-    """Write one line for each item: ``group,id,path,label,distance,place``."""
-    items, text = snapshot.items(), StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["group", "id", "path", "label", "distance", "place"])
-    for group in groups:
-        for row, distance in zip(group.rows, group.distances, strict=True):
-            item = items[row]
-            far = "" if distance != distance else f"{distance:.6g}"  # NaN: of no group, so far from no mean
-            writer.writerow([group.number, item.id, item.path, item.label or "", far, snapshot.places[item.place].path])
+def as_csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Write rows as comma-separated values below the names of their columns."""
+    text = StringIO()
+    csv.writer(text, lineterminator="\n").writerows((columns, *rows))
     return text.getvalue()
 
 
-def as_page(
-    snapshot: Snapshot, contents: Contents, table: str, progress: Callable[[int], None] = lambda done: None
-) -> str:
+def as_table(snapshot: Snapshot, groups: Sequence[Group]) -> str:
+    """Write one line for each item: ``group,id,path,label,distance,place``."""
+
+    def line(group: Group, item: Item, distance: float) -> Sequence[object]:
+        far = "" if distance != distance else f"{distance:.6g}"  # NaN: of no group, so far from no mean
+        return group.number, item.id, item.path, item.label or "", far, snapshot.places[item.place].path
+
+    each = ((group, *pair) for group in groups for pair in zip(group.rows, group.distances, strict=True))
+    lines = (line(group, snapshot.items()[row], distance) for group, row, distance in each)
+    return as_csv(("group", "id", "path", "label", "distance", "place"), lines)
+
+
+def as_page(snapshot: Snapshot, contents: Contents, table: str, progress: Progress = lambda done: None) -> str:
     """Render the page; whatever comes from the collection is escaped, and nothing on it can run."""
-    from jinja2 import Environment, StrictUndefined
-    from markupsafe import Markup
+    from vicinal.reports.html import render_page
 
     cards, left = list[tuple[Group, list[dict[str, str | None]]]](), TILES
     for group in contents.groups:
@@ -155,9 +142,11 @@ def as_page(
         cards.append((group, [_card(snapshot, row, distance) for row, distance in rows]))
         left -= len(rows)
         progress(TILES - left)
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    return environment.from_string(_shipped("vicinal.retrieval", "groups.html.j2")).render(
-        css=Markup(_shipped("vicinal.reports", "page.css")),
+    return render_page(
+        "vicinal.retrieval",
+        "groups.html.j2",
+        scripts=(),
+        filters={},
         contents=contents,
         cards=cards,
         hidden=len(contents.groups) - len(cards),
@@ -198,7 +187,3 @@ def _picture(snapshot: Snapshot, id: int) -> Image.Image | None:
         return snapshot.image(id)
     except DataError:  # a feature vector, or a file that is gone: its name stands there instead
         return None
-
-
-def _shipped(package: str, name: str) -> str:
-    return resources.files(package).joinpath(name).read_text(encoding="utf-8")

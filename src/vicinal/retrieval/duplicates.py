@@ -6,7 +6,7 @@ a view of the other. How near is near enough is measured on copies planted among
 mirror images of them, which are copies of nothing.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from io import BytesIO
@@ -17,6 +17,7 @@ from jaxtyping import Float, Float16, Float32, Float64, Int64
 from PIL import Image, ImageEnhance
 from torch import Tensor
 
+from vicinal.data.packed import Progress
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.neighbors import require_finite
 from vicinal.files import read_arrays, write_arrays
@@ -60,12 +61,7 @@ class Pairs:
 
 
 def close_pairs(
-    rows: Float[np.ndarray, "n d"],
-    distance: float,
-    *,
-    first: int | None = None,
-    most: int = MOST_PAIRS,
-    progress: Callable[[int], None] = lambda done: None,
+    rows: Float[np.ndarray, "n d"], distance: float, *, first: int | None = None, progress: Progress = lambda done: None
 ) -> Pairs:
     """Find the pairs of rows with at most this distance, exactly: float32 proposes, float64 decides.
 
@@ -76,12 +72,11 @@ def close_pairs(
         rows: may be memory-mapped; some are read at a time.
         distance: 0 or more; 0 finds equal rows.
         first: only pairs with one of so many rows at the beginning.
-        most: more pairs than that raise a DataError, because then the distance is too large for near rows.
         progress: told how many rows have met all rows after them.
     """
     if not 0 <= distance < np.inf:
         raise ConfigError(f"pairs are sought within a distance of 0 or more; got distance = {distance}.")
-    found, count = [Pairs(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0))], 0
+    found, count = [Pairs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))], 0
     first = len(rows) if first is None else first
     short = _projected(rows) if len(rows) > _WIDTH and rows.shape[1] >= 2 * _DIRECTIONS else None
     for top in range(0, first, _BLOCK):
@@ -98,15 +93,17 @@ def close_pairs(
                 others = torch.from_numpy(np.array(rows[start + proposed[1].numpy()], np.float32))
                 found.append(_decided(block[proposed[0]], others, *proposed, top, start, distance))
             count += len(found[-1])
-            if count > most:
-                raise DataError(
-                    f"within a distance of {distance:g} lie more than {most:,} pairs of {len(rows):,} rows. "
-                    f"Ask for a smaller distance."
-                )
+            if count > MOST_PAIRS:
+                many = f"more than {MOST_PAIRS:,} pairs of {len(rows):,} rows"
+                raise DataError(f"within a distance of {distance:g} lie {many}. Ask for a smaller distance.")
         progress(min(top + _BLOCK, first))
-    left, right = (np.concatenate([getattr(part, side) for part in found]) for side in ("left", "right"))
-    order = np.lexsort((right, left))
-    return Pairs(left[order], right[order], np.concatenate([part.distances for part in found])[order])
+    pairs = _joined(found)
+    order = np.lexsort((pairs.right, pairs.left))
+    return Pairs(pairs.left[order], pairs.right[order], pairs.distances[order])
+
+
+def _joined(parts: Sequence[Pairs]) -> Pairs:
+    return Pairs(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("left", "right", "distances")))
 
 
 def _rows(rows: np.ndarray, start: int, count: int) -> Float[Tensor, "b d"]:
@@ -142,9 +139,7 @@ def _within(left: Tensor, right: Tensor, top: int, start: int, limit: float) -> 
     """Find the pairs of one block, as row numbers; of a block on the diagonal only those above it."""
     first, second = _proposed(left, right, limit)
     parts = zip(torch.split(first, _EXACT), torch.split(second, _EXACT), strict=True)
-    found = [_decided(left[a], right[b], a, b, top, start, limit) for a, b in parts]
-    columns = ([getattr(part, name) for part in found] for name in ("left", "right", "distances"))
-    return Pairs(*map(np.concatenate, columns))
+    return _joined([_decided(left[a], right[b], a, b, top, start, limit) for a, b in parts])
 
 
 def _decided(left: Tensor, right: Tensor, first: Tensor, second: Tensor, top: int, start: int, limit: float) -> Pairs:
@@ -163,22 +158,16 @@ def connected(count: int, left: np.ndarray, right: np.ndarray) -> Int64[np.ndarr
     return np.asarray(connected_components(links, directed=False)[1], dtype=np.int64)
 
 
-@dataclass(frozen=True)
-class Duplicates:
-    """What was found within a distance.
+Groups = list[tuple[list[int], list[float]]]
 
-    Attributes:
-        groups: rows that are linked by distances within it, directly or through others, ascending, and the distance of
-            each to the nearest other of its group; surest group first: by the distance of its nearest two.
-        pairs: of rows within the distance.
+
+def group_pairs(count: int, pairs: Pairs) -> Groups:
+    """Group ``count`` rows that near pairs link, directly or through others.
+
+    Returns:
+        rows of each group, ascending, and the distance of each to the nearest other of its group; the surest group
+        first: by the distance of its nearest two.
     """
-
-    groups: list[tuple[list[int], list[float]]]
-    pairs: int
-
-
-def group_pairs(count: int, pairs: Pairs) -> Duplicates:
-    """Group ``count`` rows that near pairs link."""
     nearest = np.full(count, np.inf)
     for side in (pairs.left, pairs.right):
         np.minimum.at(nearest, side, pairs.distances)
@@ -187,7 +176,7 @@ def group_pairs(count: int, pairs: Pairs) -> Duplicates:
     rows = rows[np.argsort(component[rows], kind="stable")]
     parts = np.split(rows, np.flatnonzero(np.diff(component[rows])) + 1) if len(rows) else []
     groups = [(part.tolist(), nearest[part].tolist()) for part in parts]
-    return Duplicates(sorted(groups, key=lambda group: (min(group[1]), group[0])), len(pairs))
+    return sorted(groups, key=lambda group: (min(group[1]), group[0]))
 
 
 # -- likeness of pictures -------------------------------------------------------------------------
@@ -204,7 +193,7 @@ def picture_views(image: Image.Image) -> Float32[np.ndarray, "v d"] | None:
 
 
 def collection_views(
-    snapshot: Snapshot, progress: Callable[[int], None] = lambda done: None
+    snapshot: Snapshot, progress: Progress = lambda done: None
 ) -> tuple[Int64[np.ndarray, "m"], Float16[np.ndarray, "m v d"]]:
     """Return the rows of a collection that have a picture to compare, and their views; kept beside the generation."""
     path = snapshot.folder / "views.npz"
@@ -230,8 +219,8 @@ def collection_views(
             progress(row + 1)
     if len(found) < 2:
         raise DataError(
-            f"near duplicates are told by their pictures, and of {len(snapshot)} things {len(found)} have one that can "
-            f"be read. Compare the embeddings instead, with --embeddings --distance D."
+            f"near duplicates are told by their pictures, and {len(found)} of {len(snapshot)} things have one that "
+            f"can be read. Compare the embeddings instead, with --embeddings --distance D."
         )
     rows, views = np.array([row for row, _ in found], np.int64), np.stack([seen for _, seen in found])
     if snapshot.folder.is_dir():
@@ -239,13 +228,10 @@ def collection_views(
     return rows, views
 
 
-def alike_pairs(
-    views: Float[np.ndarray, "n v d"], distance: float, progress: Callable[[int], None] = lambda done: None
-) -> Pairs:
+def alike_pairs(views: Float[np.ndarray, "n v d"], distance: float) -> Pairs:
     """Find the pairs of pictures of which the whole of one lies within a distance of a view of the other."""
     count = len(views)
-    stacked = np.concatenate([views[:, 0], *(views[:, view] for view in range(1, views.shape[1]))])
-    near = close_pairs(stacked, distance, first=count, progress=progress)
+    near = close_pairs(views.transpose(1, 0, 2).reshape(-1, views.shape[2]), distance, first=count)
     left, right = np.minimum(near.left, near.right % count), np.maximum(near.left, near.right % count)
     order = np.lexsort((near.distances, right, left))
     order = order[left[order] != right[order]]
@@ -352,42 +338,25 @@ def _distances(copied: Float[np.ndarray, "q v d"], views: Float[np.ndarray, "m v
     return torch.cat(columns, dim=1).numpy()
 
 
-def find_duplicates(
-    snapshot: Snapshot,
-    rows: Int64[np.ndarray, "m"],
-    views: Float[np.ndarray, "m v d"],
-    distance: float,
-    progress: Callable[[int], None] = lambda done: None,
-) -> Duplicates:
-    """Find groups of things with alike pictures, or of equal content, which is at a distance of 0."""
-    return group_pairs(len(snapshot), duplicate_pairs(snapshot, rows, views, distance, progress))
-
-
 def duplicate_pairs(
-    snapshot: Snapshot,
-    rows: Int64[np.ndarray, "m"],
-    views: Float[np.ndarray, "m v d"],
-    distance: float,
-    progress: Callable[[int], None] = lambda done: None,
+    snapshot: Snapshot, rows: Int64[np.ndarray, "m"], views: Float[np.ndarray, "m v d"], distance: float
 ) -> Pairs:
     """Find pairs of things with alike pictures, or of equal content, where the first is paired with all others."""
-    near = alike_pairs(views, distance, progress)
+    near = alike_pairs(views, distance)
     of_content, equal = dict[str, int](), list[tuple[int, int]]()
     for row, item in enumerate(snapshot.items()):
         if item.digest and (other := of_content.setdefault(item.digest, row)) != row:
             equal.append((other, row))
     same = np.array(equal, np.int64).reshape(-1, 2)
-    return Pairs(
-        np.concatenate([same[:, 0], rows[near.left]]),
-        np.concatenate([same[:, 1], rows[near.right]]),
-        np.concatenate([np.zeros(len(same)), near.distances]),
+    return _joined(
+        [Pairs(same[:, 0], same[:, 1], np.zeros(len(same))), Pairs(rows[near.left], rows[near.right], near.distances)]
     )
 
 
-def duplicate_contents(snapshot: Snapshot, found: Duplicates, distance: float, lead: Sequence[str]) -> Contents:
+def duplicate_contents(snapshot: Snapshot, found: Groups, distance: float, words: str) -> Contents:
     """Fill the page of near duplicates: surest group first; groups whose labels differ are marked."""
     groups = []
-    for number, (rows, nearest) in enumerate(found.groups, 1):
+    for number, (rows, nearest) in enumerate(found, 1):
         labels = sorted({label for row in rows if (label := snapshot.items()[row].label) is not None})
         more = ", ..." if len(labels) > 4 else ""
         warning = f"labels differ: {', '.join(labels[:4])}{more}" if len(labels) > 1 else ""
@@ -401,4 +370,4 @@ def duplicate_contents(snapshot: Snapshot, found: Duplicates, distance: float, l
         facts.append(("groups with different labels", f"{disagreeing:,}"))
     note = "Nothing was removed. The number below a picture is its distance to the nearest other of its group."
     empty = "No two things lie within the distance."
-    return Contents("Near duplicates", facts, [*lead, note], groups, _SHOWN, empty)
+    return Contents("Near duplicates", facts, [words, note], groups, _SHOWN, empty)

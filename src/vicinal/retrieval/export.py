@@ -118,7 +118,7 @@ def _card(run: RunDirectory, document: Mapping[str, Any], *, license: str, diffe
         **{key: document[key] for key in ("kind", "input", "output")},
         name=document["run"]["name"],
         version=document["run"]["vicinal"],
-        data={"name": document["run"]["data"] or "unnamed data", **_counted(run)},
+        data={"counts": None, "notes": None} | _data(run) | {"name": document["run"]["data"] or "unnamed data"},
         config=config,
         weights=Path(str(model.get("weights", "unknown") if isinstance(model, Mapping) else "unknown")).name,
         results=results,
@@ -144,16 +144,14 @@ def _settings(slot: Any) -> str:
     return " ".join([str(slot.get("name", "")), *words]).strip()
 
 
-def _counted(run: RunDirectory) -> dict[str, Any]:
-    data = run.info.get("data") or {}
-    return {key: data.get(key) for key in ("counts", "notes")}
+def _data(run: RunDirectory) -> dict[str, Any]:
+    return run.info.get("data") or {}
 
 
 def _facts(run: RunDirectory) -> dict[str, Any]:
     """Return which run the model came from; nothing about the machine."""
     facts = {key: run.info.get(key) for key in ("name", "created", "vicinal")}
-    facts |= {key: run.config.get(key) for key in ("preset", "title")}
-    return facts | {"data": (run.info.get("data") or {}).get("name")}
+    return facts | {key: run.config.get(key) for key in ("preset", "title")} | {"data": _data(run).get("name")}
 
 
 def _reject_foreign(folder: Path) -> None:
@@ -163,10 +161,8 @@ def _reject_foreign(folder: Path) -> None:
     ours = isinstance(document, dict) and {"format", "steps", "files"} <= set(document)
     taken = [name for name in (ONNX, WEIGHTS, CONFIG, CARD, DOCUMENT) if (folder / name).exists()]
     if taken and not ours:
-        raise RunError(
-            f"an export would replace {', '.join(taken)} in {folder}, but no earlier export wrote them. "
-            f"Name another folder with --to."
-        )
+        fault = f"an export would replace {', '.join(taken)} in {folder}, but no earlier export wrote them"
+        raise RunError(f"{fault}. Name another folder with --to.")
 
 
 def _examples(encoder: Encoder) -> Tensor:
@@ -197,12 +193,7 @@ def to_onnx(embedder: Embedder, examples: Tensor, *, metadata: Mapping[str, str]
         examples: preprocessed inputs to compare on, at least ``max(BATCHES)`` of them.
         metadata: texts that travel in the file.
     """
-    if embedder.training or len(examples) < max(BATCHES):
-        raise ConfigError(
-            f"an export needs an embedder in evaluation mode and {max(BATCHES)} examples; got training = "
-            f"{embedder.training} and {len(examples)} examples. Call `embedder.eval()`; give more examples."
-        )
-    onnxruntime = _installed("onnxruntime")
+    onnxruntime, *_ = map(_installed, ("onnxruntime", "onnx", "onnxscript"))
     content = _traced(embedder, examples[:2], metadata or {})
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()  # its own choice would take every core of the machine
@@ -210,16 +201,12 @@ def to_onnx(embedder: Embedder, examples: Tensor, *, metadata: Mapping[str, str]
     differences = {size: _difference(embedder, session, examples[:size]) for size in BATCHES}
     if not max(differences.values()) <= TOLERANCE:  # written so that NaN is rejected as well
         seen = ", ".join(f"{difference:.1e} at batch size {size}" for size, difference in differences.items())
-        raise ConfigError(
-            f"the ONNX model should give torch's embeddings to {TOLERANCE:.0e}, but in onnxruntime "
-            f"{onnxruntime.__version__} they differ by {seen}. Nothing was written. Try another onnxruntime."
-        )
+        fault = f"ONNX should give torch's embeddings to {TOLERANCE:.0e}, but in onnxruntime {onnxruntime.__version__}"
+        raise ConfigError(f"{fault} they differ by {seen}. Nothing was written. Try another onnxruntime.")
     return content, max(differences.values())
 
 
 def _traced(embedder: Embedder, examples: Tensor, metadata: Mapping[str, str]) -> bytes:
-    for package in ("onnx", "onnxscript"):
-        _installed(package)
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     try:
@@ -237,19 +224,15 @@ def _traced(embedder: Embedder, examples: Tensor, metadata: Mapping[str, str]) -
                 verbose=False,
             )
     except Exception as error:  # tracing raises whatever a network's own code runs into
-        reason = str(error).strip().splitlines() or [""]
-        raise ConfigError(
-            f"{type(embedder.backbone).__name__} cannot be written as ONNX: {type(error).__name__}: {reason[0]:.300} "
-            f"Export the weights alone (`--no-onnx`)."
-        ) from error
+        reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]:.300}"
+        fault = f"{type(embedder.backbone).__name__} cannot be written as ONNX: {reason}"
+        raise ConfigError(f"{fault} Export the weights alone (`--no-onnx`).") from error
     finally:
         logger.setLevel(level)
     model: Any = program.model_proto  # type: ignore[union-attr]
     if model.ByteSize() > _MOST_BYTES:
-        raise ConfigError(
-            f"an ONNX file holds at most {_MOST_BYTES / 2**30:.0f} GiB, but this model needs "
-            f"{model.ByteSize() / 2**30:.1f}. Export the weights alone (`--no-onnx`)."
-        )
+        size = f"{model.ByteSize() / 2**30:.1f} GiB; an ONNX file holds {_MOST_BYTES / 2**30:.0f}"
+        raise ConfigError(f"this model needs {size}. Export the weights alone (`--no-onnx`).")
     _forget_the_machine(model)
     for key, value in metadata.items():
         model.metadata_props.add(key=key, value=value)
@@ -271,10 +254,8 @@ def _difference(embedder: Embedder, session: Any, inputs: Tensor) -> float:
         expected = embedder(inputs)
     found = torch.from_numpy(session.run([OUTPUT], {INPUT: inputs.numpy()})[0])
     if found.shape != expected.shape:
-        raise ConfigError(
-            f"the ONNX model should give {tuple(expected.shape)} for a batch of {len(inputs)}; got "
-            f"{tuple(found.shape)}. Nothing was written."
-        )
+        shapes = f"{tuple(expected.shape)} for a batch of {len(inputs)}; got {tuple(found.shape)}"
+        raise ConfigError(f"the ONNX model should give {shapes}. Nothing was written.")
     return float((found - expected).abs().max() / expected.abs().max().clamp(min=1))
 
 
@@ -282,6 +263,5 @@ def _installed(package: str) -> Any:
     try:
         return importlib.import_module(package)
     except ImportError as error:
-        raise ConfigError(
-            f"ONNX export needs {package}, which cannot be imported here: {error}. Run `pip install 'vicinal[onnx]'`."
-        ) from error
+        fault = f"ONNX export needs {package}, which cannot be imported here: {error}"
+        raise ConfigError(f"{fault}. Run `pip install 'vicinal[onnx]'`.") from error

@@ -109,10 +109,8 @@ def _write_vectors(path: Path, vectors: Iterable[np.ndarray], count: int, dim: i
         while some := list(islice(rest, _PASS)):
             rows = np.ascontiguousarray(some, dtype="<f4")
             if rows.shape != (len(some), dim) or not np.isfinite(rows).all():
-                raise DataError(
-                    f"vectors {written} to {written + len(some)} must be finite and of length {dim}. "
-                    f"Check the training that made the model."
-                )
+                fault = f"vectors {written} to {written + len(some)} must be finite and of length {dim}"
+                raise DataError(f"{fault}. Check the training that made the model.")
             file.write(rows.tobytes())
             written += len(some)
         if written != count:

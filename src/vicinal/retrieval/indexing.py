@@ -2,11 +2,17 @@
 
 What is embedded is decided by content. A vector is made once for each content and model, is kept in a journal from the
 moment it exists, and is used again for a file that was only moved. The new generation becomes visible at the end.
+
+Embedding is done in this process, or on many machines by Ray Data. Ray's workers each hold the model and read the
+images themselves, so what is indexed has to lie where all of them can reach it. Vectors come back to the one process
+that writes the collection, and are those of the plain path up to the rounding of float32.
 """
 
+import logging
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from itertools import permutations
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,11 +21,12 @@ import numpy as np
 import torch
 
 from vicinal.data import Folder, Table, own_data, own_description
+from vicinal.data.loader import load_all
 from vicinal.data.location import expanded
+from vicinal.data.records import Records, Taken
 from vicinal.errors import ConfigError, DataError, unknown
 from vicinal.evaluation.encoder import Encoder
 from vicinal.retrieval.collection import FOLDER, POINTER, CollectionDirectory, Place, Snapshot, model_fingerprint
-from vicinal.retrieval.embedding import Batches, embed_rows, embed_rows_on_ray
 from vicinal.retrieval.generations import VectorJournal, publish, writing
 from vicinal.retrieval.listing import Listing, list_data_set, list_place, place_path
 from vicinal.retrieval.milvus import Engine, drop_engine, wanted_engine, write_engine
@@ -28,6 +35,7 @@ from vicinal.run_directory import RunDirectory
 
 JOURNAL = "journal.bin"
 _NAMED = 10  # unreadable things that an error names
+Batches = Iterator[tuple[list[int], np.ndarray, list[int]]]  # places embedded, their vectors, places left unread
 
 
 class Audience(Protocol):
@@ -124,21 +132,19 @@ class _Indexing:
     def __init__(self, run: RunDirectory, encoder: Encoder, path: Path, request: Request, audience: Audience) -> None:
         self.run, self.encoder, self.path, self.request, self.audience = run, encoder, path, request, audience
         self.model, self.dim = model_fingerprint(run), encoder.embedder.embedding_dim
-        self.before = CollectionDirectory(path).snapshot() if (path / POINTER).is_file() else None
-        about = {} if self.before is None else self.before.about
-        if self.before is not None and not (self.before.trusted or request.trust):
-            named = ", ".join(place.path for place in self.before.places)
-            raise ConfigError(
-                f"the collection in {path} was not indexed by you here; it names {named or 'no place'}. Say --trust to "
-                f"take that over, or remove the collection."
-            )
+        self.before = before = CollectionDirectory(path).snapshot() if (path / POINTER).is_file() else None
+        about = {} if before is None else before.about
+        if before is not None and not (before.trusted or request.trust):
+            named = ", ".join(place.path for place in before.places) or "no place"
+            fault = f"the collection in {path} was not indexed by you here; it names {named}"
+            raise ConfigError(f"{fault}. Say --trust to take that over, or remove the collection.")
         self.same_model, self.store = about.get("model") == self.model, about.get("store")
         self.engine = wanted_engine(request.store, request.store_index, self.store, path, self.model)
         if self.engine is not None and encoder.embedder.metric != "euclidean":
             raise ConfigError("engines search by Euclidean distance, but this head is hyperbolic. Omit --store.")
         # Rows of the generation before by content; vectors of another model are worth nothing.
-        known = self.before.items() if self.before is not None and self.same_model else ()
-        self.rows = {item.digest: row for row, item in enumerate(known)}
+        self.old = () if before is None else before.items()
+        self.rows = {item.digest: row for row, item in enumerate(self.old)} if self.same_model else {}
 
     def go(self) -> Indexed:
         anew = self.before is not None and not self.same_model
@@ -146,10 +152,8 @@ class _Indexing:
         takes = self.encoder.preprocessing.kind
         for listing in plan.listings:
             if listing.source.kind != takes:
-                raise DataError(
-                    f"this run's model embeds {takes}, but {listing.place.path} holds {listing.source.kind}. "
-                    f"Index data of the kind it was trained on."
-                )
+                fault = f"this run's model embeds {takes}, but {listing.place.path} holds {listing.source.kind}"
+                raise DataError(f"{fault}. Index data of the kind it was trained on.")
         with closing(VectorJournal(self.path / JOURNAL, dim=self.dim, model=self.model)) as journal:
             embedded = self._embed(plan, journal)
             if plan.unreadable and not self.request.skip_corrupt:
@@ -162,8 +166,7 @@ class _Indexing:
             items = [item for item in plan.items if item.digest in journal or item.digest in self.rows]
             generation = self._publish(items, plan, journal)
         journal.clear()
-        old = {} if self.before is None else {item.id: item.digest for item in self.before.items()}
-        new = {item.id: item.digest for item in items}
+        old, new = ({item.id: item.digest for item in each} for each in (self.old, items))
         store = CollectionDirectory(self.path).snapshot().about.get("store")
         return Indexed(
             generation=generation,
@@ -207,14 +210,9 @@ class _Indexing:
         wanted = None if engine is None else asdict(engine)
         same = self.same_model and (None if store is None else {**store, "recall": None}) == wanted
         # One that the user takes over is written once more, with the user's own seal.
-        if (
-            before is not None
-            and before.trusted
-            and same
-            and (tuple(items), tuple(plan.places)) == (before.items(), before.places)
-        ):
+        known = before is not None and before.trusted and same
+        if before is not None and known and (tuple(items), tuple(plan.places)) == (before.items(), before.places):
             return before.generation
-        old = None if before is None else (before.items(), store)
         number = publish(
             self.path,
             items,
@@ -228,9 +226,7 @@ class _Indexing:
                 "run": str(self.run.path.absolute()),
                 "retired": None if same else store,
             },
-            engine=None
-            if engine is None
-            else lambda number, vectors: write_engine(engine, number, items, vectors, old),
+            engine=None if engine is None else partial(write_engine, engine, items, self.old, store),
         )
         retired = None if before is None else before.about.get("retired")
         if before is not None and retired is not None:  # its last readers are two generations behind now
@@ -353,7 +349,90 @@ def _reject_nested(places: Sequence[Place]) -> None:
     folders = [place for place in places if place.kind in ("folder", "data set") and place.root is not None]
     for inner, outer in permutations(folders, 2):
         if Path(str(inner.root)).is_relative_to(str(outer.root)):
-            raise ConfigError(
-                f"{inner.path} lies in {outer.path}, so its images would be there twice. Index one of them; "
-                f"--remove takes the other out."
-            )
+            fault = f"{inner.path} lies in {outer.path}, so its images would be there twice"
+            raise ConfigError(f"{fault}. Index one of them; --remove takes the other out.")
+
+
+# -- embedding ------------------------------------------------------------------------------------
+
+
+def unlabeled_records(listing: Listing, rows: np.ndarray) -> Records:
+    """Return some entries of a listing as records of one class, to be embedded."""
+    source, count = Taken(listing.source, rows), len(rows)
+    return Records(listing.place.path, source, np.zeros(count, np.int64), ("",), np.full(count, "test"))
+
+
+def embed_rows(encoder: Encoder, listing: Listing, rows: np.ndarray, *, batch_size: int, workers: int) -> Batches:
+    """Embed some entries of a listing; for each batch the places among ``rows``, their vectors, and those unread."""
+    if not len(rows):
+        return
+    records = unlabeled_records(listing, rows)
+    for batch in load_all(records, encoder.preprocessing, batch_size=batch_size, workers=workers, skip_corrupt=True):
+        vectors = np.empty((0, encoder.embedder.embedding_dim), np.float32)
+        if len(batch.indices):
+            with torch.inference_mode():  # entered for each batch: a generator must not leave its caller in it
+                vectors = encoder.embedder(batch.to(encoder.device).inputs).float().cpu().numpy()
+        yield batch.indices.tolist(), vectors, list(batch.skipped)
+
+
+def embed_rows_on_ray(
+    run: RunDirectory, listing: Listing, rows: np.ndarray, *, batch_size: int, workers: int
+) -> Batches:
+    """Embed as ``embed_rows`` does, by ``workers`` workers of the cluster at ``RAY_ADDRESS``, or of this machine."""
+    if workers < 1:
+        raise ConfigError(f"--ray needs at least 1 worker; got {workers}.")
+    if not len(rows):
+        return
+    with _cluster() as data:
+        # A block for each batch, or one worker would get all; made here, for tasks that make them would wait for a
+        # processor while the workers hold every one.
+        batches = [np.arange(first, min(first + batch_size, len(rows))) for first in range(0, len(rows), batch_size)]
+        embedded = data.from_numpy(batches).map_batches(
+            _Worker,
+            fn_constructor_args=(str(run.path.absolute()), listing, rows, batch_size),
+            batch_size=batch_size,
+            concurrency=workers,
+            num_gpus=1 if torch.cuda.is_available() else 0,
+        )
+        for batch in embedded.iter_batches(batch_size=batch_size, batch_format="numpy"):
+            read = batch["read"].astype(bool)
+            vectors = np.asarray(batch["vector"], np.float32)[read]
+            yield batch["place"][read].tolist(), vectors, batch["place"][~read].tolist()
+
+
+class _Worker:
+    """One process of the cluster, with the model in memory."""
+
+    def __init__(self, run: str, listing: Listing, rows: np.ndarray, batch_size: int) -> None:
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self._encoder = Encoder.load(RunDirectory.open(Path(run)), device).stream("gallery")
+        self._listing, self._rows, self._batch_size = listing, rows, batch_size
+
+    def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        asked, size = batch["data"], self._batch_size
+        dim = self._encoder.embedder.embedding_dim
+        vectors, read = np.zeros((len(asked), dim), np.float32), np.zeros(len(asked), np.uint8)
+        for kept, found, _ in embed_rows(self._encoder, self._listing, self._rows[asked], batch_size=size, workers=0):
+            vectors[kept], read[kept] = found, 1
+        return {"place": asked, "vector": vectors, "read": read}
+
+
+@contextmanager
+def _cluster() -> Iterator[Any]:
+    """Ray Data, connected; what was started here is stopped at the end."""
+    try:
+        import ray
+        import ray.data
+    except ImportError as error:
+        raise ConfigError("embedding on several machines needs Ray: `pip install 'vicinal[ray]'`.") from error
+    ours = not ray.is_initialized()
+    if ours:
+        ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.WARNING)
+    context = ray.data.DataContext.get_current()
+    shown, context.enable_progress_bars = context.enable_progress_bars, False  # we have our own
+    try:
+        yield ray.data
+    finally:
+        context.enable_progress_bars = shown
+        if ours:
+            ray.shutdown()

@@ -4,7 +4,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from hashlib import file_digest, sha256
+from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -13,9 +13,9 @@ import torch
 
 from vicinal.arguments import describe
 from vicinal.data import Arrays, Dataset, Folder, Table, open_path
-from vicinal.data.folder import ENDINGS
+from vicinal.data.folder import is_image
 from vicinal.data.location import existing, expanded
-from vicinal.data.packed import PackedImages
+from vicinal.data.packed import PackedImages, file_hash
 from vicinal.data.records import QUERY, SPLITS, FeatureArray, ImageFiles, Records, Source, Texts
 from vicinal.data.table import Columns, read_columns
 from vicinal.errors import ConfigError, DataError, unknown
@@ -66,10 +66,7 @@ class Listing:
         if isinstance(source, FeatureArray):
             return sha256(source.read(position).tobytes()).hexdigest()
         if isinstance(source, PackedImages):
-            part, first, length = source.places[position].tolist()
-            with (source.folder / source.files[part]).open("rb") as file:
-                file.seek(first)
-                return sha256(file.read(length)).hexdigest()
+            return sha256(source.encoded(position)).hexdigest()
         pixels = np.asarray(source.read(position))
         return sha256(repr(pixels.shape).encode() + pixels.tobytes()).hexdigest()
 
@@ -89,7 +86,7 @@ def list_place(path: str, collection: Path, *, split: str = "all", images: str |
         if split != "all":
             raise ConfigError(f"the archive {path} has no splits; got --split {split}. Leave it out.")
         return _list_folder(found, "archive", collection, unpack(found, collection))
-    if found.is_file() and found.suffix.lower() in ENDINGS:
+    if found.is_file() and is_image(found.name):
         raise ConfigError(f"a collection is made of folders; got the image {found}. Name its folder.")
     data = open_path(path)
     if isinstance(data, Folder) and split == "all":
@@ -147,11 +144,7 @@ def list_data_set(
     if isinstance(source, ImageFiles):
         root = str(source.root.resolve())
     elif isinstance(source, FeatureArray) and images is not None:
-        pictured = _pictured(images, loaded, positions, len(source))
-        if pictured is None:
-            root = str(existing(images).resolve())
-        else:
-            root, names, labels = pictured
+        root, names, labels = _pictured(images, loaded, positions, len(source), names, labels)
     place = Place(
         path=place_path(data),
         kind="features" if features else "data set",
@@ -169,23 +162,22 @@ def list_data_set(
 
 
 def _pictured(
-    images: str, features: Records, positions: np.ndarray, rows: int
-) -> tuple[str, list[str], list[str]] | None:
+    images: str, features: Records, positions: np.ndarray, rows: int, names: list[str], labels: list[str]
+) -> tuple[str, list[str], list[str]]:
     """Return folder, paths and labels of feature vectors that were made of a data set's images, row by row.
 
-    Of a plain folder, whose files the vectors' own names name, None. A data set must have as many images as there are
+    In a plain folder the vectors' own names name the files. A data set must have as many images as there are
     vectors, and the same of them must be of one class: another order would show wrong pictures.
     """
     data = open_path(images)
     if isinstance(data, Folder):
-        return None
+        return str(existing(images).resolve()), names, labels
     records = data.load()
     source = records.source
     if not isinstance(source, ImageFiles) or len(records) != rows:
-        raise DataError(
-            f"--images {images} should hold the {rows} images that the vectors were made of, as files; got "
-            f"{records.name} with {len(records)} records. Name the data set or folder that they are of."
-        )
+        wanted = f"--images {images} should hold the {rows} images that the vectors were made of, as files"
+        got = f"{records.name} with {len(records)} records"
+        raise DataError(f"{wanted}; got {got}. Name the data set or folder that they are of.")
     pairs = set(zip(features.labels.tolist(), records.labels[positions].tolist(), strict=True))
     if not len(pairs) == len({one for one, _ in pairs}) == len({other for _, other in pairs}):
         raise DataError(f"the vectors and the images of {images} differ in their classes, so in their order.")
@@ -198,12 +190,10 @@ def _list_folder(named: Path, kind: Kind, collection: Path, root: str) -> Listin
     folder = collection / root
     tops = {entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith(".")}
     with_splits = {"train", "test"} <= tops <= _SPLIT_FOLDERS
-    paths = _images(folder)
-    entries = []
+    paths, entries = _images(folder), []
     for path in paths:
         parents = PurePosixPath(path).parts[:-1]
-        split = {"split": parents[0]} if with_splits and parents else {}
-        below = parents[1:] if split else parents
+        split, below = ({"split": parents[0]}, parents[1:]) if with_splits and parents else ({}, parents)
         entries.append(Entry(path, below[0] if below else None, split))
     return Listing(Place(str(named.resolve()), kind, root), entries, ImageFiles(folder, paths))
 
@@ -213,8 +203,7 @@ def _images(root: Path) -> list[str]:
     found = []
     for here, folders, files in os.walk(root):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        images = [name for name in files if Path(name).suffix.lower() in ENDINGS and not name.startswith(".")]
-        found += [(Path(here) / name).relative_to(root).as_posix() for name in images]
+        found += [(Path(here) / name).relative_to(root).as_posix() for name in files if is_image(name)]
     return sorted(found)
 
 
@@ -248,10 +237,8 @@ def _below(root: Path, path: str, columns: Columns, row: int) -> str:
     """Return a table's path relative to the root; a DataError where it leads out of it."""
     inside = os.path.relpath(root / path, root)
     if inside.startswith(".."):
-        raise DataError(
-            f"{columns.place(row)}: {path} lies outside {root}, where pictures may be read. Name the folder that holds "
-            f"all of them with --images."
-        )
+        fault = f"{columns.place(row)}: {path} lies outside {root}, where pictures may be read"
+        raise DataError(f"{fault}. Name the folder that holds all of them with --images.")
     return Path(inside).as_posix()
 
 
@@ -265,7 +252,6 @@ def _file_digest(place: Place, collection: Path, path: str) -> str:
     if file is None or not file.is_file():
         raise DataError(f"image {path} of {place.path} is missing.")
     try:
-        with file.open("rb") as opened:
-            return file_digest(opened, "sha256").hexdigest()
+        return file_hash(file)
     except OSError as error:
         raise DataError(f"image {file} cannot be read: {error}.") from error

@@ -83,7 +83,9 @@ class Milvus:
         """
         if not self.client.has_collection(self.table):
             self._create()
-        self._take_back(generation)
+        self.client.delete(self.table, filter=f"born >= {generation}")
+        while rows := self.client.query(self.table, filter=f"gone >= {generation} and gone < {_FOREVER}", limit=_BATCH):
+            self.client.upsert(self.table, [{**row, "gone": _FOREVER} for row in rows])
         for ids in _batches(removed):
             rows = self.client.query(self.table, filter=f"id in {list(ids)} and gone == {_FOREVER}")
             self.client.upsert(self.table, [{**row, "gone": generation} for row in rows])
@@ -97,11 +99,6 @@ class Milvus:
         """Remove the table, where there is one."""
         if self.client.has_collection(self.table):
             self.client.drop_collection(self.table)
-
-    def _take_back(self, generation: int) -> None:
-        self.client.delete(self.table, filter=f"born >= {generation}")
-        while rows := self.client.query(self.table, filter=f"gone >= {generation} and gone < {_FOREVER}", limit=_BATCH):
-            self.client.upsert(self.table, [{**row, "gone": _FOREVER} for row in rows])
 
     def _create(self) -> None:
         from pymilvus import DataType
@@ -119,20 +116,18 @@ class Milvus:
         self.client.create_collection(self.table, schema=schema, index_params=indexes, consistency_level="Strong")
 
 
+@dataclass(frozen=True)
 class MilvusStore:
     """One generation of a table, for readers; ``Milvus.at`` makes it."""
 
-    def __init__(self, table: Milvus, generation: int) -> None:
-        self._table, self._generation = table, generation
-
-    def close(self) -> None:
-        self._table.close()
+    table: Milvus
+    generation: int
 
     def search(self, queries: Queries, k: int, *, where: Where = None, exclude: Ids = ()) -> Found:
         """Search as ``Store.search`` says, to the float32 precision of the engine and the recall of its index."""
         if not 1 <= k <= _MOST:
             raise ConfigError(f"Milvus finds 1 to {_MOST} neighbors per query; got k = {k}.")
-        table, shape = self._table, (len(queries), k)
+        table, shape = self.table, (len(queries), k)
         found = Found(np.full(shape, -1, np.int64), np.full(shape, np.inf, np.float32))
         if not len(queries):
             return found
@@ -141,7 +136,7 @@ class MilvusStore:
             table.table,
             data=np.asarray(queries, np.float32).tolist(),
             limit=k,
-            filter=_filter(self._generation, where or {}, exclude),
+            filter=_filter(self.generation, where or {}, exclude),
             output_fields=["id"],
             search_params={"metric_type": "L2", "params": _SEARCH[table.index] | effort},
         )
@@ -252,22 +247,23 @@ def wanted_engine(
 
 def write_engine(
     engine: Engine,
-    generation: int,
     items: Sequence[Item],
+    old: Sequence[Item],
+    store: Mapping[str, Any] | None,
+    generation: int,
     vectors: Path,
-    before: tuple[Sequence[Item], Mapping[str, Any] | None] | None,
 ) -> dict[str, Any]:
     """Bring the engine to a generation that is about to be published; return what ``about.json`` keeps of it.
 
     Args:
         engine: what to write to.
+        items: of the coming generation.
+        old: items of the generation before, from which the engine goes on where it has it.
+        store: of the generation before.
         generation: number of the coming one.
-        items: its items.
         vectors: the file that already holds its vectors.
-        before: items and ``store`` of the generation before, from which the engine goes on where it has it.
     """
     rows = read_array(vectors, mapped=True) if items else np.empty((0, 1), np.float32)
-    old, store = before or ((), None)
     with closing(Milvus(engine.address, engine.table, dim=rows.shape[1], index=engine.index)) as table:
         if store is None or (store["address"], store["table"]) != (engine.address, engine.table):
             table.drop()  # what a collection that is no more may have left under this name

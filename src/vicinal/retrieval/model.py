@@ -1,7 +1,6 @@
 """``vicinal.load``: the model of a run, or of an exported folder, in a user's own program."""
 
 from collections.abc import Iterable, Iterator
-from hashlib import file_digest
 from itertools import islice
 from os import PathLike
 from pathlib import Path
@@ -14,6 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from vicinal.data.images import read_image, upright
+from vicinal.data.packed import file_hash
 from vicinal.data.records import Kind, Records
 from vicinal.data.table import unfit
 from vicinal.data.transforms import ImageTransform, TextTransform
@@ -21,7 +21,7 @@ from vicinal.distances import Metric, Poincare, squared_lengths
 from vicinal.errors import ConfigError, DataError, RunError
 from vicinal.evaluation.encoder import Encoder
 from vicinal.evaluation.neighbors import require_finite
-from vicinal.files import read_object, regular
+from vicinal.files import read_object
 from vicinal.models.embedder import Role
 from vicinal.parallel import pick_device
 from vicinal.run_directory import RunDirectory
@@ -65,15 +65,10 @@ def _check_export(folder: Path) -> None:
     written = read_object(folder / DOCUMENT).get("files") if (folder / DOCUMENT).is_file() else None
     for name in (CONFIG, WEIGHTS):
         wanted = written.get(name, {}).get("sha256") if isinstance(written, dict) else None
-        found = None
-        if (folder / name).is_file():
-            with regular(folder / name).open("rb") as file:
-                found = file_digest(file, "sha256").hexdigest()
+        found = file_hash(folder / name) if (folder / name).is_file() else None
         if found is None or found != wanted:
-            raise RunError(
-                f"{folder / name} is not the file that `vicinal export` wrote: its SHA-256 is {found}, {DOCUMENT} "
-                f"says {wanted}. Export the run again, or copy the whole folder."
-            )
+            fault = f"{folder / name} is not the file that `vicinal export` wrote: its SHA-256 is {found}"
+            raise RunError(f"{fault}, {DOCUMENT} says {wanted}. Export the run again, or copy the whole folder.")
 
 
 class EmbeddingModel:
@@ -138,9 +133,8 @@ class EmbeddingModel:
         """Distances of each row of ``left`` to each row of ``right``; taken as differences, so equal rows have 0."""
         first, second = (torch.from_numpy(np.array(rows, dtype=np.float64)) for rows in (left, right))
         if first.ndim != 2 or second.ndim != 2 or first.shape[1] != second.shape[1]:
-            raise DataError(
-                f"distances are between rows [n d] and [m d]; got {list(first.shape)} and {list(second.shape)}."
-            )
+            shapes = f"{list(first.shape)} and {list(second.shape)}"
+            raise DataError(f"distances are between rows [n d] and [m d]; got {shapes}.")
         found = torch.cdist(first, second, compute_mode="donot_use_mm_for_euclid_dist")
         if self.metric == "poincare":
             found = Poincare().of_lengths(found, squared_lengths(first), squared_lengths(second))
@@ -154,7 +148,7 @@ class EmbeddingModel:
             while part := list(islice(prepared, size)):
                 yield transform.assemble(part)
         elif isinstance(transform, TextTransform):
-            texts = iter(_texts(images))
+            texts = _texts(images)
             while some := list(islice(texts, size)):
                 yield transform.batch(some)
         else:
@@ -203,9 +197,8 @@ def _vectors(inputs: Any, width: int) -> Iterator[Float32[np.ndarray, "width"]]:
     """Yield finite feature vectors of the right length: of an array ``[d]`` or ``[n d]``, or an iterable of ``[d]``."""
     inputs = _array(inputs)
     if isinstance(inputs, (str, PathLike, Image.Image)) or not isinstance(inputs, Iterable):
-        raise DataError(
-            f"this model embeds feature vectors: float arrays [{width}] or [n, {width}]; got {_shown(inputs)}."
-        )
+        arrays = f"float arrays [{width}] or [n, {width}]"
+        raise DataError(f"this model embeds feature vectors: {arrays}; got {_shown(inputs)}.")
     one = isinstance(inputs, np.ndarray) and inputs.ndim < 2 and inputs.dtype != object
     one |= (
         isinstance(inputs, (list, tuple)) and len(inputs) > 0 and all(isinstance(each, (int, float)) for each in inputs)
@@ -235,10 +228,8 @@ def _image(value: Any, name: str) -> tuple[str, Image.Image]:
 def _eight_bit(image: Image.Image, name: str) -> Image.Image:
     """As files are read: upright, transparency dropped; what has more than 8 bits is for the caller to convert."""
     if image.mode in ("I", "F") or image.mode.startswith("I;16"):
-        raise DataError(
-            f"{name} is a PIL image of mode {image.mode}, whose range is unknown. Convert it to mode L or RGB, "
-            f"or give the path of its file."
-        )
+        fault = f"{name} is a PIL image of mode {image.mode}, whose range is unknown"
+        raise DataError(f"{fault}. Convert it to mode L or RGB, or give the path of its file.")
     image = upright(image)
     if "transparency" in image.info:  # Pillow warns when a palette loses it at once
         image = image.convert("RGBA")

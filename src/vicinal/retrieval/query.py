@@ -104,10 +104,8 @@ def query_of(
     if files and model is not None and model.kind == "text":
         raise ConfigError(f"this run embeds texts, got the file {files[0]}. Search with --text.")
     if texts and reader is None:
-        raise ConfigError(
-            "this run has no text encoder, so texts cannot be looked for. Train one on a table of pictures with the "
-            "columns `path` and `text`, or of sentences with `text` and `label`."
-        )
+        columns = "`path` and `text` of pictures, or `text` and `label` of sentences"
+        raise ConfigError(f"this run has no text encoder. Train one on a table with the columns {columns}.")
     vectors = [snapshot.vector(id) for id in ids]
     if texts and reader is not None:
         vectors += list(reader.embed(texts))
@@ -120,10 +118,8 @@ def query_of(
             raise DataError(unknown("label", label, snapshot.labels()))
         vectors.append(snapshot.vectors()[rows].mean(axis=0, dtype=np.float64))
     if any(vector.shape != (snapshot.dim,) for vector in vectors):
-        raise DataError(
-            f"the collection's vectors have length {snapshot.dim}, the model's {len(vectors[-1])}: it was indexed with "
-            f"another model. Index it again."
-        )
+        lengths = f"the collection's vectors have length {snapshot.dim}, the model's {len(vectors[-1])}"
+        raise DataError(f"{lengths}: it was indexed with another model. Index it again.")
     if len(titles) == len(vectors) == 1 and not labels:
         return Query(titles[0], np.asarray(vectors[0], np.float32), tuple(ids))
     mean: np.ndarray = np.stack(vectors).mean(axis=0, dtype=np.float64)

@@ -72,10 +72,6 @@ class Store(Protocol):
         """Find the ``k`` nearest vectors that have all attributes of ``where`` and no id of ``exclude``."""
         ...
 
-    def close(self) -> None:
-        """Close files and connections."""
-        ...
-
 
 class Attributes:
     """Which rows have which value of which attribute.
@@ -144,9 +140,6 @@ class FlatStore:
     @cached_property
     def gallery(self) -> Gallery:
         return Gallery(self._rows, self.metric, in_place=True)
-
-    def close(self) -> None:
-        """Do nothing: the memory map goes with the matrix."""
 
     def search(self, queries: Queries, k: int, *, where: Where = None, exclude: Ids = ()) -> Found:
         """Search as ``Store.search`` says; exact, whatever is asked."""

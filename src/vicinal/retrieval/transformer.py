@@ -29,12 +29,7 @@ class EmbeddingTransformer(TransformerMixin, BaseEstimator):  # type: ignore[mis
     """
 
     def __init__(
-        self,
-        run: str | PathLike[str],
-        *,
-        batch_size: int = 64,
-        device: str = "auto",
-        role: Role | None = None,
+        self, run: str | PathLike[str], *, batch_size: int = 64, device: str = "auto", role: Role | None = None
     ) -> None:
         self.run, self.batch_size, self.device, self.role = run, batch_size, device, role
 

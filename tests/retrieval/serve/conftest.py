@@ -114,7 +114,7 @@ def _spiral(snapshot: Snapshot) -> CollectionMap:
     turn = 2 * np.pi * place / max(1, len(snapshot))
     positions = np.stack([np.cos(turn), np.sin(turn)], axis=1) * (place + 5)[:, None]
     ids = np.array([item.id for item in snapshot.items()], dtype=np.int64)
-    return CollectionMap(ids, positions.astype(np.float32), "t-sne", snapshot.generation)
+    return CollectionMap(ids, positions.astype(np.float32))
 
 
 def _library_of(run: RunDirectory, threshold: Threshold | None = None) -> Library:

@@ -15,14 +15,14 @@ from vicinal.retrieval.serve.library import Together, Workers
 def test_who_does_not_fit_is_refused_and_room_comes_back():
     async def scene():
         workers, go = Workers(threads=1, waiting=1), Event()
-        held = [asyncio.create_task(workers.run(lambda: go.wait(5))) for _ in range(2)]
+        held = [asyncio.create_task(workers.route(lambda: go.wait(5))()) for _ in range(2)]
         await asyncio.sleep(0)
         with pytest.raises(RequestError) as caught:
-            await workers.run(lambda: None)
+            await workers.route(lambda: None)()
         assert caught.value.status_code == 503 and caught.value.headers["Retry-After"] == "1"
         go.set()
         await asyncio.gather(*held)
-        assert await workers.run(lambda: 7) == 7
+        assert await workers.route(lambda: 7)() == 7
         workers.close()
 
     asyncio.run(scene())
@@ -31,17 +31,17 @@ def test_who_does_not_fit_is_refused_and_room_comes_back():
 def test_a_client_that_leaves_frees_its_place_only_when_its_work_is_done():
     async def scene():
         workers, go = Workers(threads=1, waiting=0), Event()
-        left = asyncio.create_task(workers.run(lambda: go.wait(5)))
+        left = asyncio.create_task(workers.route(lambda: go.wait(5))())
         await asyncio.sleep(0.05)
         left.cancel()
         await asyncio.sleep(0)
         with pytest.raises(RequestError):
-            await workers.run(lambda: None)
+            await workers.route(lambda: None)()
         go.set()
         for _ in range(100):
             await asyncio.sleep(0.01)
             try:
-                assert await workers.run(lambda: 7) == 7
+                assert await workers.route(lambda: 7)() == 7
                 break
             except RequestError:
                 continue
@@ -57,7 +57,7 @@ def test_a_failure_reaches_who_asked_and_frees_its_place():
         workers = Workers(threads=1, waiting=0)
         for _ in range(3):
             with pytest.raises(ZeroDivisionError):
-                await workers.run(lambda: 1 / 0)
+                await workers.route(lambda: 1 / 0)()
             await asyncio.sleep(0.01)
         workers.close()
 

@@ -250,7 +250,7 @@ def test_choosing_a_class_moves_the_map_there(visit, serve, library):
         """Lay out each class of 12 in a heap of its own."""
         place = np.arange(len(snapshot))
         positions = np.stack([place // 12 + 0.01 * (place % 12), np.sqrt(place // 12)], axis=1)
-        return CollectionMap(place, positions.astype(np.float32), "t-sne", snapshot.generation)
+        return CollectionMap(place, positions.astype(np.float32))
 
     address = serve(replace(library, layout=heaps))
     page = visit(address)
@@ -488,7 +488,7 @@ def heaps(snapshot):
     """Lay out each class of 12 in a heap of its own, from left to right."""
     place = np.arange(len(snapshot))
     positions = np.stack([place // 12 + 0.01 * (place % 12), 0.01 * (place % 5)], axis=1)
-    return CollectionMap(place, positions.astype(np.float32), "t-sne", snapshot.generation)
+    return CollectionMap(place, positions.astype(np.float32))
 
 
 @pytest.fixture
@@ -689,7 +689,7 @@ def test_a_crowd_of_points_is_drawn_by_webgl_or_without_it(
         place = np.arange(count)
         positions = np.random.default_rng(1).random((count, 2)).astype(np.float32)
         positions[:, 0] = 0.5 * (place % 2) + 0.48 * positions[:, 0]
-        return CollectionMap(place, positions, "t-sne", snapshot.generation)
+        return CollectionMap(place, positions)
 
     script = """HTMLCanvasElement.prototype.getContext = ((before) => function (kind, ...more) {
       return kind === "webgl2" ? null : before.call(this, kind, ...more); })(HTMLCanvasElement.prototype.getContext);"""

@@ -71,11 +71,11 @@ def test_a_map_that_fails_is_told_and_tried_again(library, client_of, spiral):
 
 def test_one_point_and_no_class_make_a_map_too(library, client_of):
     def one(snapshot):
-        return CollectionMap(np.array([3]), np.zeros((1, 2), np.float32), "umap", snapshot.generation)
+        return CollectionMap(np.array([3]), np.zeros((1, 2), np.float32))
 
     with client_of(replace(library, layout=one)) as client:
         body = ready(client).json()
-    assert (body["x"], body["y"], body["method"]) == ([0.5], [0.5], "UMAP")
+    assert (body["x"], body["y"], body["method"]) == ([0.5], [0.5], "t-SNE")
 
 
 def test_hardness_comes_first_then_active_then_loss_and_validation(client):

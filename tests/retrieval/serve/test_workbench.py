@@ -160,7 +160,7 @@ def test_no_findings_say_how_to_get_some(client):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "no column"),
+        ("", "line 1"),
         ("path,label\na,b\n", "no column kind"),
         (HEADER + "0,a.png,disc,label,high,square,\n", "line 2, score"),
         (HEADER + "0,a.png,disc,label,nan,square,\n", "line 2"),

@@ -93,20 +93,23 @@ class RequestError(HTTPException):
         return JSONResponse(self.problem.model_dump(), self.status_code, self.headers)
 
 
-def _described(answers: Mapping[int, str]) -> dict[int | str, dict[str, Any]]:
+Described = dict[int | str, dict[str, Any]]
+
+
+def described(answers: Mapping[int, str]) -> Described:
+    """Describe errors by their status for the API's description."""
     return {status: {"model": Problem, "description": words} for status, words in answers.items()}
 
 
-#: The errors of operations, for the API's description; those of all operations first.
-SHARED = _described(
+SHARED = described(  # the errors of all operations
     {
         421: "The Host header names another machine.",
         422: "A value that cannot be.",
         503: "Too many requests wait already; Retry-After says when to ask again.",
     }
 )
-NOT_FOUND = _described({404: "There is no such item."})
-BODY = _described(
+NOT_FOUND = described({404: "There is no such item."})
+BODY = described(
     {
         400: "A body that cannot be read.",
         408: "A body that does not arrive in time.",

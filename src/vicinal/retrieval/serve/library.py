@@ -6,12 +6,13 @@ going on waits for its end, with whoever else has come meanwhile.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import wraps
 from pathlib import Path
 from threading import Lock
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 from PIL import Image
@@ -25,6 +26,7 @@ from vicinal.retrieval.model import EmbeddingModel, load_asking
 from vicinal.retrieval.serve.guard import RequestError
 from vicinal.run_directory import RunDirectory
 
+Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
 
@@ -75,10 +77,9 @@ def open_library(
         return row
 
     if found.snapshot().dim != model.dim:
-        raise ConfigError(
-            f"{run} embeds into {model.dim} dimensions, but the collection {found.path} holds vectors of "
-            f"{found.snapshot().dim}. Index with this run, or serve the run that it was indexed with."
-        )
+        held = f"the collection {found.path} holds vectors of {found.snapshot().dim}"
+        advice = "Index with this run, or serve the run that it was indexed with."
+        raise ConfigError(f"{run} embeds into {model.dim} dimensions, but {held}. {advice}")
     threshold = None
     if max_false_match is not None or directory.arrays(NAME) is not None:
         threshold = distance_threshold(directory, rate=max_false_match, usual=QUERY_RATE, device=model.device)
@@ -99,9 +100,14 @@ class Workers:
         self._pool = ThreadPoolExecutor(threads)
         self._taken, self._lock = 0, Lock()
 
-    async def run(self, work: Callable[[], Result]) -> Result:
-        """Return the result of ``work``; a 503 at once where the queue is full."""
-        return await asyncio.wrap_future(self.submit(work))
+    def route(self, work: Callable[Given, Result]) -> Callable[Given, Awaitable[Result]]:
+        """Make a route of a function that these threads run; a 503 at once where the queue is full."""
+
+        @wraps(work)
+        async def route(*args: Given.args, **kwargs: Given.kwargs) -> Result:
+            return await asyncio.wrap_future(self.submit(lambda: work(*args, **kwargs)))
+
+        return route
 
     def submit(self, work: Callable[[], Result]) -> "Future[Result]":
         with self._lock:

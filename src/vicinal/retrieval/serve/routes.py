@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from io import BytesIO
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
@@ -23,10 +23,11 @@ from vicinal.retrieval.serve.guard import (
     NOT_FOUND,
     SHARED,
     UPLOAD,
+    Described,
     Limits,
-    Problem,
     RequestError,
     decoded,
+    described,
     text,
 )
 from vicinal.retrieval.serve.library import Library, Together, Workers
@@ -37,6 +38,7 @@ _MOST = 1e9  # of a coordinate: above, a float32 sum of 65,536 squares could ove
 _SMALL = 64  # pixels; below, PNG is as small as JPEG and shows no artefacts
 _THUMBNAILS = 4096  # kept: 16 to 60 MB, by their side
 
+Drawing = Callable[[int, int], tuple[bytes, str]]  # of an item's id and a side: the picture and its media type
 By = Literal["image", "item", "text", "vector", "class"]
 Text = Annotated[str, BeforeValidator(text)]
 Id = Annotated[int, Path(ge=0, le=_LARGEST, description="An item's id.")]
@@ -58,14 +60,11 @@ _UPLOAD = {
         "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
     }
 }
-_PICTURE: dict[int | str, dict[str, Any]] = {
+_PICTURE: Described = {
     200: {"description": "The picture, encoded anew.", "content": {"image/jpeg": {}, "image/png": {}}}
 }
-_NO_PICTURE: dict[int | str, dict[str, Any]] = {
-    415: {"model": Problem, "description": "No picture of a known type, or a run of feature vectors."}
-}
-
-_NO_TEXT: dict[int | str, dict[str, Any]] = {415: {"model": Problem, "description": "A run without a text encoder."}}
+_NO_PICTURE = described({415: "No picture of a known type, or a run of feature vectors."})
+_NO_TEXT = described({415: "A run without a text encoder."})
 
 
 class Answer(BaseModel):
@@ -146,9 +145,6 @@ def search_routes(library: Library, limits: Limits, searching: Workers, embeddin
     routes = APIRouter(tags=["search"], responses=SHARED)
     K = Annotated[int, Query(ge=1, le=limits.k, description="How many neighbors.")]
 
-    async def of_any_class(k: K = 24, where: Where = None, max_distance: MaxDistance = None) -> _Options:
-        return _Options(k, conditions(where or ()), max_distance)
-
     async def options(
         k: K = 24, label: Label = None, where: Where = None, max_distance: MaxDistance = None
     ) -> _Options:
@@ -156,39 +152,41 @@ def search_routes(library: Library, limits: Limits, searching: Workers, embeddin
 
     Options = Annotated[_Options, Depends(options)]
 
-    async def found(
+    @searching.route
+    def found(
         by: By,
         start: Callable[[Snapshot], tuple[Item | None, np.ndarray]],
         options: _Options,
         embedding_seconds: float | None = None,
     ) -> Found:
         """Search once on one snapshot; ``start`` gives its item, if it is by one, and its vector."""
+        snapshot = library.collection.snapshot()
+        query, vector = start(snapshot)
+        if vector.shape != (snapshot.dim,):
+            asked = f"a vector of {snapshot.dim} numbers, as this collection holds."
+            raise RequestError(422, asked, f"{vector.size} numbers.", "Send an embedding of this run's model.")
+        began, without = time.perf_counter(), None if query is None else query.id
+        near = together.search(snapshot, vector, options.k, where=options.where, without=without)
+        seconds, threshold = time.perf_counter() - began, threshold_of(library, options.max_distance)
+        within = [None if threshold is None else match.distance <= threshold.distance for match in near]
+        return Found(
+            generation=snapshot.generation,
+            by=by,
+            query=None if query is None else ItemAnswer(**vars(query)),
+            threshold=threshold,
+            no_match=None if threshold is None else not any(within),
+            matches=[
+                MatchAnswer(**vars(match.item), distance=match.distance, matches=matches)
+                for match, matches in zip(near, within, strict=True)
+            ],
+            embedding_seconds=embedding_seconds,
+            search_seconds=seconds,
+        )
 
-        def work() -> Found:
-            snapshot = library.collection.snapshot()
-            query, vector = start(snapshot)
-            if vector.shape != (snapshot.dim,):
-                asked = f"a vector of {snapshot.dim} numbers, as this collection holds."
-                raise RequestError(422, asked, f"{vector.size} numbers.", "Send an embedding of this run's model.")
-            began, without = time.perf_counter(), None if query is None else query.id
-            near = together.search(snapshot, vector, options.k, where=options.where, without=without)
-            seconds, threshold = time.perf_counter() - began, threshold_of(library, options.max_distance)
-            within = [None if threshold is None else match.distance <= threshold.distance for match in near]
-            return Found(
-                generation=snapshot.generation,
-                by=by,
-                query=None if query is None else ItemAnswer(**vars(query)),
-                threshold=threshold,
-                no_match=None if threshold is None else not any(within),
-                matches=[
-                    MatchAnswer(**vars(match.item), distance=match.distance, matches=matches)
-                    for match, matches in zip(near, within, strict=True)
-                ],
-                embedding_seconds=embedding_seconds,
-                search_seconds=seconds,
-            )
-
-        return await searching.run(work)
+    @embedding.route
+    def timed(embed: Callable[[], np.ndarray]) -> tuple[np.ndarray, float]:
+        start = time.perf_counter()
+        return embed(), time.perf_counter() - start
 
     @routes.post(UPLOAD, openapi_extra=_UPLOAD, responses=BODY | _NO_PICTURE, summary="Search by a picture")
     async def by_image(request: Request, options: Options) -> Found:
@@ -198,12 +196,7 @@ def search_routes(library: Library, limits: Limits, searching: Workers, embeddin
             got = f"this run embeds {'texts' if library.kind == 'text' else 'feature vectors'}, not pictures."
             raise RequestError(415, "a search by picture.", got, "Search by item or by vector.")
         data = await request.body()  # the guard counts it as it arrives
-
-        def embedded() -> tuple[np.ndarray, float]:
-            start = time.perf_counter()
-            return embed(decoded(data, limits)), time.perf_counter() - start
-
-        vector, seconds = await embedding.run(embedded)
+        vector, seconds = await timed(lambda: embed(decoded(data, limits)))
         return await found("image", lambda _: (None, vector), options, seconds)
 
     @routes.get("/api/search/item/{id}", responses=NOT_FOUND, summary="Search by an item")
@@ -220,15 +213,10 @@ def search_routes(library: Library, limits: Limits, searching: Workers, embeddin
         if reader is None:
             got = "this run has no text encoder."
             raise RequestError(415, "a search by text.", got, "Train on a table with the columns path and text.")
-
-        def embedded() -> tuple[np.ndarray, float]:
-            start = time.perf_counter()
-            try:
-                return reader.embed(q)[0], time.perf_counter() - start
-            except DataError as error:
-                raise RequestError(422, "words to look for.", f"{error}", "Write some words.") from error
-
-        vector, seconds = await embedding.run(embedded)
+        try:
+            vector, seconds = await timed(lambda: reader.embed(q)[0])
+        except DataError as error:
+            raise RequestError(422, "words to look for.", f"{error}", "Write some words.") from error
         return await found("text", lambda _: (None, vector), options, seconds)
 
     @routes.post("/api/search/vector", responses=BODY, summary="Search by a vector")
@@ -242,8 +230,7 @@ def search_routes(library: Library, limits: Limits, searching: Workers, embeddin
 
     @routes.get("/api/search/class", responses=NOT_FOUND, summary="Search by a class")
     async def by_class(
-        name: Annotated[str, Query(max_length=1000, description="The class.")],
-        options: Annotated[_Options, Depends(of_any_class)],
+        name: Annotated[str, Query(max_length=1000, description="The class.")], options: Options
     ) -> Found:
         """What lies nearest to the mean of a class; its own items are found too."""
 
@@ -265,36 +252,28 @@ def item_routes(library: Library, limits: Limits, listing: Workers, drawing: Wor
     Spread = Annotated[bool, Query(description="Evenly from the whole collection, instead of the first ones.")]
 
     @routes.get("/classes", summary="All classes")
-    async def classes() -> Classes:
+    @listing.route
+    def classes() -> Classes:
         """The classes of the collection with their numbers of items, by name."""
-
-        def listed() -> Classes:
-            snapshot = library.collection.snapshot()
-            counts = [ClassCount(label=label, items=count) for label, count in snapshot.labels().items()]
-            return Classes(generation=snapshot.generation, classes=counts)
-
-        return await listing.run(listed)
+        snapshot = library.collection.snapshot()
+        counts = [ClassCount(label=label, items=count) for label, count in snapshot.labels().items()]
+        return Classes(generation=snapshot.generation, classes=counts)
 
     @routes.get("/items", summary="Items of the collection")
-    async def items(label: Label = None, offset: Offset = 0, limit: Listed = 60, spread: Spread = False) -> Items:
+    @listing.route
+    def items(label: Label = None, offset: Offset = 0, limit: Listed = 60, spread: Spread = False) -> Items:
         """Items by ascending id, a page at a time, all or those of one class."""
-
-        def listed() -> Items:
-            snapshot = library.collection.snapshot()
-            rows = range(len(snapshot)) if label is None else snapshot.attributes.rows({"label": label}).tolist()
-            step = max(1, len(rows) // limit) if spread else 1
-            page = [ItemAnswer(**vars(snapshot.items()[row])) for row in rows[offset::step][:limit]]
-            return Items(generation=snapshot.generation, total=len(rows), offset=offset, items=page)
-
-        return await listing.run(listed)
+        snapshot = library.collection.snapshot()
+        rows = range(len(snapshot)) if label is None else snapshot.attributes.rows({"label": label}).tolist()
+        step = max(1, len(rows) // limit) if spread else 1
+        page = [ItemAnswer(**vars(snapshot.items()[row])) for row in rows[offset::step][:limit]]
+        return Items(generation=snapshot.generation, total=len(rows), offset=offset, items=page)
 
     @routes.get("/items/{id}", responses=NOT_FOUND, summary="One item")
-    async def one(id: Id) -> OneItem:
-        def found() -> OneItem:
-            snapshot = library.collection.snapshot()
-            return OneItem(generation=snapshot.generation, item=ItemAnswer(**vars(item_of(snapshot, id))))
-
-        return await listing.run(found)
+    @listing.route
+    def one(id: Id) -> OneItem:
+        snapshot = library.collection.snapshot()
+        return OneItem(generation=snapshot.generation, item=ItemAnswer(**vars(item_of(snapshot, id))))
 
     def drawn(snapshot: Snapshot, id: int, side: int) -> tuple[bytes, str]:
         item_of(snapshot, id)
@@ -306,30 +285,29 @@ def item_routes(library: Library, limits: Limits, listing: Workers, drawing: Wor
             raise RequestError(404, f"the picture of item {id}.", got, advice) from error
 
     @lru_cache(1)
-    def thumbnails(snapshot: Snapshot) -> Callable[[int, int], tuple[bytes, str]]:
+    def thumbnails(snapshot: Snapshot) -> Drawing:
         return lru_cache(_THUMBNAILS)(partial(drawn, snapshot))
 
-    async def picture(id: int, side: int, named: int | None, *, kept: bool) -> Response:
-        def work() -> tuple[bytes, str, int]:
-            snapshot = library.collection.snapshot()
-            content, kind = thumbnails(snapshot)(id, side) if kept else drawn(snapshot, id, side)
-            return content, kind, snapshot.generation
-
-        content, kind, generation = await drawing.run(work)
+    def picture(id: int, side: int, named: int | None, draw: Callable[[Snapshot], Drawing]) -> Response:
+        snapshot = library.collection.snapshot()
+        content, kind = draw(snapshot)(id, side)
         # An item's content belongs to its generation: under the address of that one it may be kept for good.
-        keep = "private, max-age=31536000, immutable" if named == generation else "no-store"
-        return Response(content, media_type=kind, headers={"Cache-Control": keep, "X-Generation": str(generation)})
+        keep = "private, max-age=31536000, immutable" if named == snapshot.generation else "no-store"
+        headers = {"Cache-Control": keep, "X-Generation": str(snapshot.generation)}
+        return Response(content, media_type=kind, headers=headers)
 
     # Three sides, so that nobody can fill the shelf with a thousand sizes of one picture.
     @routes.get("/items/{id}/thumbnail", responses=NOT_FOUND | _PICTURE, response_class=Response, summary="Thumbnail")
-    async def thumbnail(id: Id, side: Literal["64", "128", "256"] = "128", generation: Named = None) -> Response:
+    @drawing.route
+    def thumbnail(id: Id, side: Literal["64", "128", "256"] = "128", generation: Named = None) -> Response:
         """A small picture, its longer side at most `side` pixels; without the file's metadata."""
-        return await picture(id, int(side), generation, kept=True)
+        return picture(id, int(side), generation, thumbnails)
 
     @routes.get("/items/{id}/image", responses=NOT_FOUND | _PICTURE, response_class=Response, summary="Picture")
-    async def image(id: Id, generation: Named = None) -> Response:
+    @drawing.route
+    def image(id: Id, generation: Named = None) -> Response:
         """A large picture, encoded anew, without the file's metadata."""
-        return await picture(id, limits.picture_side, generation, kept=False)
+        return picture(id, limits.picture_side, generation, lambda snapshot: partial(drawn, snapshot))
 
     return routes
 

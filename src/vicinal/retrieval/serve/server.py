@@ -30,26 +30,18 @@ _PER_CLIENT = 64  # of them by one address; a browser has six
 _HEADER_SECONDS = 10.0  # for the headers of a request to arrive
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
-_SCRIPTS = (
-    "page.js",
-    "asking.js",
-    "results.js",
-    "map.js",
-    "points.js",
-    "twgl.min.js",
-    "workbench.js",
-    "hardness.js",
-    "docs.js",
-)
 _KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_HERE = "vicinal.retrieval.serve"
 # Address, package and file of all that the page is made of; nothing else can be asked for.
-SHIPPED = {"/": ("vicinal.retrieval.serve", "page.html"), "/docs": ("vicinal.retrieval.serve", "docs.html")}
-SHIPPED |= {f"/static/{name}": ("vicinal.retrieval.serve", name) for name in (*_SCRIPTS, "page.css", "icon.svg")}
-# The report's own look and charts: one family, one source.
+SHIPPED = {"/": (_HERE, "page.html"), "/docs": (_HERE, "docs.html")}
 SHIPPED |= {
-    "/static/report.css": ("vicinal.reports", "page.css"),
-    "/static/charts.js": ("vicinal.reports", "charts.js"),
+    f"/static/{file.name}": (_HERE, file.name)
+    for file in sorted(resources.files(_HERE).iterdir(), key=lambda file: file.name)
+    if PurePath(file.name).suffix in (".js", ".css", ".svg")
 }
+# The report's own look and charts: one family, one source.
+SHIPPED["/static/report.css"] = "vicinal.reports", "page.css"
+SHIPPED["/static/charts.js"] = "vicinal.reports", "charts.js"
 
 
 def create_application(
@@ -139,10 +131,8 @@ def bind(host: str, port: int) -> socket.socket:
         # It listens at once, so that whoever is told the address can connect.
         return socket.create_server((host, port), family=family, backlog=_AT_ONCE, dualstack_ipv6=both)
     except (OSError, OverflowError) as error:
-        raise ConfigError(
-            f"the server cannot listen at {host}:{port}: {error}. Name another with --port or --host; --port 0 takes "
-            f"any that is free."
-        ) from error
+        advice = "Name another with --port or --host; --port 0 takes any that is free."
+        raise ConfigError(f"the server cannot listen at {host}:{port}: {error}. {advice}") from error
 
 
 def allowed_hosts(host: str, more: Collection[str]) -> list[str]:

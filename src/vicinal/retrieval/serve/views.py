@@ -12,12 +12,13 @@ from pydantic import BaseModel, Field
 from starlette.responses import HTMLResponse
 
 from vicinal.data.records import Kind
-from vicinal.reports.artefacts import read_artefacts, read_method_figures
+from vicinal.reports.artefacts import read_artefacts, read_method_figures, unit_square
 from vicinal.reports.colors import class_colors
-from vicinal.reports.series import Chart, charts, read_progress
+from vicinal.reports.html import chart_data
+from vicinal.reports.series import ACTIVE_CAPTION, Chart, charts, read_progress
 from vicinal.retrieval.collection import Snapshot
 from vicinal.retrieval.map import CollectionMap
-from vicinal.retrieval.serve.guard import FORMATS, SHARED, Limits, Problem, RequestError, text
+from vicinal.retrieval.serve.guard import FORMATS, SHARED, Described, Limits, RequestError, described, text
 from vicinal.retrieval.serve.library import Library, Workers
 from vicinal.retrieval.serve.routes import Answer, Text, ThresholdAnswer, threshold_of
 from vicinal.run_directory import RunDirectory
@@ -28,11 +29,9 @@ REPORT_POLICY = (
     "sandbox allow-scripts; default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
     "frame-ancestors 'none'"
 )
-_ACTIVE = "The share of a batch's tuples that still have something to learn: it falls as the easy ones are solved."
 _FOLDERS = re.compile(
     r"(?<=')/(?:[^/']+/)*(?=[^/'])|(?<![^\s\"=,:(\[])/(?:[^/\s'\"]+/)*(?=[^/\s'\"])"
 )  # of a path in text
-_PROJECTIONS = {"t-sne": "t-SNE", "umap": "UMAP"}
 
 
 class LimitsAnswer(BaseModel):
@@ -79,8 +78,8 @@ class Line(BaseModel):
     name: Text
     x: list[float]
     y: list[float]
-    low: list[float] | None
-    high: list[float] | None
+    low: list[float] | None = None
+    high: list[float] | None = None
 
 
 class ChartAnswer(BaseModel):
@@ -116,9 +115,9 @@ class Hardness(Answer):
     figures: int = Field(description="Pictures of the method's inside, on the report's page.")
 
 
-_MAP_ANSWERS: dict[int | str, dict[str, Any]] = {
+_MAP_ANSWERS: Described = {
     202: {"model": MapAnswer, "description": "It is being computed; ask again in a second or two."},
-    500: {"model": Problem, "description": "It could not be computed."},
+    **described({500: "It could not be computed."}),
 }
 
 
@@ -128,14 +127,16 @@ def view_routes(library: Library, limits: Limits, listing: Workers, reading: Wor
     maps = Maps(library, mapping)
 
     @routes.get("/api/about", summary="What is served")
-    async def about() -> About:
+    @listing.route
+    def about() -> About:
         """The run, the newest generation of its collection, and the limits of a request."""
-        return await listing.run(lambda: _about(library, limits))
+        return _about(library, limits)
 
     @routes.get("/api/map", summary="The map", responses=_MAP_ANSWERS)
-    async def map(response: Response) -> MapAnswer:
+    @listing.route
+    def map(response: Response) -> MapAnswer:
         """Positions of the items, computed once for each generation; 202 and no points while that goes on."""
-        snapshot = await listing.run(library.collection.snapshot)
+        snapshot = library.collection.snapshot()
         answer = maps.of(snapshot)
         if answer is None:
             response.status_code = 202
@@ -143,14 +144,18 @@ def view_routes(library: Library, limits: Limits, listing: Workers, reading: Wor
         return answer
 
     @routes.get("/api/hardness", summary="What is hard")
-    async def hard() -> Hardness:
+    @reading.route
+    def hard() -> Hardness:
         """Charts of the training's own quantities, the hardest classes and the most confused pairs."""
-        return await reading.run(lambda: _hardness(library.run, library.collection.snapshot()))
+        return _hardness(library.run, library.collection.snapshot())
 
     @routes.get("/report", summary="The run's report", response_class=HTMLResponse)
-    async def report() -> HTMLResponse:
+    @reading.route
+    def report() -> HTMLResponse:
         """The report's page, rendered from the run's numbers; a page that lies in the run is never sent."""
-        content = await reading.run(lambda: _report(library.run))
+        from vicinal.reports.page import render  # loads matplotlib, which nothing else here needs
+
+        content = text(render(PublicRun(library.run.path)))
         return HTMLResponse(content, headers={"Content-Security-Policy": REPORT_POLICY})
 
     return routes
@@ -184,12 +189,12 @@ def _map_answer(snapshot: Snapshot, found: CollectionMap | None) -> MapAnswer:
     labels = {item.id: item.label for item in snapshot.items()} if ids else {}
     names = sorted({label for id in ids if (label := labels[id]) is not None})
     number: dict[str | None, int] = {name: place for place, name in enumerate(names)}
-    positions = _unit_square(np.empty((0, 2)) if found is None else found.positions)
+    positions = unit_square(np.empty((0, 2)) if found is None else found.positions.astype(np.float64))
     return MapAnswer(
         generation=snapshot.generation,
         state="computing" if found is None else "ready",
         total=len(snapshot),
-        method=_PROJECTIONS["t-sne" if found is None else found.projection],
+        method="t-SNE",
         classes=names,
         colors=class_colors(len(names)),
         ids=ids,
@@ -197,15 +202,6 @@ def _map_answer(snapshot: Snapshot, found: CollectionMap | None) -> MapAnswer:
         y=(1 - positions[:, 1]).round(5).tolist(),  # a canvas counts downwards
         classed=[number.get(labels[id], -1) for id in ids],
     )
-
-
-def _unit_square(positions: np.ndarray) -> np.ndarray:
-    """Move and scale positions, both axes alike, so that they fill the unit square the long way."""
-    if not len(positions):
-        return positions
-    low, high = positions.min(axis=0).astype(np.float64), positions.max(axis=0).astype(np.float64)
-    square: np.ndarray = 0.5 + (positions - (low + high) / 2) / (float((high - low).max()) or 1.0)
-    return square
 
 
 def _about(library: Library, limits: Limits) -> About:
@@ -263,22 +259,18 @@ def without_folders(value: T) -> T:
     return cast(T, found)
 
 
-def _report(run: RunDirectory) -> str:
-    from vicinal.reports.page import render  # loads matplotlib, which nothing else here needs
-
-    return text(render(PublicRun(run.path)))
-
-
 def _hardness(run: RunDirectory, snapshot: Snapshot) -> Hardness:
     """Collect charts of the method's own quantities (its groups, active tuples), hard and confused classes."""
     artefacts, method_figures = read_artefacts(run), read_method_figures(run)
-    captions = {"scalar-active": _ACTIVE} | {f"scalar-{group}": said for group, said in method_figures.captions.items()}
+    captions = {"scalar-active": ACTIVE_CAPTION} | {
+        f"scalar-{group}": said for group, said in method_figures.captions.items()
+    }
     selected = ((run.results or {}).get("selected") or {}).get("step")
     held = snapshot.labels()
     return Hardness(
         generation=snapshot.generation,
         charts=[
-            _chart(chart, captions.get(chart.key, ""), selected)
+            ChartAnswer(**chart_data(chart, selected), caption=captions.get(chart.key, ""))
             for chart in sorted(charts(read_progress(run.metrics())), key=_rank)
         ],
         worst=[
@@ -295,12 +287,3 @@ def _rank(chart: Chart) -> int:
     if chart.key == "scalar-active":
         return 1
     return 2 if chart.key == "scalar-loss" or chart.key.startswith("evaluation-") else 0
-
-
-def _chart(chart: Chart, caption: str, selected: Any) -> ChartAnswer:
-    mark = selected if chart.axis == "step" and isinstance(selected, (int, float)) else None
-    lines = []
-    for name, curve in chart.lines.items():
-        low, high = (None, None) if curve.low == curve.high else (curve.low, curve.high)
-        lines.append(Line(name=name, x=curve.steps, y=curve.mean, low=low, high=high))
-    return ChartAnswer(**vars(chart) | {"mark": mark, "caption": caption, "lines": lines})

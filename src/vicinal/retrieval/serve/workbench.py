@@ -1,20 +1,29 @@
 """Work on the collection: tags, labels and drops for selected items, and the queue of what `vicinal clean` found."""
 
-import csv
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache, lru_cache
-from io import StringIO
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache, partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, Field, FiniteFloat, ValidationError
 
+from vicinal.data.table import read_columns
 from vicinal.errors import DataError
 from vicinal.retrieval.annotations import Annotation, Annotations, Target
 from vicinal.retrieval.collection import Snapshot
-from vicinal.retrieval.serve.guard import BODY, SHARED, Limits, Problem, RequestError, require_own_page, text
+from vicinal.retrieval.contact_sheets import as_csv
+from vicinal.retrieval.serve.guard import (
+    BODY,
+    SHARED,
+    Described,
+    Limits,
+    RequestError,
+    described,
+    require_own_page,
+    text,
+)
 from vicinal.retrieval.serve.library import Library, Workers
 from vicinal.retrieval.serve.routes import Answer, ItemAnswer, Text
 from vicinal.retrieval.store import Item
@@ -26,12 +35,10 @@ _NEIGHBORS = 24  # shown of a finding
 
 Word = Annotated[str, Field(min_length=1, max_length=200)]
 TargetField = Annotated[int, Field(ge=0, le=2**63 - 1)] | Annotated[str, Field(min_length=1, max_length=4096)]
-_CHANGES: dict[int | str, dict[str, Any]] = {
-    403: {"model": Problem, "description": "Sent by another page, or the server is not on this machine alone."},
-    415: {"model": Problem, "description": "The body is not JSON."},
-    422: SHARED[422],
-}
-_CSV: dict[int | str, dict[str, Any]] = {200: {"description": "A table.", "content": {"text/csv": {}}}}
+_CHANGES = BODY | described(
+    {403: "Sent by another page, or the server is not on this machine alone.", 415: "The body is not JSON."}
+)
+_CSV: Described = {200: {"description": "A table.", "content": {"text/csv": {}}}}
 
 
 class ItemWork(BaseModel):
@@ -86,24 +93,23 @@ def read_findings(path: Path) -> list[Finding]:
     """Read the table of findings; a DataError names the line that is damaged."""
     if path.stat().st_size > _MOST_BYTES:
         raise DataError(f"{FINDINGS} is larger than {_MOST_BYTES:,} bytes. Write fewer findings.")
-    found, line = list[Finding](), 1
+    row, columns, again = 0, None, "Run `vicinal clean` again."
     try:
-        rows = csv.DictReader(StringIO(path.read_text(encoding="utf-8"), newline=""), strict=True)
-        if missing := [column for column in Finding.model_fields if column not in (rows.fieldnames or ())]:
-            raise DataError(f"{FINDINGS} has no column {', '.join(missing)}. Run `vicinal clean` again.")
-        for row in rows:
-            line = rows.line_num
-            if None in row or None in row.values():
-                raise DataError(f"{FINDINGS}, line {line}, has too few or too many columns. Run `vicinal clean` again.")
-            near = [path for path in row["neighbors"].split("|") if path]
-            found.append(Finding.model_validate({**row, "neighbors": near[:_NEIGHBORS]}))
+        columns = read_columns(path)
+        if missing := [name for name in Finding.model_fields if name not in columns.cells]:
+            raise DataError(f"{path} has no column {', '.join(missing)}.")
+        found = list[Finding]()
+        for row in range(len(columns)):
+            cells = {name: columns.cells[name][row] for name in Finding.model_fields}
+            near = [neighbor for neighbor in cells["neighbors"].split("|") if neighbor]
+            found.append(Finding.model_validate(cells | {"neighbors": near[:_NEIGHBORS]}))
+        return found
     except ValidationError as error:
         fault = error.errors()[0]
-        said = f"{FINDINGS}, line {line}, {fault['loc'][0]}: {fault['msg']}. Run `vicinal clean` again."
-        raise DataError(said) from error
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise DataError(f"{FINDINGS} cannot be read as a table: {error}. Run `vicinal clean` again.") from error
-    return found
+        place = f"{FINDINGS}, line {columns.lines[row]}" if columns else FINDINGS
+        raise DataError(f"{place}, {fault['loc'][0]}: {fault['msg']}. {again}") from error
+    except DataError as error:
+        raise DataError(f"{str(error).replace(str(path), FINDINGS)} {again}") from error
 
 
 def _by_path(snapshot: Snapshot) -> dict[str, Item]:
@@ -130,8 +136,7 @@ def workbench_routes(library: Library, limits: Limits, listing: Workers, *, writ
         found = file.stat()
         return findings_of((found.st_mtime_ns, found.st_size))
 
-    def work(change: Callable[[], object] = lambda: None) -> Work:
-        change()
+    def work() -> Work:
         state = journal().read()
         return Work(
             generation=library.collection.snapshot().generation,
@@ -149,82 +154,76 @@ def workbench_routes(library: Library, limits: Limits, listing: Workers, *, writ
             raise RequestError(403, asked, got, "Serve on this machine alone: leave --host out.")
 
     @routes.get("/annotations", summary="Tags, labels and drops")
-    async def annotated() -> Work:
+    @listing.route
+    def annotated() -> Work:
         """All that was decided about items, and whether this server takes changes."""
-        return await listing.run(work)
+        return work()
 
-    @routes.post(
-        "/annotations", responses=BODY | _CHANGES, dependencies=[Depends(may_write)], summary="Tag, label or drop"
-    )
-    async def change(body: Change) -> Work:
+    changing = partial(routes.post, responses=_CHANGES, dependencies=[Depends(may_write)])
+
+    @changing("/annotations", summary="Tag, label or drop")
+    @listing.route
+    def change(body: Change) -> Work:
         """Change targets together; it is kept before the answer, and one undo takes it back as a whole."""
+        journal().change(**vars(body))
+        return work()
 
-        return await listing.run(lambda: work(lambda: journal().change(**vars(body))))
-
-    @routes.post(
-        "/annotations/undo",
-        responses=BODY | _CHANGES,
-        dependencies=[Depends(may_write)],
-        summary="Undo the last change",
-    )
-    async def undo() -> Work:
+    @changing("/annotations/undo", summary="Undo the last change")
+    @listing.route
+    def undo() -> Work:
         """Take back the last change that is not taken back."""
+        journal().undo()
+        return work()
 
-        return await listing.run(lambda: work(lambda: journal().undo()))
-
-    def exported(name: str, columns: Sequence[str], row: Callable[[str, Annotation], Sequence[str]]) -> Response:
+    def decided() -> Iterator[tuple[str, str, Annotation]]:
+        """Yield path and label of the data with each annotation; what is no longer in the collection is left out."""
         items: Mapping[Target, Item] = {item.id: item for item in library.collection.snapshot().items()}
-        rows, file = [columns], StringIO()
         for target, annotation in journal().read().items():
             if isinstance(target, str):
-                rows.append([target, *row("", annotation)])
-            elif target in items:  # else it is no longer in the collection
-                rows.append([items[target].path, *row(items[target].label or "", annotation)])
-        csv.writer(file, lineterminator="\n").writerows(line for line in rows if len(line) == len(columns))
+                yield target, "", annotation
+            elif target in items:
+                yield items[target].path, items[target].label or "", annotation
+
+    def table(name: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Response:
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-        return Response(text(file.getvalue()), media_type="text/csv", headers=headers)
+        return Response(text(as_csv(columns, rows)), media_type="text/csv", headers=headers)
 
     @routes.get("/annotations.csv", responses=_CSV, response_class=Response, summary="Annotations as a table")
-    async def annotations_table() -> Response:
+    @listing.route
+    def annotations_table() -> Response:
         """What was tagged, relabeled or dropped: `path,label,tags`; a dropped item is tagged so."""
-
-        def row(label: str, a: Annotation) -> Sequence[str]:
-            return a.label or label, ";".join([*a.tags, *(["dropped"] if a.dropped else [])])
-
-        return await listing.run(lambda: exported("annotations.csv", ("path", "label", "tags"), row))
+        rows = (
+            (path, a.label or label, ";".join((*a.tags, "dropped") if a.dropped else a.tags))
+            for path, label, a in decided()
+        )
+        return table("annotations.csv", ("path", "label", "tags"), rows)
 
     @routes.get("/decisions.csv", responses=_CSV, response_class=Response, summary="Decisions as a table")
-    async def decisions_table() -> Response:
+    @listing.route
+    def decisions_table() -> Response:
         """New labels and drops, as `vicinal clean --apply` reads them: `path,label`; no label is a drop."""
-
-        def row(_: str, a: Annotation) -> Sequence[str]:
-            return [a.label or ""] if a.dropped or a.label is not None else []
-
-        return await listing.run(lambda: exported("decisions.csv", ("path", "label"), row))
+        rows = ((path, a.label or "") for path, _, a in decided() if a.dropped or a.label is not None)
+        return table("decisions.csv", ("path", "label"), rows)
 
     Listed = Annotated[int, Query(ge=1, le=limits.listed, description="How many findings.")]
     Offset = Annotated[int, Query(ge=0, le=2**31, description="How many to leave out before them.")]
     Kind = Annotated[Literal["label", "duplicate", "outlier", "class"] | None, Query(description="Only these.")]
-    missing: dict[int | str, dict[str, Any]] = {404: {"model": Problem, "description": "There are no findings."}}
 
-    @routes.get("/review", responses=missing, summary="The review queue")
-    async def review(offset: Offset = 0, limit: Listed = 60, kind: Kind = None) -> Review:
+    @routes.get("/review", responses=described({404: "There are no findings."}), summary="The review queue")
+    @listing.route
+    def review(offset: Offset = 0, limit: Listed = 60, kind: Kind = None) -> Review:
         """What `vicinal clean` found, a page at a time; 422 with the line where its table is damaged."""
-
-        def listed() -> Review:
-            found, snapshot = findings(), library.collection.snapshot()
-            chosen, known = [one for one in found if kind in (None, one.kind)], by_path(snapshot)
-            page = chosen[offset : offset + limit]
-            named = {path for one in page for path in (one.path, *one.neighbors)} & known.keys()
-            return Review(
-                generation=snapshot.generation,
-                total=len(chosen),
-                kinds=Counter(one.kind for one in found),
-                offset=offset,
-                findings=page,
-                items={path: ItemAnswer(**vars(known[path])) for path in named},
-            )
-
-        return await listing.run(listed)
+        found, snapshot = findings(), library.collection.snapshot()
+        chosen, known = [one for one in found if kind in (None, one.kind)], by_path(snapshot)
+        page = chosen[offset : offset + limit]
+        named = {path for one in page for path in (one.path, *one.neighbors)} & known.keys()
+        return Review(
+            generation=snapshot.generation,
+            total=len(chosen),
+            kinds=Counter(one.kind for one in found),
+            offset=offset,
+            findings=page,
+            items={path: ItemAnswer(**vars(known[path])) for path in named},
+        )
 
     return routes
