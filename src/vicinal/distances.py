@@ -16,7 +16,9 @@ from torch.nn.functional import threshold
 
 from vicinal.errors import ConfigError
 from vicinal.geometry import arc_distances, arc_similarity
+from vicinal.tuples import Embeddings
 
+Others = Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None  # rows for all, or for each row its own
 Metric = Literal["euclidean", "cosine", "poincare"]  # by which neighbors are searched
 BLOCK = 2**22  # entries of a block of rows: 16 MiB of float32, so that temporaries stay far below the result
 RIM = 1e-5  # share of the Poincaré ball's radius that points keep from its rim, where float32 ends
@@ -28,9 +30,7 @@ def at_least_float32(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
-def pairwise_distances(
-    x: Float[Tensor, "n d"], y: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None, *, squared: bool
-) -> Float[Tensor, "n m"]:
+def pairwise_distances(x: Embeddings, y: Others = None, *, squared: bool) -> Float[Tensor, "n m"]:
     """Euclidean distance, or its square, of each row of ``x`` to each row of ``y`` (default: of ``x``).
 
         d_ij = ‖x_i - y_j‖ = √(|x_i|² + |y_j|² - 2 x_i·y_j)
@@ -65,14 +65,10 @@ def row_distances(
     tensor([ 0., 25.])
     """
     difference = at_least_float32(x) - at_least_float32(y)
-    if squared:
-        return squared_lengths(difference)
-    return _lengths(difference)
+    return squared_lengths(difference) if squared else _lengths(difference)
 
 
-def inner_products(
-    x: Float[Tensor, "n d"], y: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
-) -> Float[Tensor, "n m"]:
+def inner_products(x: Embeddings, y: Others = None) -> Float[Tensor, "n m"]:
     """x_i·y_j for each row of ``x`` and each row of ``y`` (default: of ``x``); with three axes y_ij of its own."""
     x, y = at_least_float32(x), None if y is None else at_least_float32(y)
     with torch.autocast(x.device.type, enabled=False):
@@ -81,9 +77,7 @@ def inner_products(
         return x @ (x if y is None else y).T
 
 
-def cosine_similarity(
-    x: Float[Tensor, "n d"], y: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
-) -> Float[Tensor, "n m"]:
+def cosine_similarity(x: Embeddings, y: Others = None) -> Float[Tensor, "n m"]:
     """Cosine of the angle between each row of ``x`` and each row of ``y`` (default: of ``x``); a zero row has 0."""
     return inner_products(unit_rows(x), None if y is None else unit_rows(y))
 
@@ -130,14 +124,12 @@ class Distance(ABC):
     larger_is_closer: ClassVar[bool] = False
 
     @abstractmethod
-    def __call__(
-        self, x: Float[Tensor, "n d"], y: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
-    ) -> Float[Tensor, "n m"]:
+    def __call__(self, x: Embeddings, y: Others = None) -> Float[Tensor, "n m"]:
         """Compare each row of ``x`` with each row of ``y``, with rows of its own (three axes), or with ``x`` (None)."""
 
-    @abstractmethod
     def between_arcs(self, starts: Float[Tensor, "p d"], ends: Float[Tensor, "p d"]) -> Float[Tensor, "p p"]:
         """Compare the nearest points of each two arcs on the unit sphere; needs ``normalize``."""
+        raise ConfigError(f"{type(self).__name__} has no nearest points of arcs on the unit sphere. Use Euclidean.")
 
     def nearest(self, values: Tensor, dim: int | tuple[int, ...]) -> Tensor:
         """Return the value of the closest along ``dim``."""
@@ -156,9 +148,7 @@ class Euclidean(Distance):
     squared: bool = False
     scale: float = 1.0
 
-    def __call__(
-        self, x: Float[Tensor, "n d"], y: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
-    ) -> Float[Tensor, "n m"]:
+    def __call__(self, x: Embeddings, y: Others = None) -> Float[Tensor, "n m"]:
         if self.normalize:
             x, y = unit_rows(x), None if y is None else unit_rows(y)
         found = pairwise_distances(x, y, squared=self.squared)
@@ -176,9 +166,7 @@ class DotProduct(Distance):
     normalize: bool = False
     larger_is_closer: ClassVar[bool] = True
 
-    def __call__(
-        self, x: Float[Tensor, "n d"], y: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
-    ) -> Float[Tensor, "n m"]:
+    def __call__(self, x: Embeddings, y: Others = None) -> Float[Tensor, "n m"]:
         return cosine_similarity(x, y) if self.normalize else inner_products(x, y)
 
     def between_arcs(self, starts: Float[Tensor, "p d"], ends: Float[Tensor, "p d"]) -> Float[Tensor, "p p"]:
@@ -220,9 +208,7 @@ class Poincare(Distance):
                 f"{self.normalize} and curvature={self.curvature}."
             )
 
-    def __call__(
-        self, x: Float[Tensor, "n d"], y: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
-    ) -> Float[Tensor, "n m"]:
+    def __call__(self, x: Embeddings, y: Others = None) -> Float[Tensor, "n m"]:
         own = squared_lengths(x)
         return self.of_lengths(pairwise_distances(x, y, squared=False), own, own if y is None else squared_lengths(y))
 
@@ -233,9 +219,6 @@ class Poincare(Distance):
         root, least = math.sqrt(self.curvature), torch.finfo(apart.dtype).eps
         x, y = ((1 - self.curvature * squares).clamp(min=least) for squares in (x, y))
         return 2 / root * torch.asinh(root * apart / (x[:, None] * y).sqrt())
-
-    def between_arcs(self, starts: Float[Tensor, "p d"], ends: Float[Tensor, "p d"]) -> Float[Tensor, "p p"]:
-        raise ConfigError("arcs lie on the unit sphere, not in the Poincaré ball. Use a Euclidean distance.")
 
 
 def exponential_map(x: Float[Tensor, "*rows d"], curvature: float, clip: float) -> Float[Tensor, "*rows d"]:
@@ -266,9 +249,7 @@ class SignalToNoise(Distance):
 
     normalize: bool = False
 
-    def __call__(
-        self, x: Float[Tensor, "n d"], y: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
-    ) -> Float[Tensor, "n m"]:
+    def __call__(self, x: Embeddings, y: Others = None) -> Float[Tensor, "n m"]:
         x, y = self._centered(x), None if y is None else self._centered(y)
         signal = squared_lengths(x)[:, None]
         return pairwise_distances(x, y, squared=True) / signal.masked_fill(signal == 0, torch.inf)
@@ -276,9 +257,6 @@ class SignalToNoise(Distance):
     def _centered(self, rows: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows d"]:
         rows = unit_rows(rows) if self.normalize else at_least_float32(rows)
         return rows - rows.mean(dim=-1, keepdim=True)
-
-    def between_arcs(self, starts: Float[Tensor, "p d"], ends: Float[Tensor, "p d"]) -> Float[Tensor, "p p"]:
-        raise ConfigError("the signal-to-noise distance has no nearest points of arcs. Use a Euclidean distance.")
 
 
 class Negative(Distance):
@@ -294,9 +272,7 @@ class Negative(Distance):
         for name, value in (("of", of), ("normalize", of.normalize), ("larger_is_closer", not of.larger_is_closer)):
             object.__setattr__(self, name, value)
 
-    def __call__(
-        self, x: Float[Tensor, "n d"], y: Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None = None
-    ) -> Float[Tensor, "n m"]:
+    def __call__(self, x: Embeddings, y: Others = None) -> Float[Tensor, "n m"]:
         return -self.of(x, y)
 
     def between_arcs(self, starts: Float[Tensor, "p d"], ends: Float[Tensor, "p d"]) -> Float[Tensor, "p p"]:

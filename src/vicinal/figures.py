@@ -5,7 +5,7 @@ one way, whichever method made it. A new kind is a dataclass here, an entry in `
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,6 +85,12 @@ class Tuples:
     title: str
     caption: str
     tuples: tuple[RecordTuple, ...]
+
+
+def record_tuples(title: str, caption: str, tuples: Iterable[tuple[Sequence[int], Sequence[str], str]]) -> Tuples:
+    """Make the figure of some tuples, each of them its records, their roles and its caption."""
+    made = [RecordTuple(tuple(map(Member, records, roles)), text) for records, roles, text in tuples]
+    return Tuples(title, caption, tuple(made))
 
 
 @dataclass(frozen=True)

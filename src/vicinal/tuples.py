@@ -16,7 +16,9 @@ from torch import Tensor
 
 from vicinal.errors import ConfigError, DataError
 
-Labels = Integer[Tensor, "n"] | Bool[Tensor, "n k"]
+Embeddings = Float[Tensor, "n d"]
+SingleLabels = Integer[Tensor, "n"]
+Labels = SingleLabels | Bool[Tensor, "n k"]
 ReferenceLabels = Integer[Tensor, "m"] | Bool[Tensor, "m k"]
 
 
@@ -130,9 +132,7 @@ def multi_hot(labels: Tensor) -> Tensor:
 
 
 def same_class(
-    labels: Labels,
-    reference_labels: ReferenceLabels | None = None,
-    own: Integer[Tensor, "n"] | None = None,
+    labels: Labels, reference_labels: ReferenceLabels | None = None, own: Integer[Tensor, "n"] | None = None
 ) -> Bool[Tensor, "n m"]:
     """Return which column is of the anchor's class, the anchor itself left out.
 
@@ -206,7 +206,7 @@ def positives(
 
 
 def block_pairs(
-    embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"]
+    embeddings: Embeddings, labels: SingleLabels
 ) -> tuple[Float[Tensor, "half d"], Integer[Tensor, "half"], Reference]:
     """Return the anchors of a batch laid out ``[a; p]``, as ``NPairSampler`` lays it, their labels, and the others."""
     if len(embeddings) % 2:
@@ -218,7 +218,7 @@ def block_pairs(
     return anchors, of_anchors, Reference(others, of_others)
 
 
-def block_triplets(labels: Integer[Tensor, "n"]) -> Triplets:
+def block_triplets(labels: SingleLabels) -> Triplets:
     """Return triplet t of a batch laid out ``[a; p; n]``, as ``TripletSampler`` lays it: rows t, T + t and 2T + t.
 
     >>> [part.tolist() for part in block_triplets(torch.tensor([0, 1, 0, 1, 2, 3]))]

@@ -106,7 +106,7 @@ def test_a_pipeline_may_choose_columns_of_a_data_frame_by_name():
 
 
 def test_errors(iris):
-    with pytest.raises(ConfigError, match="unknown strategy 'randon'; did you mean 'random'"):
+    with pytest.raises(ConfigError, match="strategy: unknown value 'randon'; did you mean 'random'"):
         search(GMML(), *iris, PAPER_GRIDS["gmml"], strategy="randon")
     with pytest.raises(ConfigError, match="at least 1, got budget = 0"):
         search(GMML(), *iris, PAPER_GRIDS["gmml"], budget=0)

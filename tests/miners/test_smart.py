@@ -115,7 +115,7 @@ def test_what_cannot_work_is_refused(training_set, rng):
         miner.mine(torch.arange(3), rng)
     with pytest.raises(DataError, match="for 120 training rows, got 7 embeddings"):
         miner.refresh(embeddings[:7])
-    with pytest.raises(ConfigError, match="at least 1 neighbor"):
+    with pytest.raises(ConfigError, match=r"SmartMiner.neighbors must be at least 1, got 0"):
         SmartMiner(labels, neighbors=0)
-    with pytest.raises(ConfigError, match=r"`hardness` is a share from 0 to 1, got 1\.5"):
+    with pytest.raises(ConfigError, match=r"SmartMiner.hardness must be at least 0 and at most 1, got 1\.5"):
         SmartMiner(labels, hardness=1.5)

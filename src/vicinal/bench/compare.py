@@ -6,16 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from vicinal.bench.job import by_query, row_metrics, run_class_scores
+from vicinal.bench.table import NO_MATTER
 from vicinal.errors import ConfigError, RunError, unknown
 from vicinal.evaluation.statistics import Difference, Estimate, correct, difference, t_interval
 from vicinal.run_directory import RunDirectory
 
-_SPEED = ("device", "workers", "resident", "compile", "checkpoint_seconds")
 # The seed, and what changes speed and report but no result; runs of version 0.1 have them without a slot.
-_NO_MATTER = frozenset(
-    {f"training.{name}" for name in ("seed", "cuda_graph", "trackers", *_SPEED)}
-    | {"evaluation.artifacts", "evaluation.batch_size", "seed", "batch_size", "record", "artefacts", *_SPEED}
-)
+_NAMES = [(slot, name) for slot, names in NO_MATTER.items() for name in names]
+_NO_MATTER = {f"{slot}.{name}" for slot, name in _NAMES} | {name for _, name in _NAMES} | {"record", "artefacts"}
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import math
 import os
 import shutil
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -23,11 +24,9 @@ from vicinal.arguments import build
 from vicinal.bench.pool import Task
 from vicinal.bench.results import Line, fingerprint
 from vicinal.bench.table import (
-    PCA,
     REALITY_DIM,
     REALITY_FOLDS,
-    UNTRAINED,
-    WHITENED,
+    UNTRAINED_ROWS,
     ProtocolName,
     Row,
     Table,
@@ -171,16 +170,9 @@ class Job:
         """What a worker is given: it reads the table's file again, since rows may hold objects of the user's own."""
         part = f" fold {self.fold[0] + 1}/{self.fold[1]}" if self.kind == "fold" else ""
         name = "untrained rows" if self.kind == "untrained" else self.row.name
-        described = {
-            "source": f"{self.table.file}::{self.table.origin}",
-            "row": self.row.name,
-            "protocol": self.protocol,
-            "kind": self.kind,
-            "seed": self.seed,
-            "words": [*self.row.extra, *self.words],
-            "fold": list(self.fold),
-            "data": self.data,
-        }
+        source, words = f"{self.table.file}::{self.table.origin}", [*self.row.extra, *self.words]
+        described: Line = {"source": source, "row": self.row.name, "protocol": self.protocol, "kind": self.kind}
+        described |= {"seed": self.seed, "words": words, "fold": list(self.fold), "data": self.data}
         key = repr(sorted(self.identity().items()))
         return Task(f"{name} seed {self.seed}{part}", "vicinal.bench.job:perform", described, key)
 
@@ -290,14 +282,9 @@ def concatenated(runs: Sequence[RunDirectory], config: Config) -> Line:
     together = Embedded(torch.cat([embedded.vectors for embedded in each], dim=1), each[0].records, each[0].skipped)
     alone = [row_metrics(_results(run)) for run in runs]
     width = each[0].vectors.shape[1]
-    scores = _scores(together, config)
+    scores, seconds = _scores(together, config), sum(run.status["seconds"] for run in runs)
     means = {f"{name} {width}-d": sum(m[name] for m in alone) / len(alone) for name in alone[0]}
-    return {
-        "seconds": sum(run.status["seconds"] for run in runs),
-        **scores,
-        "metrics": scores["metrics"] | means,
-        "curves": curves(runs[0]),
-    }
+    return {"seconds": seconds, **scores, "metrics": scores["metrics"] | means, "curves": curves(runs[0])}
 
 
 def untrained_rows(config: Config, dim: int | None = None) -> list[Line]:
@@ -312,14 +299,11 @@ def untrained_rows(config: Config, dim: int | None = None) -> list[Line]:
     test = experiment.embed(experiment.encoder, experiment.records.part("test"), features=True)
     known = normalize(experiment.embed(experiment.encoder, experiment.train, features=True).vectors, dim=1)
     features = normalize(test.vectors, dim=1)
-    rows, dim = {UNTRAINED: features}, dim or config.model.dim or features.shape[1]
-    for name, whiten in ((PCA, False), (WHITENED, True)):
-        rows[name] = normalize(pca(features, known, dim, whiten=whiten), dim=1)
-    lines = []
-    for name, vectors in rows.items():
-        embedded = Embedded(vectors, test.records, test.skipped)
-        lines.append({"row": name, "seconds": 0.0, **_scores(embedded, config)})
-    return lines
+    dim = dim or config.model.dim or features.shape[1]
+    projected = [normalize(pca(features, known, dim, whiten=whiten), dim=1) for whiten in (False, True)]
+    found = zip(UNTRAINED_ROWS, (features, *projected), strict=True)
+    scored = [(name, _scores(Embedded(vectors, test.records, test.skipped), config)) for name, vectors in found]
+    return [{"row": name, "seconds": 0.0, **scores} for name, scores in scored]
 
 
 def pca(vectors: Float[Tensor, "n c"], known: Float[Tensor, "m c"], dim: int, *, whiten: bool) -> Float[Tensor, "n d"]:
@@ -388,29 +372,27 @@ def row_metrics(results: dict[str, Any], name: str = "trained") -> dict[str, flo
 
 def curves(run: RunDirectory) -> dict[str, dict[str, list[float]]]:
     """Loss and validation recall by step, thinned."""
-    found: dict[str, Series] = {}
+    found = defaultdict[str, Series](Series)
     for line in run.metrics():
         if line["kind"] == "step":
-            found.setdefault("loss", Series()).add(line["step"], line["loss"])
+            found["loss"].add(line["step"], line["loss"])
         elif line["kind"] == "evaluation":
-            found.setdefault(f"{line['split']} recall@1", Series()).add(line["step"], line["metrics"]["recall@1"])
-    thinned = {name: series.curve(POINTS) for name, series in found.items()}
-    return {
-        name: {
-            "steps": [round(step, 1) for step in curve.steps],
-            "values": [float(f"{value:.4g}") for value in curve.mean],
-        }
-        for name, curve in thinned.items()
-    }
+            found[f"{line['split']} recall@1"].add(line["step"], line["metrics"]["recall@1"])
+    curves = {}
+    for name, series in found.items():
+        curve = series.curve(POINTS)
+        values = [float(f"{value:.4g}") for value in curve.mean]
+        curves[name] = {"steps": [round(step, 1) for step in curve.steps], "values": values}
+    return curves
 
 
 def scalars(run: RunDirectory) -> dict[str, float]:
     """The mean of each of the method's own scalars over the middle fifth of the steps."""
-    series: dict[str, list[float]] = {}
+    series = defaultdict[str, list[float]](list)
     for line in run.metrics():
         for name, value in line.items() if line["kind"] == "step" else ():
             if "/" in name and isinstance(value, (int, float)) and math.isfinite(value):
-                series.setdefault(name, []).append(value)
+                series[name].append(value)
     middles = {name: np.array_split(np.array(values), 5)[2] for name, values in series.items() if len(values) >= 5}
     return {name: float(f"{part.mean():.5g}") for name, part in middles.items()}
 

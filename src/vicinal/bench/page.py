@@ -119,22 +119,16 @@ def _versus(row: SummaryRow) -> str:
 def legend(summary: Summary, *, short: bool = False) -> list[str]:
     """What the columns mean, in sentences; ``short`` for the short table."""
     table, rows = summary.table, summary.rows
-    trials = list(dict.fromkeys(row.trials for row in rows if row.trained))
-    partly = any(estimate.count < row.done for row in rows for estimate in row.scores.values())
-    return render_text(
-        "vicinal.bench",
-        "legend.md.j2",
-        filters={"metric_title": metric_title},
-        table=table,
-        protocol=PROTOCOLS[table.protocol],
-        short=short,
-        partly=partly,
-        compared=_any(summary, "difference"),
-        held_out=_any(summary, "held_out"),
-        published=_has_published(summary),
-        trials=trials,
-        claim_seeds=CLAIM_SEEDS,
-    ).splitlines()
+    values: dict[str, Any] = {
+        "protocol": PROTOCOLS[table.protocol],
+        "partly": any(estimate.count < row.done for row in rows for estimate in row.scores.values()),
+        "compared": _any(summary, "difference"),
+        "held_out": _any(summary, "held_out"),
+        "published": _has_published(summary),
+        "trials": list(dict.fromkeys(row.trials for row in rows if row.trained)),
+    }
+    values |= {"table": table, "short": short, "claim_seeds": CLAIM_SEEDS, "filters": {"metric_title": metric_title}}
+    return render_text("vicinal.bench", "legend.md.j2", **values).splitlines()
 
 
 def source(table: Table) -> str:
@@ -193,14 +187,14 @@ def write_pages(summary: Summary, folder: Path) -> tuple[Path, Path]:
 def markdown(summary: Summary, *, pictured: bool = False) -> str:
     """The table, its figure, its legend and what each row sets."""
     heads = columns(summary)
-    values = {"grid": grid(heads, cells(summary, heads)), "legend": legend(summary), "pictured": pictured}
-    return _rendered("page.md.j2", summary, **values)
+    shown = grid(heads, cells(summary, heads))
+    return _rendered(render_text, "page.md.j2", summary, grid=shown, legend=legend(summary), pictured=pictured)
 
 
-def _rendered(template: str, summary: Summary, **values: Any) -> str:
-    values |= {name: getattr(summary, name) for name in ("table", "rows", "remark", "hardware", "notes")}
-    filters = {"origins": origins, "plain": plain}
-    return render_text("vicinal.bench", template, filters=filters, command=command(summary.table), **values)
+def _rendered(render: Callable[..., str], template: str, summary: Summary, **values: Any) -> str:
+    given = {name: getattr(summary, name) for name in ("table", "rows", "remark", "hardware", "notes")}
+    given |= {"command": command(summary.table), "filters": {"origins": origins, "plain": plain}, **values}
+    return render("vicinal.bench", template, **given)
 
 
 def grid(heads: Iterable[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -215,23 +209,14 @@ def grid(heads: Iterable[str], rows: Iterable[Sequence[str]]) -> list[str]:
 def html(summary: Summary, picture: bytes | None = None) -> str:
     """The same with learning curves."""
     heads = columns(summary)
-    return render_page(
-        "vicinal.bench",
-        "page.html.j2",
-        scripts=["charts.js"],
-        filters={"origins": origins},
-        table=summary.table,
-        remark=summary.remark,
-        picture=None if picture is None else base64.b64encode(picture).decode(),
-        command=command(summary.table),
-        heads=list(heads),
-        rows=list(zip(summary.rows, cells(summary, heads), strict=True)),
-        legend=legend(summary),
-        charts=summary.charts,
-        data=[chart_data(chart) for chart in summary.charts],
-        hardware=summary.hardware,
-        notes=summary.notes,
-    )
+    values: dict[str, Any] = {
+        "picture": None if picture is None else base64.b64encode(picture).decode(),
+        "heads": list(heads),
+        "rows": list(zip(summary.rows, cells(summary, heads), strict=True)),
+        "data": [chart_data(chart) for chart in summary.charts],
+    }
+    given = {"scripts": ["charts.js"], "legend": legend(summary), "charts": summary.charts}
+    return _rendered(render_page, "page.html.j2", summary, **given, **values)
 
 
 def png(figure: Figure) -> bytes:
@@ -286,7 +271,8 @@ def excerpt(summary: Summary, document: Path | None = None, folder: Path | None 
         heads = short_columns(summary)
         shown = [*grid(heads, cells(summary, heads)), "", " ".join(legend(summary, short=True)), ""]
     commits = sorted({commit for row in summary.rows for commit in row.commits})
-    return _rendered("excerpt.md.j2", summary, page=page, picture=picture, shown=shown, commits=commits)
+    links = {"page": page, "picture": picture}
+    return _rendered(render_text, "excerpt.md.j2", summary, **links, shown=shown, commits=commits)
 
 
 def _read(document: Path) -> str:

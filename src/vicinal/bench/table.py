@@ -27,6 +27,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from vicinal.arguments import class_name
 from vicinal.config import from_toml, from_words
 from vicinal.config import merged as merged_slots
 from vicinal.errors import ConfigError, unknown
@@ -48,7 +49,7 @@ REALITY_FOLDS, REALITY_DIM = 4, 128  # models of reality_check, and the size of 
 REALITY_METRICS = ("map@r", "map@r 128-d", "recall@1", "recall@1 128-d")  # concatenated, and the mean of each alone
 UNTRAINED, PCA, WHITENED = UNTRAINED_ROWS = ("untrained", "PCA", "whitened PCA")
 # What changes how fast a run is and what its report shows, not what it computes.
-_NO_MATTER = {
+NO_MATTER = {
     "training": ("seed", "device", "workers", "resident", "compile", "cuda_graph", "checkpoint_seconds", "trackers"),
     "evaluation": ("artifacts", "batch_size"),
 }
@@ -303,19 +304,18 @@ def slots_hash(slots: Mapping[str, Any]) -> str:
     Spelling does not count (``1e-4`` or ``0.0001``, words or numbers), nor does what only changes speed. What a row
     leaves to presets and defaults belongs to the version of vicinal, which results name by commit.
     """
-    counted = {
-        slot: {key: _canonical(part) for key, part in value.items() if key not in _NO_MATTER.get(slot, ())}
-        if isinstance(value, Mapping)
-        else _canonical(value)
-        for slot, value in slots.items()
-    }
-    text = repr(sorted((slot, _sorted(value)) for slot, value in counted.items() if value != {}))
-    return sha256(text.encode()).hexdigest()[:10]
+    counted = {}
+    for slot, value in slots.items():
+        if isinstance(value, Mapping):
+            value = {key: part for key, part in value.items() if key not in NO_MATTER.get(slot, ())}
+        if value != {}:
+            counted[slot] = value
+    return sha256(repr(_canonical(counted)).encode()).hexdigest()[:10]
 
 
 def _canonical(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _canonical(part) for key, part in value.items()}
+        return sorted((key, _canonical(part)) for key, part in value.items())
     if isinstance(value, str) and "," in value:
         value = value.strip("()[] ").split(",")
     if isinstance(value, (list, tuple)):
@@ -326,8 +326,4 @@ def _canonical(value: Any) -> Any:
             return repr(float(text))
         except ValueError:
             return str(value).strip() if text not in ("true", "false", "none") else text
-    return f"{type(value).__module__}:{type(value).__qualname__}"
-
-
-def _sorted(value: Any) -> Any:
-    return sorted((key, _sorted(part)) for key, part in value.items()) if isinstance(value, Mapping) else value
+    return class_name(type(value))

@@ -25,7 +25,7 @@ from vicinal.distances import at_least_float32
 from vicinal.errors import ConfigError, DataError
 from vicinal.losses import CrossBatchMemory, Loss
 from vicinal.miners.batch import MinedPairs
-from vicinal.tuples import Pairs, Reference, Triplets, other_class, same_class
+from vicinal.tuples import Embeddings, Pairs, Reference, SingleLabels, Triplets, other_class, same_class
 
 # Where the names of the package's own modules are found.
 NAMESPACES = {"losses": "pml_losses", "distances": "pml_parts", "reducers": "pml_parts"}
@@ -63,8 +63,8 @@ class LossForPML(nn.Module):
 
     def forward(
         self,
-        embeddings: Float[Tensor, "n d"],
-        labels: Integer[Tensor, "n"] | None = None,
+        embeddings: Embeddings,
+        labels: SingleLabels | None = None,
         indices_tuple: Sequence[Tensor] | None = None,
         ref_emb: Float[Tensor, "m d"] | None = None,
         ref_labels: Integer[Tensor, "m"] | None = None,
@@ -79,7 +79,10 @@ class LossForPML(nn.Module):
             raise DataError("a loss needs `labels` or triplets, got neither. Give labels, or three columns.")
         if indices_tuple is None:
             return self.loss(embeddings, labels, ref_emb, ref_labels)  # type: ignore[no-any-return]
-        return self._on_pairs(embeddings, labels, tuple(indices_tuple), ref_emb, ref_labels)
+        if len(indices_tuple) != 4:
+            raise DataError(f"mined tuples have three columns (triplets) or four (pairs), got {len(indices_tuple)}.")
+        others = Reference.checked(embeddings, labels, ref_emb, ref_labels)
+        return self.loss.on_pairs(embeddings, labels, Pairs(*indices_tuple[:2]), Pairs(*indices_tuple[2:]), others)
 
     def _on_triplets(
         self, embeddings: Tensor, triplets: Triplets, labels: Tensor | None, reference: Tensor | None
@@ -89,19 +92,6 @@ class LossForPML(nn.Module):
             labels = None if labels is None else torch.cat([labels, labels.new_zeros(len(reference))])
             embeddings = torch.cat([embeddings, reference])
         return self.loss.on_triplets(embeddings, triplets, None, labels)
-
-    def _on_pairs(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        indices: Indices,
-        reference: Tensor | None,
-        reference_labels: Tensor | None,
-    ) -> Tensor:
-        if len(indices) != 4:
-            raise DataError(f"mined tuples have three columns (triplets) or four (pairs), got {len(indices)}.")
-        others = Reference.checked(embeddings, labels, reference, reference_labels)
-        return self.loss.on_pairs(embeddings, labels, Pairs(*indices[:2]), Pairs(*indices[2:]), others)
 
 
 class MinerForPML:
@@ -122,8 +112,8 @@ class MinerForPML:
 
     def __call__(
         self,
-        embeddings: Float[Tensor, "n d"],
-        labels: Integer[Tensor, "n"],
+        embeddings: Embeddings,
+        labels: SingleLabels,
         ref_emb: Float[Tensor, "m d"] | None = None,
         ref_labels: Integer[Tensor, "m"] | None = None,
     ) -> Indices:
@@ -157,8 +147,8 @@ class FromPML(nn.Module):
 
     def forward(
         self,
-        embeddings: Float[Tensor, "n d"],
-        labels: Integer[Tensor, "n"],
+        embeddings: Embeddings,
+        labels: SingleLabels,
         reference: Float[Tensor, "m d"] | None = None,
         reference_labels: Integer[Tensor, "m"] | None = None,
         own: Integer[Tensor, "n"] | None = None,

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Sampler
 
 from vicinal import miners
 from vicinal.compat.pml import MinerForPML
-from vicinal.compat.pml_parts import BaseDistance, LpDistance, Number
+from vicinal.compat.pml_parts import AnyDistance, LpDistance, Number
 from vicinal.errors import ConfigError, unknown
 from vicinal.evaluation import evaluate
 from vicinal.samplers import BatchSampler, FixedTripletSampler, PKSampler
@@ -32,7 +32,7 @@ METRICS = {  # by the package's names
 
 
 def TripletMarginMiner(
-    margin: Number = 0.2, type_of_triplets: str = "all", distance: BaseDistance | None = None
+    margin: Number = 0.2, type_of_triplets: str = "all", distance: AnyDistance = None
 ) -> MinerForPML:
     """Triplets by margin."""
     kinds: dict[str, Any] = {"all": "all", "hard": "hard", "semihard": "semi_hard", "easy": "easy"}
@@ -47,9 +47,7 @@ def AngularMiner(angle: Number = 20.0) -> MinerForPML:
     return MinerForPML(partial(miners.angular, angle=float(angle), normalize=False))
 
 
-def PairMarginMiner(
-    pos_margin: Number = 0.2, neg_margin: Number = 0.8, distance: BaseDistance | None = None
-) -> MinerForPML:
+def PairMarginMiner(pos_margin: Number = 0.2, neg_margin: Number = 0.8, distance: AnyDistance = None) -> MinerForPML:
     """Pairs by margins."""
     chosen: dict[str, Any] = {"positive_margin": float(pos_margin), "negative_margin": float(neg_margin)}
     return MinerForPML(partial(miners.pair_margin, **chosen, distance=distance or LpDistance()))
@@ -60,7 +58,7 @@ def BatchEasyHardMiner(
     neg_strategy: str = "semihard",
     allowed_pos_range: Sequence[Number] | None = None,
     allowed_neg_range: Sequence[Number] | None = None,
-    distance: BaseDistance | None = None,
+    distance: AnyDistance = None,
 ) -> MinerForPML:
     """Pairs by rank."""
     chosen: dict[str, Any] = {
@@ -72,7 +70,7 @@ def BatchEasyHardMiner(
     return MinerForPML(partial(miners.batch_easy_hard, **chosen, distance=distance or LpDistance()))
 
 
-def BatchHardMiner(distance: BaseDistance | None = None) -> MinerForPML:
+def BatchHardMiner(distance: AnyDistance = None) -> MinerForPML:
     """The farthest positive and nearest negative of each anchor, as triplets."""
 
     def mine(embeddings: Tensor, labels: Tensor, **among: Any) -> Triplets:
@@ -96,7 +94,7 @@ def DistanceWeightedMiner(cutoff: Number = 0.5, nonzero_loss_cutoff: Number = 1.
 
 
 def UniformHistogramMiner(
-    num_bins: int = 100, pos_per_bin: int = 10, neg_per_bin: int = 10, distance: BaseDistance | None = None
+    num_bins: int = 100, pos_per_bin: int = 10, neg_per_bin: int = 10, distance: AnyDistance = None
 ) -> MinerForPML:
     """Pairs drawn evenly over their distances, none twice."""
     chosen: dict[str, Any] = {"bins": num_bins, "positives_per_bin": pos_per_bin, "negatives_per_bin": neg_per_bin}
@@ -203,16 +201,10 @@ class AccuracyCalculator:
                 f"a reference that includes the queries is the queries here, got {len(query)} queries and "
                 f"{len(reference)} reference rows. Leave `reference` out, or the queries out of it."
             )
-        rows, gallery = query, None if ref_includes_query else reference
-        found = evaluate(
-            rows,
-            query_labels,
-            gallery=gallery,
-            gallery_labels=None if gallery is None else reference_labels,
-            recalls=(1,),
-            clustering=any(METRICS[name] in ("nmi", "ami") for name in names),
-            seed=self.seed,
-        )
+        clustering = any(METRICS[name] in ("nmi", "ami") for name in names)
+        among: dict[str, Any] = {"gallery": reference, "gallery_labels": reference_labels}
+        among = {} if reference is None or ref_includes_query else among
+        found = evaluate(query, query_labels, **among, recalls=(1,), clustering=clustering, seed=self.seed)
         return {name: found[METRICS[name]] for name in names}
 
     def _chosen(self, names: Sequence[str] | dict[str, str], include: Any, exclude: Any) -> list[str]:

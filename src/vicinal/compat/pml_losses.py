@@ -21,6 +21,8 @@ from torch.nn.functional import relu
 from vicinal import losses
 from vicinal.compat.pml import LossForPML, without_own
 from vicinal.compat.pml_parts import (
+    AnyDistance,
+    AnyReducer,
     AvgNonZeroReducer,
     BaseDistance,
     BaseReducer,
@@ -75,10 +77,8 @@ class TupleLoss(nn.Module):
         compared = self.distance(embeddings, ref_emb)
         if self.distance.is_inverted != self.loss.distance.larger_is_closer:
             compared = -compared
-        found = (
-            self._triplets(compared, indices_tuple) if self.unit == "triplet" else self._pairs(compared, indices_tuple)
-        )
-        return self.reducer(found, embeddings, labels)
+        score = self._triplets if self.unit == "triplet" else self._pairs
+        return self.reducer(score(compared, indices_tuple), embeddings, labels)
 
     def _triplets(self, compared: Tensor, indices: Sequence[Tensor]) -> Parts:
         anchor, positive, negative = triplets = joined(indices)
@@ -92,10 +92,8 @@ class TupleLoss(nn.Module):
             indices = indices[0], indices[1], indices[0], indices[2]
         a1, p, a2, n = indices
         if self.unit == "pair":
-            values = [
-                self._apart(compared[rows, columns], side) for side, (rows, columns) in enumerate(((a1, p), (a2, n)))
-            ]
-            return _parts(pos_loss=(values[0], (a1, p), "pos_pair"), neg_loss=(values[1], (a2, n), "neg_pair"))
+            pull, push = self._apart(compared[a1, p], 0), self._apart(compared[a2, n], 1)
+            return _parts(pos_loss=(pull, (a1, p), "pos_pair"), neg_loss=(push, (a2, n), "neg_pair"))
         times = torch.zeros_like(compared).index_put((a2, n), compared.new_ones(()), accumulate=True)
         keep = times > 0
         if self.unit == "pos_pair":
@@ -142,8 +140,7 @@ class _Hinges(Loss):
     positive_margin: float = 0.0
     negative_margin: float = 1.0
 
-    def core(self, comparisons: Comparisons) -> Terms:
-        c = comparisons
+    def core(self, c: Comparisons) -> Terms:
         pull, push = relu(c.positive - self.positive_margin), relu(self.negative_margin - c.negative)
         return Terms(c.add_up(pull, push), c.count_pairs())
 
@@ -155,29 +152,21 @@ class _TripletHinge(Loss):
     margin: float = 0.05
     smooth: bool = False
 
-    def core(self, comparisons: Comparisons) -> Terms:
-        c = comparisons
+    def core(self, c: Comparisons) -> Terms:
         excess = c.positive - c.negative + self.margin
         return c.per_positive(nn.functional.softplus(excess) if self.smooth else relu(excess))
 
 
 def TripletMarginLoss(
-    margin: Number = 0.05,
-    smooth_loss: bool = False,
-    distance: BaseDistance | None = None,
-    reducer: BaseReducer | None = None,
+    margin: Number = 0.05, smooth_loss: bool = False, distance: AnyDistance = None, reducer: AnyReducer = None
 ) -> TupleLoss:
     """All triplets, or those of a miner."""
-    return TupleLoss(
-        _TripletHinge(float(margin), smooth_loss), "triplet", distance or LpDistance(), reducer or AvgNonZeroReducer()
-    )
+    loss = _TripletHinge(float(margin), smooth_loss)
+    return TupleLoss(loss, "triplet", distance or LpDistance(), reducer or AvgNonZeroReducer())
 
 
 def ContrastiveLoss(
-    pos_margin: Number = 0.0,
-    neg_margin: Number = 1.0,
-    distance: BaseDistance | None = None,
-    reducer: BaseReducer | None = None,
+    pos_margin: Number = 0.0, neg_margin: Number = 1.0, distance: AnyDistance = None, reducer: AnyReducer = None
 ) -> TupleLoss:
     """Hinges of the distances; margins are similarities where the distance is one."""
     distance = distance or LpDistance()
@@ -186,7 +175,7 @@ def ContrastiveLoss(
 
 
 def SignalToNoiseRatioContrastiveLoss(
-    pos_margin: Number = 0.0, neg_margin: Number = 1.0, reducer: BaseReducer | None = None
+    pos_margin: Number = 0.0, neg_margin: Number = 1.0, reducer: AnyReducer = None
 ) -> TupleLoss:
     """Signal-to-noise contrastive."""
     return ContrastiveLoss(pos_margin, neg_margin, SNRDistance(), reducer)
@@ -196,8 +185,8 @@ def MultiSimilarityLoss(
     alpha: Number = 2.0,
     beta: Number = 50.0,
     base: Number = 0.5,
-    distance: BaseDistance | None = None,
-    reducer: BaseReducer | None = None,
+    distance: AnyDistance = None,
+    reducer: AnyReducer = None,
 ) -> TupleLoss:
     """Multi-similarity without its mining, which is ``miners.MultiSimilarityMiner``."""
     distance = distance or CosineSimilarity()
@@ -206,37 +195,32 @@ def MultiSimilarityLoss(
     return TupleLoss(loss, "element", distance, reducer or MeanReducer())
 
 
-def CircleLoss(m: Number = 0.4, gamma: Number = 80.0, reducer: BaseReducer | None = None) -> TupleLoss:
+def CircleLoss(m: Number = 0.4, gamma: Number = 80.0, reducer: AnyReducer = None) -> TupleLoss:
     """Circle."""
-    return TupleLoss(
-        losses.CircleLoss(float(m), float(gamma)), "element", CosineSimilarity(), reducer or AvgNonZeroReducer()
-    )
+    loss = losses.CircleLoss(float(m), float(gamma))
+    return TupleLoss(loss, "element", CosineSimilarity(), reducer or AvgNonZeroReducer())
 
 
-def SupConLoss(
-    temperature: Number = 0.1, distance: BaseDistance | None = None, reducer: BaseReducer | None = None
-) -> TupleLoss:
+def SupConLoss(temperature: Number = 0.1, distance: AnyDistance = None, reducer: AnyReducer = None) -> TupleLoss:
     """Supervised contrastive."""
     loss = losses.SupervisedContrastiveLoss(float(temperature))
     return TupleLoss(loss, "element", distance or CosineSimilarity(), reducer or AvgNonZeroReducer())
 
 
-def NTXentLoss(
-    temperature: Number = 0.07, distance: BaseDistance | None = None, reducer: BaseReducer | None = None
-) -> TupleLoss:
+def NTXentLoss(temperature: Number = 0.07, distance: AnyDistance = None, reducer: AnyReducer = None) -> TupleLoss:
     """InfoNCE."""
     loss = losses.InfoNCELoss(float(temperature))
     return TupleLoss(loss, "pos_pair", distance or CosineSimilarity(), reducer or MeanReducer())
 
 
-def TupletMarginLoss(margin: Number = 5.73, scale: Number = 64.0, reducer: BaseReducer | None = None) -> TupleLoss:
+def TupletMarginLoss(margin: Number = 5.73, scale: Number = 64.0, reducer: AnyReducer = None) -> TupleLoss:
     """Tuplet margin; the margin, here called slack, is in degrees."""
     loss = losses.TupletMarginLoss(math.radians(margin), float(scale))
     return TupleLoss(loss, "pos_pair", CosineSimilarity(), reducer or MeanReducer())
 
 
 def GeneralizedLiftedStructureLoss(
-    neg_margin: Number = 1.0, reducer: BaseReducer | None = None, distance: BaseDistance | None = None
+    neg_margin: Number = 1.0, reducer: AnyReducer = None, distance: AnyDistance = None
 ) -> TupleLoss:
     """The smooth form of lifted structure."""
     distance = distance or LpDistance()
@@ -250,8 +234,8 @@ def MarginLoss(
     margin: Number = 0.2,
     beta: Number = 1.2,
     learn_beta: bool = False,
-    distance: BaseDistance | None = None,
-    reducer: BaseReducer | None = None,
+    distance: AnyDistance = None,
+    reducer: AnyReducer = None,
 ) -> TupleLoss:
     """Margin loss with one boundary, over triplets as in the package."""
     distance = distance or LpDistance()
@@ -310,9 +294,8 @@ def ThresholdConsistentMarginLoss(
     lambda_plus: Number = 1.0, lambda_minus: Number = 1.0, margin_plus: Number = 0.9, margin_minus: Number = 0.5
 ) -> LossForPML:
     """Threshold-consistent margin."""
-    return LossForPML(
-        losses.ThresholdConsistentMarginLoss(*map(float, (margin_plus, margin_minus, lambda_plus, lambda_minus)))
-    )
+    settings = map(float, (margin_plus, margin_minus, lambda_plus, lambda_minus))
+    return LossForPML(losses.ThresholdConsistentMarginLoss(*settings))
 
 
 def FastAPLoss(num_bins: int = 10) -> LossForPML:

@@ -67,9 +67,6 @@ class BaseDistance(Distance):
         """Return the nearest, as ``torch.min`` does."""
         return (torch.max if self.is_inverted else torch.min)(*values, **options)
 
-    def between_arcs(self, starts: Tensor, ends: Tensor) -> Tensor:
-        raise ConfigError(f"{type(self).__name__} has no nearest points of arcs. Use vicinal.distances.Euclidean.")
-
     def largest_dist(self, *values: Any, **options: Any) -> Any:
         """Return the farthest, as ``torch.max`` does."""
         return (torch.min if self.is_inverted else torch.max)(*values, **options)
@@ -144,20 +141,18 @@ class BaseReducer(nn.Module):
         raise NotImplementedError
 
     def pos_pair_reduction(self, losses: Any, loss_indices: Any, embeddings: Any, labels: Any, **given: Any) -> Any:
-        """Reduce the losses of positive pairs; by default as those of their anchors."""
+        """Reduce the losses of positive pairs, negative pairs or triplets; by default as those of their anchors."""
         return self.element_reduction(losses, loss_indices[0], embeddings, labels, **given)
 
-    def neg_pair_reduction(self, losses: Any, loss_indices: Any, embeddings: Any, labels: Any, **given: Any) -> Any:
-        """Reduce the losses of negative pairs; by default as those of their anchors."""
-        return self.element_reduction(losses, loss_indices[0], embeddings, labels, **given)
-
-    def triplet_reduction(self, losses: Any, loss_indices: Any, embeddings: Any, labels: Any, **given: Any) -> Any:
-        """Reduce the losses of triplets; by default as those of their anchors."""
-        return self.element_reduction(losses, loss_indices[0], embeddings, labels, **given)
+    neg_pair_reduction = triplet_reduction = pos_pair_reduction
 
     def zero_loss(self, embeddings: Tensor) -> Tensor:
         """Return a loss of 0 that is part of the graph."""
         return (embeddings * 0).sum()
+
+
+AnyDistance = BaseDistance | None
+AnyReducer = BaseReducer | None
 
 
 class MeanReducer(BaseReducer):
@@ -234,9 +229,8 @@ class PerAnchorReducer(BaseReducer):
         return self.reducer({"loss": found}, embeddings, labels)
 
     def pos_pair_reduction(self, losses: Any, loss_indices: Any, embeddings: Any, labels: Any, **given: Any) -> Any:
-        sums, counts = (losses.new_zeros(len(embeddings)) for _ in range(2))
-        sums = sums.index_add(0, loss_indices[0], losses)
-        counts.index_add_(0, loss_indices[0], torch.ones_like(losses))
+        none = losses.new_zeros(len(embeddings))
+        sums, counts = (none.index_add(0, loss_indices[0], each) for each in (losses, torch.ones_like(losses)))
         rows = torch.arange(len(embeddings), device=losses.device)
         return self.element_reduction(sums / counts.clamp(min=1), rows, embeddings, labels)
 
@@ -256,10 +250,8 @@ class MultipleReducers(BaseReducer):
 
     def forward(self, loss_dict: LossDict, embeddings: Tensor, labels: Tensor | None) -> Any:
         own = dict(self.reducers.items())
-        parts = [
-            own.get(name, self.default_reducer)({name: one}, embeddings, labels) for name, one in loss_dict.items()
-        ]
-        return torch.stack([part.reshape(()) for part in parts]).sum()
+        reducers = ((own.get(name, self.default_reducer), {name: one}) for name, one in loss_dict.items())
+        return torch.stack([reducer(one, embeddings, labels).reshape(()) for reducer, one in reducers]).sum()
 
 
 def for_each(reducer: BaseReducer, names: tuple[str, ...]) -> BaseReducer:

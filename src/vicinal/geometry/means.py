@@ -114,9 +114,7 @@ def mean_of_k(
 
 @torch.no_grad()
 def gamma_for(
-    values: Float[Tensor, "rows cols"],
-    K: int | Int[Tensor, "rows"],
-    keep: Bool[Tensor, "rows cols"] | None = None,
+    values: Float[Tensor, "rows cols"], K: int | Int[Tensor, "rows"], keep: Bool[Tensor, "rows cols"] | None = None
 ) -> Float[Tensor, "rows"]:
     """The γ of each row at which its log-exp mean is the mean of its K smallest values, or of its -K largest for K < 0.
 

@@ -1,13 +1,10 @@
 """Metrics in closed form: GMML (Zadeh, Hosseini & Sra, ICML 2016) and RVML (Perrot & Habrard, NIPS 2015)."""
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
 from vicinal.arguments import NonNegative, Positive, Share
 from vicinal.linear.mahalanobis import MahalanobisTransformer
-from vicinal.linear.objective import Array, Neighborhoods, require_classes
+from vicinal.linear.objective import Array, Labels, Neighborhoods, require_classes
 from vicinal.linear.solvers import project
 
 
@@ -33,7 +30,7 @@ class GMML(MahalanobisTransformer):
     def __init__(self, t: Share = 0.5, ridge: NonNegative = 1e-4) -> None:
         self.t, self.ridge = t, ridge
 
-    def _fit(self, samples: Array, labels: npt.NDArray[Any], directions: Array) -> None:
+    def _fit(self, samples: Array, labels: Labels, directions: Array) -> None:
         similar, dissimilar = _scatters(Neighborhoods.among(samples @ directions, labels, None))
         ridge = self.ridge * np.trace(dissimilar) / len(dissimilar) * np.eye(len(dissimilar))
         similar, dissimilar = similar + ridge, dissimilar + ridge
@@ -62,7 +59,7 @@ class RVML(MahalanobisTransformer):
     def __init__(self, regularization: Positive = 0.01) -> None:
         self.regularization = regularization
 
-    def _fit(self, samples: Array, labels: npt.NDArray[Any], directions: Array) -> None:
+    def _fit(self, samples: Array, labels: Labels, directions: Array) -> None:
         names, codes = np.unique(labels, return_inverse=True)
         require_classes(names)
         virtual = np.eye(len(names))[codes]

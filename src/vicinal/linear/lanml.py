@@ -2,14 +2,14 @@
 
 import warnings
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from vicinal.arguments import Count, Finite, NonNegative, Positive
 from vicinal.linear.mahalanobis import MahalanobisTransformer, in_units, threads
-from vicinal.linear.objective import Array, Neighborhoods, Objective
+from vicinal.linear.objective import Array, Labels, Neighborhoods, Objective
 from vicinal.linear.solvers import Init, Problem, Solution, convex_minimum, leveled_lbfgs, start_factor
 
 _AUTO = 10  # nearest same-class samples in S_i for γ1 < 0: the paper's, Section 7.1.2
@@ -112,7 +112,7 @@ class LANML(MahalanobisTransformer):
         self.margin, self.smoothing, self.reduction = margin, smoothing, reduction
         self.tol, self.max_iter, self.n_jobs, self.init, self.verbose = tol, max_iter, n_jobs, init, verbose
 
-    def _fit(self, samples: Array, labels: npt.NDArray[Any], directions: Array) -> None:
+    def _fit(self, samples: Array, labels: Labels, directions: Array) -> None:
         directions = in_units(samples, directions)
         start = start_factor(samples @ directions, directions, self.n_components, self.init)
         with threads(self.n_jobs) as count:
@@ -126,14 +126,14 @@ class LANML(MahalanobisTransformer):
                 stacklevel=3,
             )
 
-    def _solved(self, samples: Array, labels: npt.NDArray[Any], start: Array, count: int) -> Solution:
+    def _solved(self, samples: Array, labels: Labels, start: Array, count: int) -> Solution:
         """Find the optimum M / m of the problem in margins: ``tol`` then means the same for all of them."""
         if self.gamma1 <= 0 and self.n_components is None:
             return self._convex(samples, labels, count)
         problem = self._problem(samples, labels, count)
         return leveled_lbfgs(problem, start / np.sqrt(self.margin), tol=self.tol, max_iter=self.max_iter)
 
-    def _problem(self, samples: Array, labels: npt.NDArray[Any], count: int) -> Problem:
+    def _problem(self, samples: Array, labels: Labels, count: int) -> Problem:
         nearest = (_AUTO if self.gamma1 <= 0 else None) if self.n_similar == "auto" else self.n_similar
         sets = Neighborhoods.among(samples, labels, nearest)
         # (γ1, γ2, m, M) costs m times what (m γ1, m γ2, 1, M / m) costs.
@@ -142,7 +142,7 @@ class LANML(MahalanobisTransformer):
         share = self.regularization / (sets.queries if self.reduction == "sum" else 1)
         return Problem(objective, share * sets.similar_scatter(), type(self).__name__ if self.verbose else "")
 
-    def _convex(self, samples: Array, labels: npt.NDArray[Any], count: int) -> Solution:
+    def _convex(self, samples: Array, labels: Labels, count: int) -> Solution:
         """Find the optimum for γ1 ≤ 0, wherever one starts: large problems start from the solution of a smaller one."""
         part, metric = _third(labels), None
         if len(labels) > _SMALL and 2 * len(part) < len(labels):
@@ -160,7 +160,7 @@ class LANML(MahalanobisTransformer):
         return replace(found, factor=found.factor @ to.T)
 
 
-def _third(labels: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
+def _third(labels: Labels) -> npt.NDArray[np.intp]:
     """Return the positions of every third sample of each class, all of a class below 6."""
     members = [np.flatnonzero(labels == name) for name in np.unique(labels)]
     return np.concatenate([own[::3] if len(own) >= 6 else own for own in members])

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from vicinal.arguments import check_arguments
 from vicinal.errors import ConfigError, DataError
-from vicinal.linear.objective import Array
+from vicinal.linear.objective import Array, Labels
 from vicinal.linear.solvers import Solution, project
 
 _TINY = 1e-3  # spread of the samples below which a start at I/√N sees no gradient
@@ -43,7 +43,7 @@ class MahalanobisTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         return self
 
     @abstractmethod
-    def _fit(self, samples: Array, labels: npt.NDArray[Any], directions: Array) -> None:
+    def _fit(self, samples: Array, labels: Labels, directions: Array) -> None:
         """Set ``components_`` from checked samples and the directions in which they vary."""
 
     def transform(self, X: npt.ArrayLike) -> Array:

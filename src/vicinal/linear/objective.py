@@ -24,6 +24,7 @@ from scipy.sparse import csr_array
 from vicinal.errors import DataError
 
 Array = npt.NDArray[np.float64]
+Labels = npt.NDArray[Any]
 Positions = npt.NDArray[np.intp]
 Outer = Callable[[Array], tuple[Array, Array]]  # ℓ and ℓ' of the excess t of each query
 
@@ -80,7 +81,7 @@ class Neighborhoods:
     queries: int
 
     @classmethod
-    def among(cls, samples: Array, labels: npt.NDArray[Any], nearest: int | None) -> "Neighborhoods":
+    def among(cls, samples: Array, labels: Labels, nearest: int | None) -> "Neighborhoods":
         """Form the sets by label.
 
         Args:
@@ -135,7 +136,7 @@ class Neighborhoods:
         return scatter / self.queries
 
 
-def require_classes(names: npt.NDArray[Any]) -> None:
+def require_classes(names: Labels) -> None:
     """Raise a DataError if labels name one class only."""
     if len(names) < 2:
         raise DataError(

@@ -1,15 +1,13 @@
 """PNCA, parameterized neighborhood components analysis (Song et al., "Adaptive Neighborhood Metric Learning")."""
 
 import warnings
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import expit
 
 from vicinal.arguments import Count, Positive
 from vicinal.linear.mahalanobis import MahalanobisTransformer, in_units, threads
-from vicinal.linear.objective import Array, Neighborhoods, Objective
+from vicinal.linear.objective import Array, Labels, Neighborhoods, Objective
 from vicinal.linear.solvers import Init, Problem, lbfgs, leveled_lbfgs, start_factor
 
 _FLAT = 1e-6  # mean of p (1 - p) at the start, below which there is nothing to climb
@@ -64,7 +62,7 @@ class PNCA(MahalanobisTransformer):
         self.alpha, self.n_components, self.normalize = alpha, n_components, normalize
         self.tol, self.max_iter, self.n_jobs, self.init, self.verbose = tol, max_iter, n_jobs, init, verbose
 
-    def _fit(self, samples: Array, labels: npt.NDArray[Any], directions: Array) -> None:
+    def _fit(self, samples: Array, labels: Labels, directions: Array) -> None:
         directions = in_units(samples, directions)
         sets = Neighborhoods.among(samples @ directions, labels, None)
         start = start_factor(sets.samples, directions, self.n_components, self.init)

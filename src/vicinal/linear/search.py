@@ -1,21 +1,24 @@
 """Hyperparameters by cross-validation in one call: the paper's grids, and budgeted ways through them."""
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils import _safe_indexing, check_consistent_length, column_or_1d
 
-from vicinal.errors import ConfigError, DataError, unknown
-from vicinal.linear.objective import Array, Positions
+from vicinal.arguments import coerce
+from vicinal.errors import ConfigError, DataError
+from vicinal.linear.objective import Array, Labels, Positions
 
 Grid = Mapping[str, Sequence[Any]]
 Strategy = Literal["random", "racing", "grid"]
 Fold = tuple[Positions, Positions]  # training and test part
+Score = Callable[[dict[str, Any], Fold], Array]  # accuracies of a configuration on a fold
 
 MOST_NEIGHBORS = 40  # the paper's K ∈ {1, ..., 40}, Section 7.1.2
 _HALF_STEPS = [2.0 ** (step / 2) for step in range(-10, 11)]  # 2^-5, 2^-4.5, ..., 2^5
@@ -97,8 +100,7 @@ def search(
         n_jobs: processes; -1 is one per core.
         progress: whether a bar is shown, on a terminal.
     """
-    if strategy not in get_args(Strategy):
-        raise ConfigError(unknown("strategy", str(strategy), get_args(Strategy)))
+    coerce(strategy, Strategy, "strategy")
     if budget < 1 or (samples is not None and samples < 1):
         raise ConfigError(f"budget and samples must be at least 1, got budget = {budget} and samples = {samples}.")
     if not hasattr(estimator, "transform"):
@@ -112,7 +114,8 @@ def search(
     part = _subsample(labels, len(labels) if samples is None else samples, folds, seed)
     splits = _folds(labels[part], folds, seed)
     rounds = [splits[:1], splits[1:3], splits[3:]] if strategy == "racing" and folds > 3 else [splits]
-    trials = _race(estimator, _safe_indexing(X, part), labels[part], configurations, rounds, n_jobs, progress)
+    score = partial(_accuracies, estimator, _safe_indexing(X, part), labels[part])
+    trials = _race(score, configurations, rounds, n_jobs, progress)
     best = trials[0]
     chosen = clone(estimator).set_params(**best.parameters)
     fitted = chosen.fit(X, y) if refit else chosen
@@ -120,11 +123,7 @@ def search(
 
 
 def neighbor_accuracies(
-    train: Array,
-    train_labels: npt.NDArray[Any],
-    test: Array,
-    test_labels: npt.NDArray[Any],
-    most: int = MOST_NEIGHBORS,
+    train: Array, train_labels: Labels, test: Array, test_labels: Labels, most: int = MOST_NEIGHBORS
 ) -> Array:
     """Compute the accuracy of the majority among the k nearest, for k = 1 .. ``most``.
 
@@ -144,9 +143,9 @@ def neighbor_accuracies(
     return accuracies
 
 
-def _labels(X: npt.ArrayLike, y: npt.ArrayLike, folds: int) -> npt.NDArray[Any]:
+def _labels(X: npt.ArrayLike, y: npt.ArrayLike, folds: int) -> Labels:
     check_consistent_length(X, y)
-    labels: npt.NDArray[Any] = column_or_1d(y, warn=True)
+    labels: Labels = column_or_1d(y, warn=True)
     counts = np.unique(labels, return_counts=True)[1]
     if counts.max() < folds:
         raise DataError(
@@ -170,7 +169,7 @@ def _configurations(grid: Grid, budget: int, strategy: Strategy, seed: int) -> l
     return list(ParameterSampler(dict(grid), budget, random_state=seed))
 
 
-def _subsample(labels: npt.NDArray[Any], size: int, least: int, seed: int) -> Positions:
+def _subsample(labels: Labels, size: int, least: int, seed: int) -> Positions:
     """Draw a subsample with each class in proportion, and at least ``least`` of each that has them."""
     if size >= len(labels):
         return np.arange(len(labels))
@@ -180,7 +179,7 @@ def _subsample(labels: npt.NDArray[Any], size: int, least: int, seed: int) -> Po
     return np.sort(np.concatenate(shares))
 
 
-def _folds(labels: npt.NDArray[Any], folds: int, seed: int) -> list[Fold]:
+def _folds(labels: Labels, folds: int, seed: int) -> list[Fold]:
     from sklearn.model_selection import StratifiedKFold
 
     with warnings.catch_warnings():
@@ -189,13 +188,7 @@ def _folds(labels: npt.NDArray[Any], folds: int, seed: int) -> list[Fold]:
 
 
 def _race(
-    estimator: BaseEstimator,
-    X: npt.ArrayLike,
-    y: npt.NDArray[Any],
-    configurations: list[dict[str, Any]],
-    rounds: list[list[Fold]],
-    n_jobs: int | None,
-    progress: bool,
+    score: Score, configurations: list[dict[str, Any]], rounds: list[list[Fold]], n_jobs: int | None, progress: bool
 ) -> list[Trial]:
     """Try configurations on the folds of one round after the other, of which each keeps the best third for the next.
 
@@ -207,7 +200,7 @@ def _race(
     for left, splits in zip(reversed(range(len(rounds))), rounds, strict=True):
         tasks = [(number, fold) for number in curves for fold in splits]
         results: Iterable[Array] = Parallel(n_jobs=n_jobs, return_as="generator")(
-            delayed(_accuracies)(estimator, configurations[number], X, y, *fold) for number, fold in tasks
+            delayed(score)(configurations[number], fold) for number, fold in tasks
         )
         for (number, _), curve in zip(tasks, _with_bar(results, len(tasks)) if progress else results, strict=True):
             curves[number].append(curve)
@@ -216,14 +209,8 @@ def _race(
     return [Trial(configurations[number], np.mean(found, axis=0)) for number, found in curves.items()]
 
 
-def _accuracies(
-    estimator: BaseEstimator,
-    parameters: dict[str, Any],
-    X: npt.ArrayLike,
-    y: npt.NDArray[Any],
-    train: Positions,
-    test: Positions,
-) -> Array:
+def _accuracies(estimator: BaseEstimator, X: npt.ArrayLike, y: Labels, parameters: dict[str, Any], fold: Fold) -> Array:
+    train, test = fold
     rows, others = _safe_indexing(X, train), _safe_indexing(X, test)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a configuration that does not converge is judged by what it reached

@@ -107,13 +107,7 @@ def convex_minimum(problem: Problem, start: Array, *, tol: float, max_iter: int)
 
 
 def projected_gradient(
-    problem: Problem,
-    start: Array,
-    *,
-    tol: float,
-    max_iter: int,
-    step: float | None = None,
-    patience: int = _PATIENCE,
+    problem: Problem, start: Array, *, tol: float, max_iter: int, step: float | None = None, patience: int = _PATIENCE
 ) -> Solution:
     """Run accelerated projected gradient with backtracking: for a convex F the optimum, from any start.
 

@@ -1,23 +1,21 @@
 """Losses over labelled embeddings; each ``loss(embeddings, labels)`` is a front over a pure ``core``."""
 
 from vicinal.losses.adaptive_neighborhood import AdaptiveNeighborhoodLoss
-from vicinal.losses.angular import AngularLoss
-from vicinal.losses.circle import CircleLoss
 from vicinal.losses.clustering import ClusteringLoss
 from vicinal.losses.contrastive import ContrastiveLoss
 from vicinal.losses.diagnostics import active_share, inseparable_shares
-from vicinal.losses.discriminative_deep_metric import DiscriminativeDeepMetricLoss
 from vicinal.losses.hard_exemplar import HardExemplarLoss, orientation_errors
 from vicinal.losses.info_nce import InfoNCELoss, SigmoidLoss, SupervisedContrastiveLoss, TupletMarginLoss
 from vicinal.losses.lifted import HPHNLoss, ImprovedLiftedStructureLoss, LiftedStructureLoss
 from vicinal.losses.loss import Comparisons, Loss, Reduction, Terms, reduce, tuple_loss
-from vicinal.losses.margin import MarginLoss
-from vicinal.losses.memory import CrossBatchMemory
 from vicinal.losses.multi_similarity import MultiSimilarityLoss
-from vicinal.losses.n_pair import ImprovedNPairLoss, NPairLoss
-from vicinal.losses.nested import NestedLoss
-from vicinal.losses.pair_statistics import (
+from vicinal.losses.n_pair import AngularLoss, ImprovedNPairLoss, NPairLoss
+from vicinal.losses.pairs import (
+    CircleLoss,
+    DiscriminativeDeepMetricLoss,
     IntraPairVarianceLoss,
+    MarginLoss,
+    RankedListLoss,
     SignalToNoiseContrastiveLoss,
     ThresholdConsistentMarginLoss,
     VICRegLoss,
@@ -35,7 +33,6 @@ from vicinal.losses.proxies import (
     SoftTripleLoss,
     SubCenterArcFaceLoss,
 )
-from vicinal.losses.ranked_list import RankedListLoss
 from vicinal.losses.ranking import FastAPLoss, PNPLoss, RecallAtKLoss, ROADMAPLoss, SmoothAPLoss
 from vicinal.losses.triplet import (
     BatchAllTripletLoss,
@@ -44,6 +41,7 @@ from vicinal.losses.triplet import (
     SemiHardTripletLoss,
     TripletLoss,
 )
+from vicinal.losses.wrappers import CrossBatchMemory, NestedLoss
 
 LOSSES: dict[str, type[Loss]] = {
     "multi_similarity": MultiSimilarityLoss,
@@ -91,61 +89,14 @@ LOSSES: dict[str, type[Loss]] = {
     "pnp": PNPLoss,
 }
 
-__all__ = [
-    "LOSSES",
-    "AdaptiveNeighborhoodLoss",
-    "AngularLoss",
-    "ArcFaceLoss",
-    "BatchAllTripletLoss",
-    "BatchHardTripletLoss",
-    "CircleLoss",
-    "ClusteringLoss",
-    "Comparisons",
-    "ContrastiveLoss",
-    "CosFaceLoss",
-    "CrossBatchMemory",
-    "DiscriminativeDeepMetricLoss",
-    "FastAPLoss",
-    "HPHNLoss",
-    "HardExemplarLoss",
-    "HierarchicalTripletLoss",
-    "ImprovedLiftedStructureLoss",
-    "ImprovedNPairLoss",
-    "ImprovedProxyNCALoss",
-    "InfoNCELoss",
-    "InstanceLoss",
-    "IntraPairVarianceLoss",
-    "LiftedStructureLoss",
-    "Loss",
-    "MarginLoss",
-    "MultiSimilarityLoss",
-    "NPairLoss",
-    "NestedLoss",
-    "NormalizedSoftmaxLoss",
-    "P2SGradLoss",
-    "PNPLoss",
-    "ProxyAnchorLoss",
-    "ProxyLoss",
-    "ProxyNCALoss",
-    "ROADMAPLoss",
-    "RankedListLoss",
-    "RecallAtKLoss",
-    "Reduction",
-    "SemiHardTripletLoss",
-    "SigmoidLoss",
-    "SignalToNoiseContrastiveLoss",
-    "SmoothAPLoss",
-    "SoftTripleLoss",
-    "SubCenterArcFaceLoss",
-    "SupervisedContrastiveLoss",
-    "Terms",
-    "ThresholdConsistentMarginLoss",
-    "TripletLoss",
-    "TupletMarginLoss",
-    "VICRegLoss",
-    "active_share",
-    "inseparable_shares",
-    "orientation_errors",
-    "reduce",
-    "tuple_loss",
-]
+__all__ = ["LOSSES", "AdaptiveNeighborhoodLoss", "AngularLoss", "ArcFaceLoss", "BatchAllTripletLoss"]
+__all__ += ["BatchHardTripletLoss", "CircleLoss", "ClusteringLoss", "Comparisons", "ContrastiveLoss", "CosFaceLoss"]
+__all__ += ["CrossBatchMemory", "DiscriminativeDeepMetricLoss", "FastAPLoss", "HPHNLoss", "HardExemplarLoss"]
+__all__ += ["HierarchicalTripletLoss", "ImprovedLiftedStructureLoss", "ImprovedNPairLoss", "ImprovedProxyNCALoss"]
+__all__ += ["InfoNCELoss", "InstanceLoss", "IntraPairVarianceLoss", "LiftedStructureLoss", "Loss", "MarginLoss"]
+__all__ += ["MultiSimilarityLoss", "NPairLoss", "NestedLoss", "NormalizedSoftmaxLoss", "P2SGradLoss", "PNPLoss"]
+__all__ += ["ProxyAnchorLoss", "ProxyLoss", "ProxyNCALoss", "ROADMAPLoss", "RankedListLoss", "RecallAtKLoss"]
+__all__ += ["Reduction", "SemiHardTripletLoss", "SigmoidLoss", "SignalToNoiseContrastiveLoss", "SmoothAPLoss"]
+__all__ += ["SoftTripleLoss", "SubCenterArcFaceLoss", "SupervisedContrastiveLoss", "Terms"]
+__all__ += ["ThresholdConsistentMarginLoss", "TripletLoss", "TupletMarginLoss", "VICRegLoss", "active_share"]
+__all__ += ["inseparable_shares", "orientation_errors", "reduce", "tuple_loss"]

@@ -111,8 +111,7 @@ class AdaptiveNeighborhoodLoss(Loss):
         """Whether the loss holds something that passes no gradient: the γ of a ``"count"``."""
         return self.radius == "count"
 
-    def core(self, comparisons: Comparisons) -> Terms:
-        c = comparisons
+    def core(self, c: Comparisons) -> Terms:
         similar, dissimilar, formed = c.keep_positive, c.keep_negative, c.formed()
         if self.epsilon is not None:  # the miner speaks of similarities
             similar, dissimilar = informative(-c.positive, similar, -c.negative, dissimilar, self.epsilon)

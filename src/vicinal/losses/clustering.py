@@ -4,14 +4,13 @@ from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int, Integer
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import relu
 
 from vicinal.arguments import Natural
-from vicinal.errors import ConfigError
 from vicinal.losses.loss import Comparisons, Loss, Terms
-from vicinal.tuples import Reference, other_class
+from vicinal.tuples import Embeddings, Labels, Reference, other_class
 
 TINY = 1e-6  # of n times an entropy: below it there is only rounding, for one sample apart makes it log n at least
 
@@ -52,17 +51,12 @@ class ClusteringLoss(Loss):
     squared: bool = False
     normalize: bool = True
 
-    def comparisons(
-        self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"], reference: Reference | None = None
-    ) -> Comparisons:
+    def comparisons(self, embeddings: Embeddings, labels: Labels, reference: Reference | None = None) -> Comparisons:
         """Compare each sample with all medoids that it may have, itself included; its class's are positives."""
-        if reference is not None:
-            raise ConfigError("ClusteringLoss clusters the batch itself: `reference` rows have no meaning for it.")
         compared, others = self.distance(embeddings), other_class(labels)
         return Comparisons(compared, ~others, compared, others)
 
-    def core(self, comparisons: Comparisons) -> Terms:
-        c = comparisons
+    def core(self, c: Comparisons) -> Terms:
         costs = torch.where(
             c.keep_positive,
             c.positive if c.positive_weights is None else c.positive * c.positive_weights,

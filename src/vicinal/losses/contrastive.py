@@ -25,7 +25,6 @@ class ContrastiveLoss(Loss):
     _: KW_ONLY
     normalize: bool = False
 
-    def core(self, comparisons: Comparisons) -> Terms:
-        c = comparisons
+    def core(self, c: Comparisons) -> Terms:
         pull, push = c.positive.square() / 2, relu(self.margin - c.negative).square() / 2
         return Terms(c.add_up(pull, push), c.count_pairs())

@@ -3,13 +3,13 @@
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Integer
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from vicinal.distances import Euclidean, Poincare, pairwise_distances, unit_rows
 from vicinal.errors import ConfigError
 from vicinal.geometry import hinge_sums, mean_of_k
-from vicinal.tuples import other_class, positives
+from vicinal.tuples import Embeddings, SingleLabels, other_class, positives
 
 AT_ONCE = 2**18  # comparisons that are made in one go; more are counted by sorting
 
@@ -25,10 +25,7 @@ CAPTIONS = {
 
 @torch.no_grad()
 def describe_batch(
-    embeddings: Float[Tensor, "n d"],
-    labels: Integer[Tensor, "n"],
-    loss: nn.Module,
-    largest_class: int | None = None,
+    embeddings: Embeddings, labels: SingleLabels, loss: nn.Module, largest_class: int | None = None
 ) -> dict[str, Tensor]:
     """Describe a batch besides its loss.
 
@@ -51,12 +48,7 @@ def describe_batch(
 
 @torch.no_grad()
 def active_share(
-    embeddings: Float[Tensor, "n d"],
-    labels: Integer[Tensor, "n"],
-    margin: float = 0.0,
-    *,
-    squared: bool = False,
-    normalize: bool = True,
+    embeddings: Embeddings, labels: SingleLabels, margin: float = 0.0, *, squared: bool = False, normalize: bool = True
 ) -> Float[Tensor, ""]:
     """Return the share of the batch's triplets with d_an < d_ap + margin, exact, without listing them.
 
@@ -71,7 +63,7 @@ def active_share(
 
 @torch.no_grad()
 def active_among(
-    distances: Float[Tensor, "n n"], labels: Integer[Tensor, "n"], margin: float, largest_class: int | None = None
+    distances: Float[Tensor, "n n"], labels: SingleLabels, margin: float, largest_class: int | None = None
 ) -> Float[Tensor, ""]:
     """``active_share`` of distances that are already there."""
     columns, keep_positive = positives(labels, largest_class=largest_class)
@@ -97,8 +89,8 @@ class Inseparable(NamedTuple):
 
 @torch.no_grad()
 def inseparable_shares(
-    embeddings: Float[Tensor, "n d"],
-    labels: Integer[Tensor, "n"],
+    embeddings: Embeddings,
+    labels: SingleLabels,
     k1: int | None = None,
     k2: int | None = None,
     *,
@@ -134,7 +126,7 @@ def inseparable_shares(
 @torch.no_grad()
 def inseparable_among(
     apart: Float[Tensor, "n n"],
-    labels: Integer[Tensor, "n"],
+    labels: SingleLabels,
     k1: int | None = None,
     k2: int | None = None,
     *,

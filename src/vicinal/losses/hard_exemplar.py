@@ -5,7 +5,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Integer
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import relu, softplus
 
@@ -13,7 +13,7 @@ from vicinal.arguments import NonNegative, Positive
 from vicinal.distances import Euclidean, at_least_float32
 from vicinal.errors import DataError
 from vicinal.losses.loss import Comparisons, Loss, Terms, reduce
-from vicinal.tuples import Reference, other_class
+from vicinal.tuples import Embeddings, Reference, SingleLabels, other_class
 
 THRESHOLD = 40.0  # of softplus: e^-40 is 0 beside 1 in float64, too
 
@@ -65,8 +65,8 @@ class HardExemplarLoss(Loss):
         """m, in the distances that the core sees."""
         return self.margin * self.distance.scale
 
-    def core(self, comparisons: Comparisons) -> Terms:
-        losses, _, counts = self._sums(comparisons)
+    def core(self, c: Comparisons) -> Terms:
+        losses, _, counts = self._sums(c)
         return Terms(losses, counts)
 
     def weigh(self, gap: Float[Tensor, "*rows"], compared: Float[Tensor, "*rows"]) -> Float[Tensor, "*rows"]:
@@ -86,11 +86,7 @@ class HardExemplarLoss(Loss):
         return torch.where(gap >= margin, self.epsilon / compared.clamp(min=1), surprise)
 
     def pair_comparisons(
-        self,
-        queries: Float[Tensor, "n d"],
-        gallery: Float[Tensor, "n d"],
-        labels: Integer[Tensor, "n"],
-        fits: Bool[Tensor, "n"] | None = None,
+        self, queries: Embeddings, gallery: Embeddings, labels: SingleLabels, fits: Bool[Tensor, "n"] | None = None
     ) -> Comparisons:
         """Compare queries with the gallery images of a batch of pairs: row i of each is the other's match.
 
@@ -103,9 +99,9 @@ class HardExemplarLoss(Loss):
 
     def with_orientation(
         self,
-        queries: Float[Tensor, "n d"],
-        gallery: Float[Tensor, "n d"],
-        labels: Integer[Tensor, "n"],
+        queries: Embeddings,
+        gallery: Embeddings,
+        labels: SingleLabels,
         errors: Float[Tensor, "n"],
         fits: Bool[Tensor, "n"] | None = None,
     ) -> "MatchedPairs":

@@ -42,10 +42,8 @@ class InfoNCELoss(Loss):
     def distance(self) -> DotProduct:
         return DotProduct(self.normalize)
 
-    def core(self, comparisons: Comparisons) -> Terms:
-        c = comparisons
-        against = log_sum_exp(c.negative / self.temperature, c.keep_negative, c.negative_weights)
-        return c.per_positive(softplus(against[:, None] - c.positive / self.temperature, threshold=40.0))
+    def core(self, c: Comparisons) -> Terms:
+        return c.per_positive(c.cross_entropy(c.positive / self.temperature, c.negative / self.temperature))
 
 
 @dataclass(eq=False, repr=False)
@@ -67,8 +65,7 @@ class SupervisedContrastiveLoss(InfoNCELoss):
 
     pair_rows: ClassVar[PairRows] = None
 
-    def core(self, comparisons: Comparisons) -> Terms:
-        c = comparisons
+    def core(self, c: Comparisons) -> Terms:
         positive, negative = c.positive / self.temperature, c.negative / self.temperature
         everyone = torch.logaddexp(
             log_sum_exp(positive, c.keep_positive), log_sum_exp(negative, c.keep_negative, c.negative_weights)
@@ -102,11 +99,9 @@ class TupletMarginLoss(Loss):
     distance = Cosine()
     pair_rows: ClassVar[PairRows] = "pair"
 
-    def core(self, comparisons: Comparisons) -> Terms:
-        c = comparisons
-        against = log_sum_exp(self.scale * c.negative, c.keep_negative, c.negative_weights)
+    def core(self, c: Comparisons) -> Terms:
         eased = self.scale * shift_angle(c.positive, -self.slack)
-        return c.per_positive(softplus(against[:, None] - eased, threshold=40.0))
+        return c.per_positive(c.cross_entropy(eased, self.scale * c.negative))
 
 
 @dataclass(eq=False, repr=False)
@@ -134,8 +129,7 @@ class SigmoidLoss(Loss):
         self.log_temperature = nn.Parameter(torch.tensor(math.log(self.temperature)))
         self.offset = nn.Parameter(torch.tensor(float(self.bias)))
 
-    def core(self, comparisons: Comparisons) -> Terms:
-        c = comparisons
+    def core(self, c: Comparisons) -> Terms:
         scale, offset = (value.to(c.negative.dtype) for value in (self.log_temperature.exp(), self.offset))
         pull = softplus(-(scale * c.positive + offset), threshold=40.0)
         push = softplus(scale * c.negative + offset, threshold=40.0)

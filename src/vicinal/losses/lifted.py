@@ -62,8 +62,7 @@ class LiftedStructureLoss(Loss):
     def distance(self) -> Distance:
         return Negative(Cosine()) if self.similarity == "cosine" else super().distance
 
-    def core(self, comparisons: Comparisons) -> Terms:
-        c = comparisons
+    def core(self, c: Comparisons) -> Terms:
         if self.form == "smooth":
             pull = log_sum_exp(c.positive, c.keep_positive, c.positive_weights)
             push = log_sum_exp(-c.negative, c.keep_negative, c.negative_weights)
@@ -113,8 +112,8 @@ class ImprovedLiftedStructureLoss(Loss):
     def distance(self) -> Distance:
         return Negative(Cosine()) if self.cosine else Euclidean()
 
-    def core(self, comparisons: Comparisons) -> Terms:
-        c, sign = comparisons, -1 if self.cosine else 1  # of λ among distances
+    def core(self, c: Comparisons) -> Terms:
+        sign = -1 if self.cosine else 1  # of λ among distances
         pull = _soft_maximum(c.positive, c.keep_positive, c.positive_weights, self.gamma1, self.lambda1, sign)
         push = _soft_maximum(-c.negative, c.keep_negative, c.negative_weights, self.gamma2, self.lambda2, -sign)
         formed = c.formed()
@@ -147,8 +146,7 @@ class HPHNLoss(Loss):
     squared: bool = False
     normalize: bool = True
 
-    def core(self, comparisons: Comparisons) -> Terms:
-        c = comparisons
+    def core(self, c: Comparisons) -> Terms:
         far, near = of_both_members(c, farthest_positive), of_both_members(c, nearest_negative)
         losses = relu(far.hardness + near.hardness + self.margin) * far.weight * near.weight
         pairs = c.keep_positive.any(dim=1, keepdim=True) if c.partner is None else c.keep_positive
@@ -175,9 +173,7 @@ def nearest_negative(c: Comparisons) -> Hardest:
 
 
 def of_both_members(
-    c: Comparisons,
-    find: Callable[[Comparisons], Hardest],
-    join: Callable[[Tensor, Tensor], Tensor] = torch.maximum,
+    c: Comparisons, find: Callable[[Comparisons], Hardest], join: Callable[[Tensor, Tensor], Tensor] = torch.maximum
 ) -> Hardest:
     """What ``find`` finds for the anchor and for its partner, joined: one for each positive, ``[n p]``.
 

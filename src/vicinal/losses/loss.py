@@ -9,12 +9,25 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import torch
 from jaxtyping import Bool, Float, Integer, Shaped
 from torch import Tensor, nn
+from torch.nn.functional import softplus
 from torch.utils.checkpoint import checkpoint
 
 from vicinal.arguments import check_arguments
 from vicinal.distances import Distance, Euclidean, at_least_float32
 from vicinal.errors import ConfigError, DataError
-from vicinal.tuples import Labels, Pairs, Reference, Triplets, multi_hot, other_class, positives, same_class
+from vicinal.geometry import log_sum_exp
+from vicinal.tuples import (
+    Embeddings,
+    Labels,
+    Pairs,
+    Reference,
+    SingleLabels,
+    Triplets,
+    multi_hot,
+    other_class,
+    positives,
+    same_class,
+)
 
 Layout = Literal["pairs", "triplets"]
 PairRows = Literal["pair", "class"] | None
@@ -129,6 +142,14 @@ class Comparisons:
         formed = self.keep_positive & against
         return Terms(losses.masked_fill(~formed, 0).sum(dim=1), formed.sum(dim=1).to(losses.dtype))
 
+    def cross_entropy(self, own: Float[Tensor, "n p"], others: Float[Tensor, "n m"]) -> Float[Tensor, "n p"]:
+        """Return -log(exp(own) / (exp(own) + Σ exp(others))) of each positive against its anchor's negatives, weighted.
+
+        As log(1 + Σ exp(others) / exp(own)), whose logarithm of a sum over nothing is so low that it is 0.
+        """
+        against = log_sum_exp(others, self.keep_negative, self.negative_weights)
+        return softplus(against[:, None] - own, threshold=40.0)  # e^-40 is 0 beside 1 in float64, too
+
     def one_by_one(self, function: Callable[..., Any], columns: Tensor, *given: Tensor | None) -> Iterator[Any]:
         """Apply ``function`` to each column ``[n]`` of one value for each positive, and to what else is ``given``.
 
@@ -203,10 +224,10 @@ class Loss(nn.Module, ABC):
         return Euclidean(squared=getattr(self, "squared", False), normalize=getattr(self, "normalize", True))
 
     @abstractmethod
-    def core(self, comparisons: Comparisons) -> Terms:
+    def core(self, c: Comparisons) -> Terms:
         """Score the comparisons by the formula: what each anchor contributes."""
 
-    def penalty(self, anchors: Float[Tensor, "n d"], others: Float[Tensor, "*m d"]) -> Float[Tensor, "n"]:
+    def penalty(self, anchors: Embeddings, others: Float[Tensor, "*m d"]) -> Float[Tensor, "n"]:
         """Return what the embeddings cost each anchor in themselves, where the loss ``penalizes`` them."""
         raise NotImplementedError
 
@@ -215,9 +236,7 @@ class Loss(nn.Module, ABC):
         """Whether rows may have several labels: it looks at nothing but which rows are positives and negatives."""
         return self.takes_reference and not getattr(self, "blocks", False)
 
-    def comparisons(
-        self, embeddings: Float[Tensor, "n d"], labels: Labels, reference: Reference | None = None
-    ) -> Comparisons:
+    def comparisons(self, embeddings: Embeddings, labels: Labels, reference: Reference | None = None) -> Comparisons:
         """Compare each anchor with every positive and negative that labels give it."""
         found, columns = self._pairs(embeddings, labels, reference, self.largest_class if reference is None else None)
         if not self.both_members:
@@ -240,8 +259,8 @@ class Loss(nn.Module, ABC):
 
     def forward(
         self,
-        embeddings: Float[Tensor, "n d"],
-        labels: Integer[Tensor, "n"] | Shaped[Tensor, "n k"],
+        embeddings: Embeddings,
+        labels: SingleLabels | Shaped[Tensor, "n k"],
         reference: Float[Tensor, "m d"] | None = None,
         reference_labels: Integer[Tensor, "m"] | Shaped[Tensor, "m k"] | None = None,
         own: Integer[Tensor, "n"] | None = None,
@@ -257,6 +276,11 @@ class Loss(nn.Module, ABC):
             own: where each anchor itself stands in the reference, not to be compared with itself; None: nowhere.
         """
         others = Reference.checked(embeddings, labels, reference, reference_labels, own, several=self.multi_label)
+        if others is not None and not self.takes_reference:
+            raise ConfigError(
+                f"{type(self).__name__} does not compare samples with each other, so `reference` rows have no meaning "
+                f"for it. Leave them out."
+            )
         labels = multi_hot(labels)
         # Here, so that a half-precision gradient is rounded once and not once for each way that it comes.
         embeddings = at_least_float32(embeddings)
@@ -266,10 +290,10 @@ class Loss(nn.Module, ABC):
 
     def on_triplets(
         self,
-        embeddings: Float[Tensor, "n d"],
+        embeddings: Embeddings,
         triplets: Triplets,
         weights: Float[Tensor, "t"] | None = None,
-        labels: Integer[Tensor, "n"] | None = None,
+        labels: SingleLabels | None = None,
     ) -> Float[Tensor, ""] | Float[Tensor, "t"]:
         """Return the loss of explicit triplets, each an anchor of its own; ``reduction="none"`` has a value for each.
 
@@ -285,8 +309,8 @@ class Loss(nn.Module, ABC):
 
     def on_pairs(
         self,
-        embeddings: Float[Tensor, "n d"],
-        labels: Integer[Tensor, "n"],
+        embeddings: Embeddings,
+        labels: SingleLabels,
         positive: Pairs,
         negative: Pairs,
         reference: Reference | None = None,
@@ -325,7 +349,7 @@ class Loss(nn.Module, ABC):
         return reduce(self.core(replace(seen, keep_positive=keep[0], keep_negative=keep[1])), self.reduction)
 
     def triplet_comparisons(
-        self, embeddings: Float[Tensor, "n d"], triplets: Triplets, labels: Integer[Tensor, "n"] | None = None
+        self, embeddings: Embeddings, triplets: Triplets, labels: SingleLabels | None = None
     ) -> Comparisons:
         """Return explicit triplets as rows with one positive and one negative each; arguments as in ``on_triplets``."""
         if not self.takes_reference:

@@ -42,8 +42,7 @@ class MultiSimilarityLoss(Loss):
     distance = Cosine()
     pair_rows = "class"
 
-    def core(self, comparisons: Comparisons) -> Terms:
-        c = comparisons
+    def core(self, c: Comparisons) -> Terms:
         keep_positive, keep_negative = c.keep_positive, c.keep_negative
         if self.epsilon is not None:
             keep_positive, keep_negative = informative(

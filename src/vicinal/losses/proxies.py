@@ -20,7 +20,7 @@ from vicinal.distances import Cosine, DotProduct, at_least_float32, row_distance
 from vicinal.errors import ConfigError, DataError
 from vicinal.geometry import log_one_plus_sum_exp, log_sum_exp, shift_angle
 from vicinal.losses.loss import Comparisons, Loss, Terms
-from vicinal.tuples import Reference, being_captured
+from vicinal.tuples import Embeddings, Labels, Reference, SingleLabels, being_captured
 
 
 @dataclass(eq=False, repr=False)
@@ -69,20 +69,11 @@ class ProxyLoss(Loss):
         """The proxies' shape."""
         return self.classes, self.dim
 
-    def comparisons(
-        self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"], reference: Reference | None = None
-    ) -> Comparisons:
-        if reference is not None:
-            raise ConfigError(
-                f"{type(self).__name__} compares samples with proxies, not with each other, so `reference` rows have "
-                f"no meaning for it. Leave them out."
-            )
+    def comparisons(self, embeddings: Embeddings, labels: Labels, reference: Reference | None = None) -> Comparisons:
         own = self.numbered(labels).long()[:, None]
         return self.with_proxies(embeddings, own, torch.arange(self.classes, device=labels.device) != own)
 
-    def with_proxies(
-        self, embeddings: Float[Tensor, "n d"], own: Int[Tensor, "n 1"], others: Bool[Tensor, "n c"]
-    ) -> Comparisons:
+    def with_proxies(self, embeddings: Embeddings, own: Int[Tensor, "n 1"], others: Bool[Tensor, "n c"]) -> Comparisons:
         """Compare each sample with its own class's proxy, in column ``own``, and with those of ``others``."""
         compared = self.distance(embeddings, self.beside(embeddings))
         return Comparisons(compared.gather(1, own), torch.ones_like(own, dtype=torch.bool), compared, others)
@@ -96,7 +87,7 @@ class ProxyLoss(Loss):
             )
         return self.proxies.to(at_least_float32(embeddings).dtype)
 
-    def numbered(self, labels: Integer[Tensor, "n"]) -> Integer[Tensor, "n"]:
+    def numbered(self, labels: SingleLabels) -> Integer[Tensor, "n"]:
         """Return the place of each label among the known ones.
 
         A device is waited for once: an index out of range there would end the process instead of raising an error. Only
@@ -144,8 +135,7 @@ class ProxyNCALoss(ProxyLoss):
     squared: bool = True
     normalize: bool = True
 
-    def core(self, comparisons: Comparisons) -> Terms:
-        c = comparisons
+    def core(self, c: Comparisons) -> Terms:
         against = log_sum_exp(-c.negative / self.temperature, c.keep_negative, c.negative_weights)
         losses = c.positive / self.temperature + against[:, None]
         if self.full_softmax:
@@ -181,10 +171,9 @@ class ImprovedProxyNCALoss(ProxyLoss):
     squared: bool = True
     normalize: bool = True
 
-    def core(self, comparisons: Comparisons) -> Terms:
-        c = comparisons
-        against = log_sum_exp(self.gamma * (-c.negative - self.offset), c.keep_negative, c.negative_weights)
-        return c.per_positive(softplus(against[:, None] + self.gamma * c.positive, threshold=40.0) / self.gamma)
+    def core(self, c: Comparisons) -> Terms:
+        losses = c.cross_entropy(-self.gamma * c.positive, self.gamma * (-c.negative - self.offset))
+        return c.per_positive(losses / self.gamma)
 
 
 @dataclass(eq=False, repr=False)
@@ -212,15 +201,12 @@ class ProxyAnchorLoss(ProxyLoss):
 
     distance = Cosine()
 
-    def with_proxies(
-        self, embeddings: Float[Tensor, "n d"], own: Int[Tensor, "n 1"], others: Bool[Tensor, "n c"]
-    ) -> Comparisons:
+    def with_proxies(self, embeddings: Embeddings, own: Int[Tensor, "n 1"], others: Bool[Tensor, "n c"]) -> Comparisons:
         """Compare each proxy, as an anchor, with the samples of its class and with all others."""
         compared = self.distance(self.beside(embeddings), embeddings)
         return Comparisons(compared, ~others.T, compared, others.T)
 
-    def core(self, comparisons: Comparisons) -> Terms:
-        c = comparisons
+    def core(self, c: Comparisons) -> Terms:
         pull = log_one_plus_sum_exp(-self.alpha * (c.positive - self.margin), c.keep_positive, c.positive_weights)
         push = log_one_plus_sum_exp(self.alpha * (c.negative + self.margin), c.keep_negative, c.negative_weights)
         with_positives = c.keep_positive.any(dim=1).sum().clamp(min=1).to(pull.dtype)
@@ -251,11 +237,8 @@ class NormalizedSoftmaxLoss(ProxyLoss):
 
     distance = Cosine()
 
-    def core(self, comparisons: Comparisons) -> Terms:
-        c = comparisons
-        against = log_sum_exp(c.negative / self.temperature, c.keep_negative, c.negative_weights)
-        losses = softplus(against[:, None] - c.positive / self.temperature, threshold=40.0)  # log(1 + Σ / p)
-        return c.per_positive(losses)
+    def core(self, c: Comparisons) -> Terms:
+        return c.per_positive(c.cross_entropy(c.positive / self.temperature, c.negative / self.temperature))
 
 
 @dataclass(eq=False, repr=False)
@@ -293,9 +276,7 @@ class SoftTripleLoss(ProxyLoss):
     def shape(self) -> tuple[int, ...]:
         return self.classes, self.centers, self.dim
 
-    def with_proxies(
-        self, embeddings: Float[Tensor, "n d"], own: Int[Tensor, "n 1"], others: Bool[Tensor, "n c"]
-    ) -> Comparisons:
+    def with_proxies(self, embeddings: Embeddings, own: Int[Tensor, "n 1"], others: Bool[Tensor, "n c"]) -> Comparisons:
         """Compare each sample with the centres of its own class, as one, and with those of each other class."""
         proxies = self.beside(embeddings)
         to_centers = self.distance(embeddings, proxies.flatten(end_dim=1)).view(-1, self.classes, self.centers)
@@ -310,17 +291,8 @@ class SoftTripleLoss(ProxyLoss):
         apart = row_distances(unit[:, first], unit[:, second], squared=False)  # ‖w - v‖ = √(2 - 2 w·v)
         return self.merge * apart.sum() / max(1, self.classes * self.centers * (self.centers - 1))
 
-    def core(self, comparisons: Comparisons) -> Terms:
-        c = comparisons
-        against = log_sum_exp(self.scale * c.negative, c.keep_negative, c.negative_weights)
-        losses = softplus(against[:, None] - self.scale * (c.positive - self.margin), threshold=40.0)
-        return c.per_positive(losses)
-
-
-def _cross_entropy(c: Comparisons, own: Float[Tensor, "n 1"], others: Float[Tensor, "n c"]) -> Terms:
-    """Return -log(exp(own) / (exp(own) + Σ exp(others))) of each sample."""
-    against = log_sum_exp(others, c.keep_negative, c.negative_weights)
-    return c.per_positive(softplus(against[:, None] - own, threshold=40.0))  # log(1 + Σ / p)
+    def core(self, c: Comparisons) -> Terms:
+        return c.per_positive(c.cross_entropy(self.scale * (c.positive - self.margin), self.scale * c.negative))
 
 
 @dataclass(eq=False, repr=False)
@@ -344,9 +316,8 @@ class CosFaceLoss(ProxyLoss):
 
     distance = Cosine()
 
-    def core(self, comparisons: Comparisons) -> Terms:
-        c = comparisons
-        return _cross_entropy(c, self.scale * (c.positive - self.margin), self.scale * c.negative)
+    def core(self, c: Comparisons) -> Terms:
+        return c.per_positive(c.cross_entropy(self.scale * (c.positive - self.margin), self.scale * c.negative))
 
 
 @dataclass(eq=False, repr=False)
@@ -371,12 +342,11 @@ class ArcFaceLoss(ProxyLoss):
 
     distance = Cosine()
 
-    def core(self, comparisons: Comparisons) -> Terms:
-        c = comparisons
+    def core(self, c: Comparisons) -> Terms:
         beyond = c.positive < -math.cos(self.margin)
         falling = c.positive - self.margin * math.sin(self.margin)
         own = torch.where(beyond, falling, shift_angle(c.positive, self.margin))
-        return _cross_entropy(c, self.scale * own, self.scale * c.negative)
+        return c.per_positive(c.cross_entropy(self.scale * own, self.scale * c.negative))
 
 
 @dataclass(eq=False, repr=False)
@@ -401,9 +371,7 @@ class SubCenterArcFaceLoss(ArcFaceLoss):
     def shape(self) -> tuple[int, ...]:
         return self.classes, self.centers, self.dim
 
-    def with_proxies(
-        self, embeddings: Float[Tensor, "n d"], own: Int[Tensor, "n 1"], others: Bool[Tensor, "n c"]
-    ) -> Comparisons:
+    def with_proxies(self, embeddings: Embeddings, own: Int[Tensor, "n 1"], others: Bool[Tensor, "n c"]) -> Comparisons:
         """Compare each sample with the nearest center of its own class, and with that of each other class."""
         to_centers = self.distance(embeddings, self.beside(embeddings).flatten(end_dim=1))
         to_classes = to_centers.view(-1, self.classes, self.centers).amax(dim=2)
@@ -426,8 +394,7 @@ class P2SGradLoss(ProxyLoss):
 
     distance = Cosine()
 
-    def core(self, comparisons: Comparisons) -> Terms:
-        c = comparisons
+    def core(self, c: Comparisons) -> Terms:
         sums = c.add_up((1 - c.positive).square() / 2, c.negative.square() / 2)
         return Terms(sums, (c.count_pairs() > 0).to(sums.dtype))
 
@@ -455,5 +422,5 @@ class InstanceLoss(ProxyLoss):
     def distance(self) -> DotProduct:
         return DotProduct(self.normalize)
 
-    def core(self, comparisons: Comparisons) -> Terms:
-        return _cross_entropy(comparisons, self.scale * comparisons.positive, self.scale * comparisons.negative)
+    def core(self, c: Comparisons) -> Terms:
+        return c.per_positive(c.cross_entropy(self.scale * c.positive, self.scale * c.negative))

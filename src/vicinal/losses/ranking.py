@@ -90,8 +90,7 @@ class FastAPLoss(Loss):
 
     distance = Euclidean(squared=True)
 
-    def core(self, comparisons: Comparisons) -> Terms:
-        c = comparisons
+    def core(self, c: Comparisons) -> Terms:
         near = self.histogram(c.positive, c.keep_positive, c.positive_weights)
         far = self.histogram(c.negative, c.keep_negative, c.negative_weights)
         within, total = near.cumsum(dim=1), (near + far).cumsum(dim=1)
@@ -131,8 +130,8 @@ class SmoothAPLoss(Loss):
 
     distance = Cosine()
 
-    def core(self, comparisons: Comparisons) -> Terms:
-        c = with_anchor(comparisons) if self.anchor else comparisons
+    def core(self, c: Comparisons) -> Terms:
+        c = with_anchor(c) if self.anchor else c
         positives, negatives = ahead(c, self._step, self._step)
         return _per_anchor(c, negatives / (1 + positives + negatives))
 
@@ -172,8 +171,7 @@ class ROADMAPLoss(Loss):
 
     distance = Cosine()
 
-    def core(self, comparisons: Comparisons) -> Terms:
-        c = comparisons
+    def core(self, c: Comparisons) -> Terms:
         positives, negatives = ahead(c, lambda difference: (difference.detach() >= 0).to(difference.dtype), self.bound)
         losses = (1 - self.calibration) * negatives / (1 + positives + negatives)
         push = relu(c.negative - self.negative_margin)
@@ -217,8 +215,7 @@ class RecallAtKLoss(Loss):
         if not self.ks:
             raise ConfigError("RecallAtKLoss.ks names at least one k, got none. The paper's are 1, 2, 4, 8 and 16.")
 
-    def core(self, comparisons: Comparisons) -> Terms:
-        c = comparisons
+    def core(self, c: Comparisons) -> Terms:
         positives, negatives = ahead(c, self._step, self._step)
         weights = c.keep_positive.to(positives.dtype)
         weights = weights if c.positive_weights is None else weights * c.positive_weights
@@ -264,8 +261,8 @@ class PNPLoss(Loss):
 
     distance = Cosine()
 
-    def core(self, comparisons: Comparisons) -> Terms:
-        c = with_anchor(comparisons) if self.anchor else comparisons
+    def core(self, c: Comparisons) -> Terms:
+        c = with_anchor(c) if self.anchor else c
         _, negatives = ahead(c, None, lambda difference: (difference / self.temperature).sigmoid())
         return _per_anchor(c, self.penalize(negatives))
 

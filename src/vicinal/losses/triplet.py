@@ -13,7 +13,7 @@ from torch.nn.functional import relu, softplus
 
 from vicinal.geometry import hinge_sums
 from vicinal.losses.loss import Comparisons, Loss, Terms
-from vicinal.tuples import Labels, Reference, block_triplets
+from vicinal.tuples import Embeddings, Labels, Reference, SingleLabels, block_triplets
 
 Average = Literal["nonzero", "all"]
 SemiHardRule = Literal["all", "nearest_else_farthest"]
@@ -52,9 +52,7 @@ class TripletLoss(Loss):
     soft: bool = False
     blocks: bool = False
 
-    def comparisons(
-        self, embeddings: Float[Tensor, "n d"], labels: Labels, reference: Reference | None = None
-    ) -> Comparisons:
+    def comparisons(self, embeddings: Embeddings, labels: Labels, reference: Reference | None = None) -> Comparisons:
         if not self.blocks or reference is not None:
             return super().comparisons(embeddings, labels, reference)
         triplets = block_triplets(labels)
@@ -63,8 +61,8 @@ class TripletLoss(Loss):
         compared = self.triplet_comparisons(embeddings, triplets)
         return Comparisons(compared.positive, fits, compared.negative, fits)
 
-    def core(self, comparisons: Comparisons) -> Terms:
-        return _all_triplets(comparisons, self.margin, soft=self.soft, average="all")
+    def core(self, c: Comparisons) -> Terms:
+        return _all_triplets(c, self.margin, soft=self.soft, average="all")
 
 
 @dataclass(eq=False, repr=False)
@@ -93,8 +91,8 @@ class BatchAllTripletLoss(Loss):
     soft: bool = False
     average: Average = "nonzero"
 
-    def core(self, comparisons: Comparisons) -> Terms:
-        return _all_triplets(comparisons, self.margin, soft=self.soft, average=self.average)
+    def core(self, c: Comparisons) -> Terms:
+        return _all_triplets(c, self.margin, soft=self.soft, average=self.average)
 
 
 @dataclass(eq=False, repr=False)
@@ -122,8 +120,7 @@ class BatchHardTripletLoss(Loss):
     normalize: bool = False
     soft: bool = False
 
-    def core(self, comparisons: Comparisons) -> Terms:
-        c = comparisons
+    def core(self, c: Comparisons) -> Terms:
         if not c.positive.shape[1] or not c.negative.shape[1]:
             return Terms(c.nothing(), c.nothing().detach())
         farthest, positive = c.positive.masked_fill(~c.keep_positive, -torch.inf).max(dim=1)
@@ -163,8 +160,7 @@ class SemiHardTripletLoss(Loss):
     squared: bool = True
     normalize: bool = True
 
-    def core(self, comparisons: Comparisons) -> Terms:
-        c = comparisons
+    def core(self, c: Comparisons) -> Terms:
         if not c.positive.shape[1] or not c.negative.shape[1]:
             return Terms(c.nothing(), c.nothing().detach())
         if self.rule == "nearest_else_farthest":
@@ -249,9 +245,7 @@ class HierarchicalTripletLoss(Loss):
             else:
                 setattr(self, name, value.to(device))
 
-    def margins_of(
-        self, labels: Integer[Tensor, "n"], others: Integer[Tensor, "m"] | None = None
-    ) -> Float[Tensor, "n m"]:
+    def margins_of(self, labels: SingleLabels, others: Integer[Tensor, "m"] | None = None) -> Float[Tensor, "n m"]:
         """Return α_z of each anchor (row) and negative (column)."""
         others = labels if others is None else others
         if not len(self.place):
@@ -263,9 +257,7 @@ class HierarchicalTripletLoss(Loss):
     def multi_label(self) -> bool:
         return not len(self.place)
 
-    def comparisons(
-        self, embeddings: Float[Tensor, "n d"], labels: Labels, reference: Reference | None = None
-    ) -> Comparisons:
+    def comparisons(self, embeddings: Embeddings, labels: Labels, reference: Reference | None = None) -> Comparisons:
         found = super().comparisons(embeddings, labels, reference)
         if not len(self.place):
             return found
@@ -273,8 +265,8 @@ class HierarchicalTripletLoss(Loss):
         margins = self.margins_of(labels, None if reference is None else reference.labels).to(found.negative.dtype)
         return replace(found, negative=found.negative + self.margin - margins)
 
-    def core(self, comparisons: Comparisons) -> Terms:
-        sums, counts = _all_triplets(comparisons, self.margin, soft=False, average="all")
+    def core(self, c: Comparisons) -> Terms:
+        sums, counts = _all_triplets(c, self.margin, soft=False, average="all")
         return Terms(sums / 2, counts)
 
 

@@ -49,20 +49,5 @@ def combination(method: Method, loss: str) -> str | None:
     return None
 
 
-__all__ = [
-    "ALA",
-    "HDML",
-    "HDMLALA",
-    "HER",
-    "HTL",
-    "HTLHDML",
-    "METHODS",
-    "CrossBatchMemory",
-    "EmbeddingExpansion",
-    "LoOp",
-    "Method",
-    "MomentumQueue",
-    "Plain",
-    "StepResult",
-    "combination",
-]
+__all__ = ["ALA", "HDML", "HDMLALA", "HER", "HTL", "HTLHDML", "METHODS", "CrossBatchMemory", "EmbeddingExpansion"]
+__all__ += ["LoOp", "Method", "MomentumQueue", "Plain", "StepResult", "combination"]

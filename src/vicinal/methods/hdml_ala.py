@@ -13,15 +13,15 @@ from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
 from vicinal.figures import Figure
 from vicinal.losses.loss import Loss
+from vicinal.methods.ala.assessment import Head, Over, Scored, Scoring, TripletScoring, hardness
 from vicinal.methods.ala.method import ALA
-from vicinal.methods.ala.scoring import Head, Over, Scored, Scoring, TripletScoring, hardness
 from vicinal.methods.hdml.generator import LabelTerm, reconstruction_cost
 from vicinal.methods.hdml.method import HDML
 from vicinal.methods.hdml.report import CAPTIONS
 from vicinal.methods.hdml.synthesis import Synthesis
 from vicinal.methods.method import Method, Parts, StepResult
 from vicinal.samplers.episodes import episode_triplets
-from vicinal.tuples import Triplets
+from vicinal.tuples import Embeddings, SingleLabels, Triplets
 
 
 class _Tuples:
@@ -69,7 +69,7 @@ class RegeneratedScoring(Scoring):
     def real(self) -> Scoring:
         return self.inner
 
-    def forward(self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"], head: Head) -> Scored:
+    def forward(self, embeddings: Embeddings, labels: SingleLabels, head: Head) -> Scored:
         real: Scored = self.inner(embeddings, labels, head)
         found = _Tuples(self.synthesis, embeddings, labels, self.lambda_, head)
         compared = self.loss.triplet_comparisons(found.embeddings, found.triplets)

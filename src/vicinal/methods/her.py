@@ -24,14 +24,14 @@ from vicinal.data.augmentation import rotate, to_device
 from vicinal.data.draws import uniform
 from vicinal.data.records import GALLERY, QUERY, Batch
 from vicinal.errors import ConfigError
-from vicinal.figures import Figure, Member, RecordTuple, Tuples
+from vicinal.figures import Figure, record_tuples
 from vicinal.losses.hard_exemplar import orientation_errors
 from vicinal.losses.loss import reduce
 from vicinal.losses.proxies import NormalizedSoftmaxLoss
 from vicinal.methods.method import Method, Parts, StepResult
 from vicinal.models.orientation import OrientationHead
 from vicinal.parallel import all_rows, gather
-from vicinal.tuples import other_class
+from vicinal.tuples import Embeddings, other_class
 
 SHOWN = 12  # hardest pairs in the report
 
@@ -180,7 +180,7 @@ class HER(Method):
         self.epoch = state["epoch"]
 
     def _orientation(
-        self, queries: Float[Tensor, "n d"], matches: Float[Tensor, "n d"], angles: Float[Tensor, "n"]
+        self, queries: Embeddings, matches: Embeddings, angles: Float[Tensor, "n"]
     ) -> tuple[Float[Tensor, "n"], dict[str, Tensor]]:
         """Return the error of each pair's orientation, and its mean in degrees; 0 where there is no head."""
         if self.orientation_head is None:
@@ -189,9 +189,7 @@ class HER(Method):
         cosine = (1 - errors.detach() / 2).clamp(-1, 1)  # 2 - 2 cos of the difference
         return errors, {"orientation/degrees": cosine.acos().mean() * (180 / math.pi)}
 
-    def _gaps(
-        self, queries: Float[Tensor, "n d"], matches: Float[Tensor, "n d"], apart: Bool[Tensor, "n n"]
-    ) -> Float[Tensor, "n n"]:
+    def _gaps(self, queries: Embeddings, matches: Embeddings, apart: Bool[Tensor, "n n"]) -> Float[Tensor, "n n"]:
         """Return how much farther each match of another query is than a query's own; infinite for its own class."""
         compared = self.loss.distance(queries, matches)
         gaps: Tensor = (compared - compared.diagonal()[:, None]).masked_fill(~apart, torch.inf)
@@ -283,23 +281,10 @@ class HardestPairs:
         order = [place for place in gaps.argsort(stable=True).tolist() if gaps[place].isfinite()]
         hardest = {tuple(records[place].tolist()): float(gaps[place]) for place in reversed(order)}
         shown = sorted(hardest.items(), key=lambda pair: pair[1])[:SHOWN]
-        if not shown:
-            return ()
-        return (
-            Tuples(
-                "Hardest exemplars",
-                "Of the last epoch's batches, the queries whose match was farthest behind another gallery image, as "
-                "they are in the data, before training turned them. A gap is how much farther that image is than the "
-                "match: below 0 the query was matched wrongly, and its weight is the largest there is.",
-                tuple(
-                    RecordTuple(
-                        tuple(
-                            Member(record, role)
-                            for record, role in zip(triplet, ("query", "match", "nearer"), strict=True)
-                        ),
-                        f"gap {gap:+.2f}",
-                    )
-                    for triplet, gap in shown
-                ),
-            ),
+        caption = (
+            "Of the last epoch's batches, the queries whose match was farthest behind another gallery image, as they "
+            "are in the data, before training turned them. A gap is how much farther that image is than the match: "
+            "below 0 the query was matched wrongly, and its weight is the largest there is."
         )
+        tuples = [(triplet, ("query", "match", "nearer"), f"gap {gap:+.2f}") for triplet, gap in shown]
+        return (record_tuples("Hardest exemplars", caption, tuples),) if shown else ()

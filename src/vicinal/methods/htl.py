@@ -157,11 +157,11 @@ class HTL(Method):
 
     def get_extra_state(self) -> dict[str, Any]:
         """A run that goes on in mid-epoch has its plan, but the margins of that epoch come from its tree."""
-        return {"epoch": self.epoch, "tree": None if self.tree is None else self.tree.state_dict()}
+        return {"epoch": self.epoch, "tree": None if self.tree is None else dict(vars(self.tree))}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         self.epoch = state["epoch"]
-        self.tree = None if state["tree"] is None else ClassTree.from_state(state["tree"])
+        self.tree = None if state["tree"] is None else ClassTree(**state["tree"])
         self._take_tree()
 
 

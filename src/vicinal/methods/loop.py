@@ -21,13 +21,13 @@ from vicinal.arguments import Natural, check_arguments
 from vicinal.data.records import Batch
 from vicinal.distances import at_least_float32, cosine_similarity, pairwise_distances, unit_rows
 from vicinal.errors import ConfigError, DataError
-from vicinal.figures import Figure, Member, RecordTuple, Tuples
+from vicinal.figures import Figure, Tuples, record_tuples
 from vicinal.geometry import arc_distances
 from vicinal.losses import LOSSES
 from vicinal.losses.loss import Comparisons, Loss, Terms, reduce
 from vicinal.methods.method import Method, Parts, StepResult
 from vicinal.parallel import processes
-from vicinal.tuples import Reference, other_class, positives
+from vicinal.tuples import Embeddings, Reference, SingleLabels, other_class, positives
 
 Pairing = Literal["all", "consecutive", "nearest"]
 Overlap = Literal["samples", "arcs"]
@@ -58,10 +58,7 @@ class PositivePairs(NamedTuple):
 
 
 def positive_pairs(
-    labels: Integer[Tensor, "n"],
-    pairing: Pairing,
-    embeddings: Float[Tensor, "n d"] | None = None,
-    largest_class: int | None = None,
+    labels: SingleLabels, pairing: Pairing, embeddings: Embeddings | None = None, largest_class: int | None = None
 ) -> PositivePairs:
     """Return every two rows of a class once, consecutive rows, or each row with the nearest of its class.
 
@@ -116,10 +113,10 @@ class NegativesBetweenPairs(nn.Module, ABC):
         return self.loss.capturable
 
     @abstractmethod
-    def negatives(self, embeddings: Float[Tensor, "n d"], pairs: PositivePairs) -> Float[Tensor, "p p"]:
+    def negatives(self, embeddings: Embeddings, pairs: PositivePairs) -> Float[Tensor, "p p"]:
         """Compare each pair with every pair, as the loss compares: the hardest that two points of them are."""
 
-    def comparisons(self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"]) -> Comparisons:
+    def comparisons(self, embeddings: Embeddings, labels: SingleLabels) -> Comparisons:
         """Return each positive pair as a row of the loss's core."""
         Reference.checked(embeddings, labels)
         embeddings, loss = at_least_float32(embeddings), self.loss
@@ -141,9 +138,7 @@ class NegativesBetweenPairs(nn.Module, ABC):
         keep_negative = other_class(labels[first]) & keep[:, None] & stands
         return Comparisons(positive, keep_positive, negative, keep_negative, penalty=penalty)
 
-    def forward(
-        self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"]
-    ) -> Float[Tensor, ""] | Float[Tensor, "p"]:
+    def forward(self, embeddings: Embeddings, labels: SingleLabels) -> Float[Tensor, ""] | Float[Tensor, "p"]:
         comparisons = self.comparisons(embeddings, labels)
         terms, there = self.loss.core(comparisons), comparisons.keep_positive.any(dim=1)
         # Padding is no row that a mean could count.
@@ -198,9 +193,7 @@ class OptimalNegatives(NegativesBetweenPairs):
         if wait:
             self.register_buffer("steps", torch.zeros((), dtype=torch.long))
 
-    def forward(
-        self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"]
-    ) -> Float[Tensor, ""] | Float[Tensor, "p"]:
+    def forward(self, embeddings: Embeddings, labels: SingleLabels) -> Float[Tensor, ""] | Float[Tensor, "p"]:
         loss = super().forward(embeddings, labels)
         if self.wait and torch.is_grad_enabled():
             # Counted and chosen on the device: a CUDA graph would repeat what Python once decided.
@@ -208,7 +201,7 @@ class OptimalNegatives(NegativesBetweenPairs):
             self.steps += 1
         return loss
 
-    def negatives(self, embeddings: Float[Tensor, "n d"], pairs: PositivePairs) -> Float[Tensor, "p p"]:
+    def negatives(self, embeddings: Embeddings, pairs: PositivePairs) -> Float[Tensor, "p p"]:
         distance = self.loss.distance
         if not distance.normalize:
             return self.hardest(torch.stack([embeddings[pairs.first], embeddings[pairs.second]]))
@@ -249,7 +242,7 @@ class ExpandedNegatives(NegativesBetweenPairs):
         self.points = points
         check_arguments(self)
 
-    def negatives(self, embeddings: Float[Tensor, "n d"], pairs: PositivePairs) -> Float[Tensor, "p p"]:
+    def negatives(self, embeddings: Embeddings, pairs: PositivePairs) -> Float[Tensor, "p p"]:
         rows = unit_rows(embeddings) if self.loss.distance.normalize else embeddings
         starts, ends = rows[pairs.first], rows[pairs.second]
         share = torch.linspace(0, 1, self.points + 2, dtype=rows.dtype, device=rows.device)[:, None, None]
@@ -380,9 +373,7 @@ class EmbeddingExpansion(BetweenPairs):
 
 
 @torch.no_grad()
-def _nearest_arcs(
-    embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"], records: Integer[Tensor, "n"]
-) -> Tuples | None:
+def _nearest_arcs(embeddings: Embeddings, labels: SingleLabels, records: Integer[Tensor, "n"]) -> Tuples | None:
     """Show the pairs of pairs that gain most: far as samples, near as arcs."""
     rows, labels, records = unit_rows(embeddings).cpu(), labels.cpu(), records.cpu()
     pairs = positive_pairs(labels, "all")
@@ -394,19 +385,13 @@ def _nearest_arcs(
     among = pairwise_distances(rows[ends], squared=False).view(2, len(first), 2, len(first)).amin(dim=(0, 2))
     arcs = arc_distances(rows[first], rows[second])
     gain = (among - arcs).masked_fill(~apart, -1).flatten()
-    tuples = []
+    tuples, roles = [], ("pair", "pair", "other pair", "other pair")
     for place in gain.topk(min(SHOWN, int(apart.sum()))).indices.tolist():
         a, b = divmod(place, len(first))
-        members = [(first[a], "pair"), (second[a], "pair"), (first[b], "other pair"), (second[b], "other pair")]
-        tuples.append(
-            RecordTuple(
-                tuple(Member(int(records[row]), role) for row, role in members),
-                f"{among[a, b]:.2f} between samples, {arcs[a, b]:.2f} between arcs",
-            )
-        )
-    return Tuples(
-        "Where arcs come nearer than samples",
+        members = records[torch.stack([first[a], second[a], first[b], second[b]])].tolist()
+        tuples.append((members, roles, f"{among[a, b]:.2f} between samples, {arcs[a, b]:.2f} between arcs"))
+    caption = (
         "Two positive pairs each of the last batch. The loss saw the distance between their arcs, not the larger one "
-        "between their samples; pictures half-way between the two of a pair should still look like their class.",
-        tuple(tuples),
+        "between their samples; pictures half-way between the two of a pair should still look like their class."
     )
+    return record_tuples("Where arcs come nearer than samples", caption, tuples)

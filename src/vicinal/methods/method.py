@@ -20,6 +20,7 @@ from vicinal.losses.diagnostics import CAPTIONS, describe_batch
 from vicinal.methods.optimizer import OptimizerConfig, fit
 from vicinal.models.embedder import Embedder, TwoStreamEmbedder
 from vicinal.parallel import average_gradients, gather
+from vicinal.tuples import Embeddings, SingleLabels
 
 ANY_LAYOUT = ("classes", "pairs", "triplets", "episodes", "cross_view")
 
@@ -78,8 +79,8 @@ class StepResult(NamedTuple):
     """
 
     scalars: Mapping[str, Tensor]
-    embeddings: Float[Tensor, "n d"]
-    labels: Integer[Tensor, "n"]
+    embeddings: Embeddings
+    labels: SingleLabels
 
     def detach(self) -> "StepResult":
         """Return the same outside of any graph."""
@@ -216,7 +217,7 @@ class Method(nn.Module):
             for loss in losses:
                 loss.largest_class = None
 
-    def embed(self, batch: Batch) -> tuple[Float[Tensor, "n d"], Integer[Tensor, "n"]]:
+    def embed(self, batch: Batch) -> tuple[Embeddings, Integer[Tensor, "n"]]:
         """Return embeddings before normalization, and labels, of the rows of all processes."""
         if batch.texts is not None and isinstance(self.embedder, TwoStreamEmbedder):
             asks = batch.extras["role"] == QUERY

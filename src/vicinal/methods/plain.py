@@ -5,18 +5,19 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float, Integer
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from vicinal.arguments import Count, Natural, Share, check_arguments
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
-from vicinal.losses import memory
+from vicinal.losses import wrappers
 from vicinal.losses.loss import Loss, tuple_loss
-from vicinal.methods.ala.scoring import EpisodeLoss, TripletScoring
+from vicinal.methods.ala.assessment import EpisodeLoss, TripletScoring
 from vicinal.methods.method import Method, Parts, StepResult
 from vicinal.models.embedder import TwoStreamEmbedder
 from vicinal.parallel import gather
+from vicinal.tuples import Embeddings, SingleLabels
 
 
 @dataclass(eq=False)
@@ -31,15 +32,13 @@ class Plain(Method):
 
     def setup(self, parts: Parts) -> None:
         super().setup(parts)
+        if not getattr(parts.loss, "takes_reference", False):
+            return
         rows = getattr(parts.sampler, "training_rows", None)
-        if rows is not None and getattr(parts.loss, "takes_reference", False):
+        if rows is not None:
             self.loss = EpisodeLoss(TripletScoring(tuple_loss(parts.loss, "episodes")), training_rows=rows)
         joint = isinstance(parts.embedder, TwoStreamEmbedder) and parts.embedder.reads_text
-        if (
-            joint
-            and getattr(parts.sampler, "layout", "") == "cross_view"
-            and getattr(parts.loss, "takes_reference", False)
-        ):
+        if joint and getattr(parts.sampler, "layout", "") == "cross_view":
             self.loss = BothWays(tuple_loss(parts.loss, self.title))
 
 
@@ -59,7 +58,7 @@ class BothWays(nn.Module):
         super().__init__()
         self.loss = loss
 
-    def forward(self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"]) -> Float[Tensor, ""]:
+    def forward(self, embeddings: Embeddings, labels: SingleLabels) -> Float[Tensor, ""]:
         texts, pictures = ((embeddings[side::2], labels[side::2].contiguous()) for side in (0, 1))
         mean: Tensor = (self.loss(*texts, *pictures) + self.loss(*pictures, *texts)) / 2
         return mean
@@ -87,14 +86,14 @@ class CrossBatchMemory(Plain):
 
     def check(self, loss: nn.Module, sampler: object) -> None:
         super().check(loss, sampler)
-        memory.CrossBatchMemory(tuple_loss(loss, self.title), size=1, dim=1)
+        wrappers.CrossBatchMemory(tuple_loss(loss, self.title), size=1, dim=1)
         rows = getattr(sampler, "batch_size", 0)
         if rows > self.size:
             raise ConfigError(f"the memory keeps {self.size} rows, got batches of {rows}. Set method.size={4 * rows}.")
 
     def setup(self, parts: Parts) -> None:
         Method.setup(self, parts)
-        self.loss = memory.CrossBatchMemory(
+        self.loss = wrappers.CrossBatchMemory(
             parts.loss,  # type: ignore[arg-type]  # see ``check``
             size=min(self.size, max(len(parts.train.labels), getattr(parts.sampler, "batch_size", 1))),
             dim=parts.embedder.embedding_dim,

@@ -7,18 +7,20 @@ pytorch-metric-learning adds: triplets by margin or angle, pairs by margin, by r
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple, TypedDict, Unpack, get_args
+from typing import Any, Literal, NamedTuple, TypedDict, Unpack
 
 import torch
 from jaxtyping import Bool, Float, Int, Integer
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
+from vicinal.arguments import coerce
 from vicinal.distances import Distance, Euclidean, at_least_float32, cosine_similarity, pairwise_distances, unit_rows
 from vicinal.errors import ConfigError, unknown
 from vicinal.losses.loss import tuple_loss
 from vicinal.losses.multi_similarity import informative
 from vicinal.losses.triplet import nearest_else_farthest
-from vicinal.tuples import Pairs, Reference, Triplets, other_class, positives, same_class
+from vicinal.tuples import Embeddings, Pairs, Reference, SingleLabels, Triplets, other_class, positives, same_class
 
 EasyNegative = Literal["semi_hard", "hardest"]
 SemiHardRule = Literal["nearest", "random", "nearest_else_farthest", "all"]
@@ -63,31 +65,21 @@ class Candidates(NamedTuple):
 
     @classmethod
     @torch.no_grad()
-    def of(
-        cls,
-        embeddings: Tensor,
-        labels: Tensor,
-        among: ReferenceRows,
-        *,
-        normalize: bool = True,
-        squared: bool = False,
-        distance: Distance | None = None,
-        pairs: bool = False,
-    ) -> "Candidates | None":
-        """Measure the anchors against the batch or the reference rows; None where there is nothing to choose from.
+    def of(cls, embeddings: Tensor, labels: Tensor, among: ReferenceRows, distance: Distance) -> "Candidates":
+        """Measure the anchors against the batch or the reference rows; where there are none, against padding alone.
 
-        The numbers are distances: similarities of a ``distance`` that is one are negated. Triplets need a positive;
-        ``pairs`` says that negatives are chosen by themselves.
+        The numbers are distances: similarities of a ``distance`` that is one are negated.
         """
         rows, classes, own = _reference(embeddings, labels, among)
-        distance = distance or Euclidean(normalize, squared)
-        distances = distance(embeddings, rows)
+        distances, apart = distance(embeddings, rows), other_class(labels, classes)
+        columns, keep = positives(labels, classes, own)
         if distance.larger_is_closer:
             distances = -distances
-        columns, keep = positives(labels, classes, own)
-        if not distances.numel() or not (pairs or columns.shape[1]):
-            return None
-        return cls(distances.gather(1, columns), keep, columns, distances, other_class(labels, classes))
+        if not distances.shape[1]:
+            distances, apart = pad(distances, (0, 1), value=torch.inf), pad(apart, (0, 1))
+        if not columns.shape[1]:
+            columns, keep = pad(columns, (0, 1)), pad(keep, (0, 1))
+        return cls(distances.gather(1, columns), keep, columns, distances, apart)
 
     def counted(self, count: Int[Tensor, "n p"]) -> Int[Tensor, "n p"]:
         """Return how many negatives stand against each positive: none against padding."""
@@ -95,11 +87,7 @@ class Candidates(NamedTuple):
 
 
 def hardest(
-    embeddings: Float[Tensor, "n d"],
-    labels: Integer[Tensor, "n"],
-    *,
-    normalize: bool = True,
-    **among: Unpack[ReferenceRows],
+    embeddings: Embeddings, labels: SingleLabels, *, normalize: bool = True, **among: Unpack[ReferenceRows]
 ) -> Triplets:
     """Mine one triplet for each anchor: its farthest positive and nearest negative (Hermans et al. 2017, Eq. (5)).
 
@@ -113,9 +101,7 @@ def hardest(
     >>> [part.tolist() for part in hardest(line, labels, normalize=False)]
     [[0, 1], [1, 0], [2, 2]]
     """
-    c = Candidates.of(embeddings, labels, among, normalize=normalize)
-    if c is None:
-        return _nothing(labels)
+    c = Candidates.of(embeddings, labels, among, Euclidean(normalize))
     farthest = c.positive.masked_fill(~c.keep_positive, -torch.inf).argmax(dim=1, keepdim=True)
     nearest = c.negative.masked_fill(~c.keep_negative, torch.inf).argmin(dim=1, keepdim=True)
     there = c.keep_positive.any(dim=1, keepdim=True) & c.keep_negative.any(dim=1, keepdim=True)
@@ -123,8 +109,8 @@ def hardest(
 
 
 def easy_positive(
-    embeddings: Float[Tensor, "n d"],
-    labels: Integer[Tensor, "n"],
+    embeddings: Embeddings,
+    labels: SingleLabels,
     *,
     negative: EasyNegative = "semi_hard",
     normalize: bool = True,
@@ -142,11 +128,8 @@ def easy_positive(
         normalize: whether embeddings are put on the unit sphere first.
         among: see `ReferenceRows`.
     """
-    if negative not in get_args(EasyNegative):
-        raise ConfigError(unknown("negative", str(negative), get_args(EasyNegative)))
-    c = Candidates.of(embeddings, labels, among, normalize=normalize)
-    if c is None:
-        return _nothing(labels)
+    coerce(negative, EasyNegative, "negative")
+    c = Candidates.of(embeddings, labels, among, Euclidean(normalize))
     nearest, place = c.positive.masked_fill(~c.keep_positive, torch.inf).min(dim=1, keepdim=True)
     allowed = c.keep_negative & (c.negative > nearest) if negative == "semi_hard" else c.keep_negative
     other = c.negative.masked_fill(~allowed, torch.inf).argmin(dim=1, keepdim=True)
@@ -155,8 +138,8 @@ def easy_positive(
 
 
 def semi_hard(
-    embeddings: Float[Tensor, "n d"],
-    labels: Integer[Tensor, "n"],
+    embeddings: Embeddings,
+    labels: SingleLabels,
     margin: float = 0.2,
     *,
     rule: SemiHardRule = "nearest",
@@ -184,13 +167,10 @@ def semi_hard(
         most: ``"all"`` raises an error for more triplets than this; ``SemiHardTripletLoss`` sums them without a list.
         among: see `ReferenceRows`.
     """
-    if rule not in get_args(SemiHardRule):
-        raise ConfigError(unknown("rule", str(rule), get_args(SemiHardRule)))
+    coerce(rule, SemiHardRule, "rule")
     if rule == "random" and generator is None:
         raise ConfigError("semi-hard mining at random draws from a `generator`, got None. Give a seeded one.")
-    c = Candidates.of(embeddings, labels, among, normalize=normalize, squared=squared)
-    if c is None:
-        return _nothing(labels)
+    c = Candidates.of(embeddings, labels, among, Euclidean(normalize, squared))
     if rule == "nearest_else_farthest":
         negative, there = nearest_else_farthest(c.positive, c.negative, c.keep_negative)
         return _chosen(c.keep_positive & there[:, None], c.columns, negative)
@@ -207,8 +187,8 @@ def semi_hard(
 
 
 def distance_weighted(
-    embeddings: Float[Tensor, "n d"],
-    labels: Integer[Tensor, "n"],
+    embeddings: Embeddings,
+    labels: SingleLabels,
     *,
     generator: torch.Generator,
     cutoff: float = 0.5,
@@ -234,9 +214,7 @@ def distance_weighted(
     """
     if not 0 < cutoff < 2:
         raise ConfigError(f"`cutoff` is a distance on the unit sphere, 0 < cutoff < 2, got {cutoff}.")
-    c = Candidates.of(embeddings, labels, among, normalize=True)
-    if c is None:
-        return _nothing(labels)
+    c = Candidates.of(embeddings, labels, among, EUCLIDEAN)
     drawable = c.keep_negative & (c.negative < farthest)
     weights = log_weights(c.negative, embeddings.shape[1], cutoff)
     draws = torch.rand(c.positive.shape, generator=generator, device=generator.device, dtype=torch.float64)
@@ -251,8 +229,8 @@ def distance_weighted(
 
 
 def triplet_margin(
-    embeddings: Float[Tensor, "n d"],
-    labels: Integer[Tensor, "n"],
+    embeddings: Embeddings,
+    labels: SingleLabels,
     margin: float = 0.2,
     *,
     kind: TripletKind = "all",
@@ -276,11 +254,8 @@ def triplet_margin(
     >>> [part.tolist() for part in triplet_margin(line, labels, kind="hard", distance=Euclidean(normalize=False))]
     [[1], [0], [2]]
     """
-    if kind not in get_args(TripletKind):
-        raise ConfigError(unknown("kind", str(kind), get_args(TripletKind)))
-    c = Candidates.of(embeddings, labels, among, distance=distance)
-    if c is None:
-        return _nothing(labels)
+    coerce(kind, TripletKind, "kind")
+    c = Candidates.of(embeddings, labels, among, distance)
     ordered, order = c.negative.masked_fill(~c.keep_negative, torch.inf).sort(dim=1)
     near, within = (torch.searchsorted(ordered, c.positive + beyond, right=True) for beyond in (0, margin))
     there = c.keep_negative.sum(dim=1, keepdim=True)
@@ -295,8 +270,8 @@ def triplet_margin(
 
 @torch.no_grad()
 def angular(
-    embeddings: Float[Tensor, "n d"],
-    labels: Integer[Tensor, "n"],
+    embeddings: Embeddings,
+    labels: SingleLabels,
     angle: float = 20.0,
     *,
     normalize: bool = True,
@@ -321,16 +296,15 @@ def angular(
     """
     if not 0 <= angle < 90:
         raise ConfigError(f"`angle` is in degrees, 0 <= angle < 90, got {angle}.")
-    c = Candidates.of(embeddings, labels, among, normalize=normalize)
-    if c is None:
-        return _nothing(labels)
+    c = Candidates.of(embeddings, labels, among, Euclidean(normalize))
     reference = among.get("reference")
     anchors, rows = at_least_float32(embeddings), at_least_float32(embeddings if reference is None else reference)
     if normalize:
         anchors, rows = unit_rows(anchors), unit_rows(rows)
-    found: list[Triplets] = []
-    total = 0
+    found, total = [Triplets(*c.columns.new_empty(3, 0))], 0
     for place, column in enumerate(c.columns.unbind(dim=1)):  # a positive of each anchor at a time: memory stays n x m
+        if not c.keep_positive[:, place].any():
+            continue  # padding, where there may be no rows
         far = pairwise_distances((anchors + rows[column]) / 2, rows, squared=False)
         wide = c.positive[:, place, None] > 2 * math.tan(math.radians(angle)) * far
         anchor, negative = (wide & c.keep_positive[:, place, None] & c.keep_negative).nonzero().unbind(dim=1)
@@ -343,8 +317,8 @@ def angular(
 
 
 def batch_easy_hard(
-    embeddings: Float[Tensor, "n d"],
-    labels: Integer[Tensor, "n"],
+    embeddings: Embeddings,
+    labels: SingleLabels,
     *,
     positive: Rank = "easy",
     negative: Rank = "hard",
@@ -374,17 +348,14 @@ def batch_easy_hard(
     >>> pairs.positive.other.tolist(), pairs.negative.other.tolist()
     ([1, 0, 1], [3, 3, 3])
     """
-    for name, value in (("positive", positive), ("negative", negative)):
-        if value not in get_args(Rank):
-            raise ConfigError(unknown(name, str(value), get_args(Rank)))
+    coerce(positive, Rank, "positive")
+    coerce(negative, Rank, "negative")
     if "semi_hard" in (positive, negative) and {positive, negative} <= {"semi_hard", "all"}:
         raise ConfigError(
             f"semi-hard pairs are found beside one pair of the other kind, got positive={positive!r} and "
             f"negative={negative!r}. Use easy or hard for one of them."
         )
-    c = Candidates.of(embeddings, labels, among, distance=distance, pairs=True)
-    if c is None:
-        return _no_pairs(labels)
+    c = Candidates.of(embeddings, labels, among, distance)
     sides = {"positive": (c.positive, c.keep_positive), "negative": (c.negative, c.keep_negative)}
     ranks, ranges = {"positive": positive, "negative": negative}, (positive_range, negative_range)
     sign = -1 if distance.larger_is_closer else 1
@@ -397,7 +368,7 @@ def batch_easy_hard(
     for side in sorted(sides, key=lambda side: ranks[side] == "semi_hard"):
         values, keep = sides[side]
         nearest = (ranks[side] == "easy") == (side == "positive")
-        if ranks[side] == "all" or not values.shape[1]:
+        if ranks[side] == "all":
             chosen[side] = keep
             continue
         if ranks[side] == "semi_hard" and bound is not None:
@@ -414,8 +385,8 @@ def batch_easy_hard(
 
 
 def pair_margin(
-    embeddings: Float[Tensor, "n d"],
-    labels: Integer[Tensor, "n"],
+    embeddings: Embeddings,
+    labels: SingleLabels,
     *,
     positive_margin: float = 0.2,
     negative_margin: float = 0.8,
@@ -437,9 +408,7 @@ def pair_margin(
     >>> pairs.positive.other.tolist(), pairs.negative.anchor.tolist()
     ([1, 0], [1, 2])
     """
-    c = Candidates.of(embeddings, labels, among, distance=distance, pairs=True)
-    if c is None:
-        return _no_pairs(labels)
+    c = Candidates.of(embeddings, labels, among, distance)
     sign = -1 if distance.larger_is_closer else 1
     anchor, place = (c.keep_positive & (c.positive > sign * positive_margin)).nonzero().unbind(dim=1)
     negative = _pairs(c.keep_negative & (c.negative < sign * negative_margin))
@@ -447,8 +416,8 @@ def pair_margin(
 
 
 def uniform_histogram(
-    embeddings: Float[Tensor, "n d"],
-    labels: Integer[Tensor, "n"],
+    embeddings: Embeddings,
+    labels: SingleLabels,
     *,
     generator: torch.Generator,
     bins: int = 100,
@@ -486,9 +455,7 @@ def uniform_histogram(
             f"a histogram has 1 bin or more and gives 1 pair or more of each, got bins={bins}, positives_per_bin="
             f"{positives_per_bin} and negatives_per_bin={negatives_per_bin}."
         )
-    c = Candidates.of(embeddings, labels, among, distance=distance, pairs=True)
-    if c is None:
-        return _no_pairs(labels)
+    c = Candidates.of(embeddings, labels, among, distance)
     anchor, place = _evenly(c.positive, c.keep_positive, bins, positives_per_bin, generator)
     negative = Pairs(*_evenly(c.negative, c.keep_negative, bins, negatives_per_bin, generator))
     return MinedPairs(Pairs(anchor, c.columns[anchor, place]), negative)
@@ -514,10 +481,7 @@ def _evenly(
 
 @torch.no_grad()
 def multi_similarity(
-    embeddings: Float[Tensor, "n d"],
-    labels: Integer[Tensor, "n"],
-    epsilon: float = 0.1,
-    **among: Unpack[ReferenceRows],
+    embeddings: Embeddings, labels: SingleLabels, epsilon: float = 0.1, **among: Unpack[ReferenceRows]
 ) -> MinedPairs:
     """Mine the pairs that the multi-similarity loss sees, by cosine similarity S (Wang et al. 2019).
 
@@ -538,17 +502,10 @@ def multi_similarity(
 
 
 # The miners that choose in a batch, by the names that `loss.miner` takes; `SmartMiner` chooses in the training set.
+_OF_TRIPLETS = (angular, distance_weighted, easy_positive, hardest, semi_hard, triplet_margin)
+_OF_PAIRS = (batch_easy_hard, multi_similarity, pair_margin, uniform_histogram)
 MINERS: dict[str, Callable[..., Triplets | MinedPairs]] = {
-    "angular": angular,
-    "batch_easy_hard": batch_easy_hard,
-    "distance_weighted": distance_weighted,
-    "easy_positive": easy_positive,
-    "hardest": hardest,
-    "multi_similarity": multi_similarity,
-    "pair_margin": pair_margin,
-    "semi_hard": semi_hard,
-    "triplet_margin": triplet_margin,
-    "uniform_histogram": uniform_histogram,
+    miner.__name__: miner for miner in (*_OF_TRIPLETS, *_OF_PAIRS)
 }
 
 
@@ -584,16 +541,14 @@ class Mined(nn.Module):
             raise ConfigError(unknown("miner", miner, MINERS))
         self.calls = 0
 
-    def forward(
-        self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"]
-    ) -> Float[Tensor, ""] | Float[Tensor, "t"]:
+    def forward(self, embeddings: Embeddings, labels: SingleLabels) -> Float[Tensor, ""] | Float[Tensor, "t"]:
         """Mine the tuples of the batch and return their loss."""
         mined = self.mine(embeddings.detach(), labels)
         if isinstance(mined, MinedPairs):
             return self.loss.on_pairs(embeddings, labels, *mined)
         return self.loss.on_triplets(embeddings, mined, labels=labels)
 
-    def mine(self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"]) -> Triplets | MinedPairs:
+    def mine(self, embeddings: Embeddings, labels: SingleLabels) -> Triplets | MinedPairs:
         """Choose the tuples of a batch."""
         given = dict(self.arguments or {})
         if self.miner in ("distance_weighted", "uniform_histogram") or given.get("rule") == "random":
@@ -640,14 +595,6 @@ def _chosen(anchors: Bool[Tensor, "n k"], positive: Int[Tensor, "n k"], negative
 
 def _pairs(marked: Bool[Tensor, "n m"]) -> Pairs:
     return Pairs(*marked.nonzero().unbind(dim=1))
-
-
-def _nothing(labels: Integer[Tensor, "n"]) -> Triplets:
-    return Triplets(*labels.new_empty(3, 0, dtype=torch.long))
-
-
-def _no_pairs(labels: Integer[Tensor, "n"]) -> MinedPairs:
-    return MinedPairs(*(Pairs(*labels.new_empty(2, 0, dtype=torch.long)) for _ in range(2)))
 
 
 def _check_total(total: int, most: int, what: str) -> None:

@@ -1,15 +1,17 @@
 """Smart mining: negatives from the neighbor graph of the whole training set (after Harwood et al., ICCV 2017)."""
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int, Integer
 from torch import Tensor
 
+from vicinal.arguments import Count, Share, check_arguments
 from vicinal.distances import pairwise_distances
 from vicinal.errors import ConfigError, DataError
-from vicinal.tuples import Triplets, positives
+from vicinal.tuples import Embeddings, Triplets, positives
 
 MOST_OF_A_CLASS = 1024  # neighbors asked for to step over an anchor's own class; bounds the graph for huge classes
 Search = Callable[[Tensor, int], Tensor]  # rows [n d] and k -> the k nearest other rows of each [n k], -1 for none
@@ -18,7 +20,7 @@ FLAT = 2000  # rows up to which faiss searches all of them; below 39 rows a cell
 
 
 @torch.no_grad()
-def exact_neighbors(rows: Float[Tensor, "n d"], k: int) -> Int[Tensor, "n k"]:
+def exact_neighbors(rows: Embeddings, k: int) -> Int[Tensor, "n k"]:
     """Return the ``k`` nearest other rows of each row, nearest first; -1 where there are no more.
 
     >>> exact_neighbors(torch.tensor([[0.0], [1.0], [3.0]]), 2).tolist()
@@ -35,7 +37,7 @@ def exact_neighbors(rows: Float[Tensor, "n d"], k: int) -> Int[Tensor, "n k"]:
 
 
 @torch.no_grad()
-def approximate_neighbors(rows: Float[Tensor, "n d"], k: int) -> Int[Tensor, "n k"]:
+def approximate_neighbors(rows: Embeddings, k: int) -> Int[Tensor, "n k"]:
     """Return the same from faiss, equal in every run: √n cells of rows, of which a sixteenth, at least 16, is searched.
 
     Neighbors beyond these cells are missed, which for mining hardly matters.
@@ -60,6 +62,7 @@ def approximate_neighbors(rows: Float[Tensor, "n d"], k: int) -> Int[Tensor, "n 
     return found.gather(1, itself.int().argsort(dim=1, stable=True)[:, :k])
 
 
+@dataclass(eq=False)
 class SmartMiner:
     """Negatives that stand a wanted number of places from the anchor among all rows of other classes.
 
@@ -90,25 +93,19 @@ class SmartMiner:
         search: ``exact_neighbors``, ``approximate_neighbors`` (faiss), or any function of rows and k like them.
     """
 
-    def __init__(
-        self,
-        labels: Integer[Tensor, "rows"],
-        *,
-        neighbors: int = 64,
-        hardness: float = 0.5,
-        spread: float = 0.1,
-        target: float = 0.5,
-        rate: float = 0.1,
-        search: Search = exact_neighbors,
-    ) -> None:
-        if neighbors < 1:
-            raise ConfigError(f"smart mining keeps at least 1 neighbor of each row, got {neighbors}.")
-        for name, share in (("hardness", hardness), ("spread", spread), ("target", target)):
-            if not 0 <= share <= 1:
-                raise ConfigError(f"`{name}` is a share from 0 to 1, got {share}.")
-        self.labels, self.neighbors, self.hardness = labels.long(), neighbors, hardness
-        self.spread, self.target, self.rate, self.search = spread, target, rate, search
-        self.graph: Int[Tensor, "rows k"] | None = None
+    labels: Integer[Tensor, "rows"]
+    _: KW_ONLY
+    neighbors: Count = 64
+    hardness: Share = 0.5
+    spread: Share = 0.1
+    target: Share = 0.5
+    rate: float = 0.1
+    search: Search = exact_neighbors
+    graph: Int[Tensor, "rows k"] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        check_arguments(self)
+        self.labels = self.labels.long()
 
     @torch.no_grad()
     def refresh(self, embeddings: Float[Tensor, "rows d"]) -> None:

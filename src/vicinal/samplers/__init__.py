@@ -29,19 +29,6 @@ SAMPLERS: dict[str, Any] = {
     "cross_view": CrossViewSampler,
 }
 
-__all__ = [
-    "SAMPLERS",
-    "AnchorNeighborSampler",
-    "BatchSampler",
-    "CategoryBalancedSampler",
-    "ClassTree",
-    "CrossViewSampler",
-    "EpisodeSampler",
-    "FixedTripletSampler",
-    "HierarchicalSampler",
-    "Linkage",
-    "NPairSampler",
-    "PKSampler",
-    "TripletSampler",
-    "episode_triplets",
-]
+__all__ = ["SAMPLERS", "AnchorNeighborSampler", "BatchSampler", "CategoryBalancedSampler", "ClassTree"]
+__all__ += ["CrossViewSampler", "EpisodeSampler", "FixedTripletSampler", "HierarchicalSampler", "Linkage"]
+__all__ += ["NPairSampler", "PKSampler", "TripletSampler", "episode_triplets"]

@@ -76,15 +76,10 @@ class AnchorNeighborSampler(BatchSampler):
             near = min(near, batch_size // max(1, per_class)) if neighborhood is None else near
         classes, samples = fit(labels, anchors * near, per_class, batch_size)
         asked, near = (anchors, near, per_class), min(near, classes)
-        made = cls(
-            labels,
-            anchors=max(1, min(anchors, classes // near)),
-            neighborhood=near,
-            per_class=samples,
-            seed=seed,
-            batches=batches,
-        )
-        if (got := (made.anchors, made.neighborhood, made.per_class)) == asked:
+        got = max(1, min(anchors, classes // near)), near, samples
+        sizes = dict(zip(("anchors", "neighborhood", "per_class"), got, strict=True))
+        made = cls(labels, **sizes, seed=seed, batches=batches)
+        if got == asked:
             return made
         return made.noted(
             f"batches have {got[0]} neighborhoods of {got[1]} classes x {got[2]} samples instead of {asked[0]} of "

@@ -4,15 +4,16 @@ It is made of class means alone, so it costs little beside the embeddings that i
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int, Integer
 from torch import Tensor
 
+from vicinal.arguments import Limits, coerce
 from vicinal.distances import squared_lengths, unit_rows
-from vicinal.errors import ConfigError, DataError, unknown
+from vicinal.errors import ConfigError, DataError
 
 Linkage = Literal["single", "average", "pairwise"]
 FARTHEST = 4.0  # squared distance of opposite points of the unit sphere
@@ -66,10 +67,8 @@ class ClassTree:
             levels: L.
             linkage: what it means to merge nodes of several classes.
         """
-        if not 1 <= levels <= MOST_LEVELS:
-            raise ConfigError(f"a class tree has 1 to {MOST_LEVELS} levels, got levels={levels}.")
-        if linkage not in get_args(Linkage):
-            raise ConfigError(unknown("linkage", str(linkage), get_args(Linkage)))
+        coerce(levels, Annotated[int, Limits(f"[1, {MOST_LEVELS}]")], "levels of a class tree")
+        coerce(linkage, Linkage, "linkage")
         if not len(labels):
             raise DataError("a class tree needs at least one embedding, got none.")
         classes, numbers, sizes = torch.unique(labels.cpu(), return_inverse=True, return_counts=True)
@@ -141,13 +140,6 @@ class ClassTree:
                 for level in nodes[:-1]:
                     result[rows] += level[rows, None] != level
         return result.fill_diagonal_(0)
-
-    def state_dict(self) -> dict[str, Any]:
-        return dict(vars(self))
-
-    @classmethod
-    def from_state(cls, state: dict[str, Any]) -> "ClassTree":
-        return cls(**state)
 
 
 def _single(means: Float[Tensor, "c d"]) -> tuple[Int[Tensor, "m 2"], Float[Tensor, "m"]]:

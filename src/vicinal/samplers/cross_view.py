@@ -38,13 +38,11 @@ class CrossViewSampler(BatchSampler):
     layout = "cross_view"
 
     def __post_init__(self) -> None:
-        self._sides: tuple[_Side, ...] | None = None
         if self.roles is not None:
             labels, roles = np.asarray(self.labels), np.asarray(self.roles)
-            both = _seen_from_both(labels, roles, self.classes)
-            self._lacking = len(np.unique(labels)) - len(both)
-            usable = np.isin(labels, both)
-            self._sides = tuple(_Side(labels, np.flatnonzero(usable & (roles == role))) for role in (QUERY, GALLERY))
+            usable = np.isin(labels, _seen_from_both(labels, roles, self.classes))
+            sides = [np.flatnonzero(usable & (roles == role)) for role in (QUERY, GALLERY)]
+            self._sides = [(rows, Members(labels[rows], least=1)) for rows in sides]  # the same classes in one order
         super().__post_init__()
 
     def shape(self) -> BatchShape:
@@ -72,35 +70,18 @@ class CrossViewSampler(BatchSampler):
         return cls(labels, classes=fits, seed=seed, roles=roles, batches=batches).noted(note)
 
     def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
-        if self._sides is None:
+        if self.roles is None:
             chosen = self.members.deal_classes(rng, batches=batches, classes=self.classes)
             return self.members.deal_rows(rng, chosen, per_class=2).reshape(batches, -1)
-        chosen = self._sides[0].members.deal_classes(rng, batches=batches, classes=self.classes)
-        return np.stack([side.deal(rng, chosen) for side in self._sides], axis=2).reshape(batches, -1)
+        chosen = self._sides[0][1].deal_classes(rng, batches=batches, classes=self.classes)
+        dealt = [rows[members.deal_rows(rng, chosen, per_class=1)[..., 0]] for rows, members in self._sides]
+        return np.stack(dealt, axis=2).reshape(batches, -1)
 
-    @property
-    def note(self) -> str | None:
-        if self._sides is None:
-            return super().note
-        lacking = None
-        if self._lacking:
-            lacking = (
-                f"{self._lacking} of {self._lacking + len(self._sides[0].members)} classes lack a query or a gallery "
-                f"image and are left out of training batches."
-            )
-        return " ".join(note for note in (lacking, self.shrunk) if note) or None
-
-
-class _Side:
-    """The rows of one role, class by class; both sides have the same classes in the same order."""
-
-    def __init__(self, labels: np.ndarray, rows: Int[np.ndarray, "n"]) -> None:
-        self.rows, self.members = rows, Members(labels[rows], least=1)
-
-    def deal(
-        self, rng: np.random.Generator, classes: Int[np.ndarray, "batches classes"]
-    ) -> Int[np.ndarray, "batches classes"]:
-        return np.asarray(self.rows[self.members.deal_rows(rng, classes, per_class=1)[..., 0]])
+    def excluded(self) -> tuple[int, int, str]:
+        if self.roles is None:
+            return super().excluded()
+        total = len(np.unique(self.labels))
+        return total - len(self._sides[0][1]), total, "lack a query or a gallery image"
 
 
 def _seen_from_both(labels: Int[np.ndarray, "n"], roles: Int[np.ndarray, "n"], pairs: int) -> Int[np.ndarray, "c"]:

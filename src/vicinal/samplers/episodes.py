@@ -79,14 +79,8 @@ class EpisodeSampler(BatchSampler):
         training = max(FEWEST, asked - validation) if training_classes is None else training_classes
         asked = asked if training_classes is None else training + validation
         shrink("pairs", asked, available, least=2 * FEWEST, batch_size=batch_size, rows=2)
-        return cls(
-            labels,
-            training_classes=training,
-            validation_classes=validation,
-            disjoint=disjoint,
-            seed=seed,
-            batches=batches,
-        )
+        sizes = {"training_classes": training, "validation_classes": validation}
+        return cls(labels, disjoint=disjoint, seed=seed, batches=batches, **sizes)
 
     @property
     def training_rows(self) -> int:

@@ -57,20 +57,13 @@ class Members:
         _, numbers = np.unique(of_rows, return_inverse=True)
         mine = numbers[self._rows]
         of_class = mine[self._starts]
-        split = np.unique(np.repeat(np.arange(len(self)), self.sizes)[mine != np.repeat(of_class, self.sizes)])
-        if len(split):
-            raise ConfigError(
-                f"a class lies in one stratum, but {len(split)} classes have rows in several. Correct `strata`."
-            )
+        split = len(np.unique(np.repeat(np.arange(len(self)), self.sizes)[mine != np.repeat(of_class, self.sizes)]))
+        if split:
+            raise ConfigError(f"a class lies in one stratum, but {split} classes have rows in several. Correct them.")
         return np.asarray(of_class)
 
     def deal_classes(
-        self,
-        rng: np.random.Generator,
-        *,
-        batches: int,
-        classes: int,
-        strata: Int[np.ndarray, "c"] | None = None,
+        self, rng: np.random.Generator, *, batches: int, classes: int, strata: Int[np.ndarray, "c"] | None = None
     ) -> Int[np.ndarray, "batches classes"]:
         """Deal different classes to each batch; all come up once before one comes up again.
 
@@ -194,16 +187,16 @@ class BatchSampler(Sampler[list[int]], ABC):
         """Return the batches in an epoch: as many as were asked for, or as the rows of the classes in use fill once."""
         return self.batches if self.batches is not None else max(1, int(self.members.sizes.sum()) // self.batch_size)
 
+    def excluded(self) -> tuple[int, int, str]:
+        """Return how many classes are left out, of how many, and what it is that they lack."""
+        return self.members.excluded, self.members.total, f"have fewer than {self.shape().samples} samples"
+
     @property
     def note(self) -> str | None:
         """What a user should know before training, or None."""
-        excluded = None
-        if self.members.excluded:
-            excluded = (
-                f"{self.members.excluded} of {self.members.total} classes have fewer than {self.shape().samples} "
-                f"samples and are left out of training batches."
-            )
-        return " ".join(note for note in (excluded, self.shrunk) if note) or None
+        count, total, lack = self.excluded()
+        left_out = f"{count} of {total} classes {lack} and are left out of training batches." if count else None
+        return " ".join(note for note in (left_out, self.shrunk) if note) or None
 
     def noted(self, shrunk: str | None) -> Self:
         """Keep what ``note`` says of batches that are smaller than was asked for."""

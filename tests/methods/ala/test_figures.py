@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from vicinal.losses import TripletLoss
+from vicinal.methods.ala.assessment import TripletScoring
 from vicinal.methods.ala.report import SHOWN, Showcase, WeightAnalysis
-from vicinal.methods.ala.scoring import TripletScoring
 
 WEIGHTS = torch.tensor([0.2, 0.5, 0.8])
 

@@ -16,8 +16,8 @@ from vicinal.losses import (
     MultiSimilarityLoss,
     TripletLoss,
 )
+from vicinal.methods.ala.assessment import AnchorScoring, PairScoring, TripletScoring
 from vicinal.methods.ala.meta_gradient import Metric, embedding_tangents, gradient, slopes, slopes_by_double_backward
-from vicinal.methods.ala.scoring import AnchorScoring, PairScoring, TripletScoring
 from vicinal.models import Embedder, GoogLeNet, SmallConvNet
 
 RATES = (0.3, 1.7)  # of backbone and head: a virtual step that took one for both would be seen

@@ -19,7 +19,7 @@ from vicinal.losses import (
     TripletLoss,
 )
 from vicinal.methods.ala import ALA
-from vicinal.methods.ala.assessor import LSTMAssessor
+from vicinal.methods.ala.assessment import LSTMAssessor
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models import Embedder, Identity
 from vicinal.reports.series import charts, read_progress

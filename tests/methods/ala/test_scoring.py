@@ -6,7 +6,7 @@ from torch import nn
 
 from vicinal.errors import ConfigError
 from vicinal.losses import ContrastiveLoss, MarginLoss, MultiSimilarityLoss, ProxyNCALoss, TripletLoss
-from vicinal.methods.ala.scoring import AnchorScoring, EpisodeLoss, PairScoring, TripletScoring
+from vicinal.methods.ala.assessment import AnchorScoring, EpisodeLoss, PairScoring, TripletScoring
 
 LABELS = torch.tensor([0, 1, 2, 0, 1, 2])  # [a; p] of three classes
 

@@ -10,8 +10,7 @@ from torch import nn
 from vicinal.data.records import Batch
 from vicinal.losses import ContrastiveLoss, TripletLoss
 from vicinal.methods.ala import ALA
-from vicinal.methods.ala.assessor import Assessment, Assessor, LSTMAssessor
-from vicinal.methods.ala.scoring import PairScoring, TripletScoring
+from vicinal.methods.ala.assessment import Assessment, Assessor, LSTMAssessor, PairScoring, TripletScoring
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models import Embedder
 from vicinal.samplers import EpisodeSampler

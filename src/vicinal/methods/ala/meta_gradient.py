@@ -23,16 +23,16 @@ from functools import cache
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Integer
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call, jvp
 from torch.optim import Optimizer
 
 from vicinal.distances import at_least_float32
 from vicinal.errors import ConfigError
-from vicinal.methods.ala.scoring import Head, Scored, Scoring
+from vicinal.methods.ala.assessment import Head, Scored, Scoring
 from vicinal.models.embedder import Embedder
-from vicinal.tuples import being_captured
+from vicinal.tuples import Embeddings, SingleLabels, being_captured
 
 Route = Literal["forward", "double_backward", "difference"]
 Unroll = Literal["all", "head"]
@@ -128,7 +128,7 @@ class Metric:
             features: Tensor = functional_call(self._network, named, given)
         return features
 
-    def embed(self, parameters: Parameters, inputs: Tensor, *, precise: bool = False) -> Float[Tensor, "n d"]:
+    def embed(self, parameters: Parameters, inputs: Tensor, *, precise: bool = False) -> Embeddings:
         """Compute z with other parameters; running statistics stay.
 
         Args:
@@ -148,7 +148,7 @@ class Metric:
         named = {name.removeprefix("head."): p for name, p in parameters.items() if name.startswith("head.")}
         return lambda features: functional_call(self.embedder.head, named, (features,))
 
-    def tangents(self, direction: list[Tensor], inputs: Tensor) -> Float[Tensor, "n d"]:
+    def tangents(self, direction: list[Tensor], inputs: Tensor) -> Embeddings:
         """Compute dz/dε at θ + ε ``direction``, in forward mode: one pass, no graph."""
         load_forward_mode()
         parameters = self.parameters()
@@ -216,7 +216,7 @@ class _Network(nn.Module):
 
 def embedding_tangents(
     metric: Metric, inputs: Tensor, direction: list[Tensor], *, route: Route = "forward"
-) -> Float[Tensor, "n d"]:
+) -> Embeddings:
     """Compute dz/dε of every row of ``inputs`` at θ + ε u: exact in forward mode, or by a central difference.
 
     The difference is (z(θ + hu) - z(θ - hu)) / 2h in full float32. Rounding costs ε/(relative change of z); the ReLUs
@@ -236,9 +236,9 @@ def slopes(
     metric: Metric,
     scoring: Scoring,
     direction: list[Tensor],
-    embeddings: Float[Tensor, "n d"],
-    tangents: Float[Tensor, "n d"],
-    labels: Integer[Tensor, "n"],
+    embeddings: Embeddings,
+    tangents: Embeddings,
+    labels: SingleLabels,
 ) -> Float[Tensor, "t"]:
     """Compute d/dε L(T; θ + ε u) of every tuple from ``tangents``, the embeddings' derivative along u."""
     parameters = metric.parameters()

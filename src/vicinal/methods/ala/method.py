@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
-from jaxtyping import Float, Integer
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim import SGD, Adam
 
@@ -14,22 +14,13 @@ from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
 from vicinal.figures import Figure
 from vicinal.losses.loss import tuple_loss
-from vicinal.methods.ala.assessor import Assessor, ConstantAssessor, LSTMAssessor, MLPAssessor, RandomAssessor, Weight
-from vicinal.methods.ala.meta_gradient import (
-    Metric,
-    Route,
-    Unroll,
-    embedding_tangents,
-    gradient,
-    lacks_forward_mode,
-    norm,
-    slopes,
-    slopes_by_double_backward,
-)
+from vicinal.methods.ala import assessment, meta_gradient
+from vicinal.methods.ala.assessment import Assessor, Over, Scored, Scoring, Weight, add_up
+from vicinal.methods.ala.meta_gradient import Metric, Route, Unroll
 from vicinal.methods.ala.report import CAPTIONS, Showcase, WeightAnalysis
-from vicinal.methods.ala.scoring import AnchorScoring, Over, PairScoring, Scored, Scoring, TripletScoring, add_up
 from vicinal.methods.method import Method, Parts, StepResult
 from vicinal.parallel import average_gradients, gather, processes
+from vicinal.tuples import Embeddings, SingleLabels
 
 
 class Pass(NamedTuple):
@@ -37,8 +28,8 @@ class Pass(NamedTuple):
 
     inputs: Tensor
     features: Float[Tensor, "n c"]
-    embeddings: Float[Tensor, "n d"]
-    labels: Integer[Tensor, "n"]
+    embeddings: Embeddings
+    labels: SingleLabels
     scored: Scored
 
 
@@ -113,20 +104,24 @@ class ALA(Method):
 
     def scoring_of(self, loss: nn.Module) -> Scoring:
         """Return how the subsets of an episode form tuples of ``loss``."""
-        kinds = {"triplets": TripletScoring, "pairs": PairScoring, "anchors": AnchorScoring}
+        kinds = {
+            "triplets": assessment.TripletScoring,
+            "pairs": assessment.PairScoring,
+            "anchors": assessment.AnchorScoring,
+        }
         return kinds[self.units](tuple_loss(loss, "ALA"))  # type: ignore[abstract]
 
     def build_assessor(self, inputs: int, seed: int) -> Assessor:
         """Build the assessor of tuples with ``inputs`` numbers each."""
         match self.assessor:
             case "lstm":
-                return LSTMAssessor(inputs)
+                return assessment.LSTMAssessor(inputs)
             case "mlp":
-                return MLPAssessor(inputs)
+                return assessment.MLPAssessor(inputs)
             case "constant":
-                return ConstantAssessor(self.weight)
+                return assessment.ConstantAssessor(self.weight)
             case "random":
-                return RandomAssessor(self.weight, self.spread, seed=seed)
+                return assessment.RandomAssessor(self.weight, self.spread, seed=seed)
 
     def check(self, loss: nn.Module, sampler: object) -> None:
         super().check(loss, sampler)
@@ -203,13 +198,14 @@ class ALA(Method):
             assessed = self.weigh(scored.members)
             if along is None or self.recompute:
                 objective = add_up(self.factors(assessed.weights.detach()) * scored.losses, self.over)
-                steps = self.metric.scaled(_averaged(gradient(objective, self.metric.leaves)))
+                steps = self.metric.scaled(_averaged(meta_gradient.gradient(objective, self.metric.leaves)))
                 validation, direction = self.validate(batch, steps)
                 along = self.slopes(direction, training)
+                length, whole = (meta_gradient.norm(part) for part in (steps, list(self.metric.parameters().values())))
                 told = told or {
                     "episode/training": scored.losses.detach().mean(),
                     "episode/validation": validation,
-                    "virtual_step/relative_length": norm(steps) / norm(list(self.metric.parameters().values())),
+                    "virtual_step/relative_length": length / whole,
                 }
             # ∂L_va/∂w_T = -slope, so the gradient of this in φ is that of Eq. (11).
             meta = -add_up(along * self.factors(assessed.weights), self.over)
@@ -237,18 +233,18 @@ class ALA(Method):
             try:
                 return self._slopes_by_tangents(direction, training)
             except RuntimeError as error:
-                if not lacks_forward_mode(error):
+                if not meta_gradient.lacks_forward_mode(error):
                     raise
                 self.found_by = "double_backward"  # from now on; `notes` say so
-        return slopes_by_double_backward(training.scored.losses, self.metric.leaves, direction)
+        return meta_gradient.slopes_by_double_backward(training.scored.losses, self.metric.leaves, direction)
 
     def _slopes_by_tangents(self, direction: list[Tensor], training: Pass) -> Float[Tensor, "t"]:
         rows, labels = len(training.labels), training.labels
         inputs = training.features.detach() if self.unroll == "head" else training.inputs
-        tangents = embedding_tangents(self.metric, inputs, direction, route=self.found_by)
+        tangents = meta_gradient.embedding_tangents(self.metric, inputs, direction, route=self.found_by)
         if self.unroll == "all":
             tangents, _ = gather(tangents, labels.new_zeros(len(tangents)))
-        return slopes(self.metric, self.scoring, direction, training.embeddings, tangents[:rows], labels)
+        return meta_gradient.slopes(self.metric, self.scoring, direction, training.embeddings, tangents[:rows], labels)
 
     @property
     def capturable(self) -> bool:

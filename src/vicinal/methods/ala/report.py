@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
-from vicinal.figures import Figure, Member, RecordTuple, Tuples
+from vicinal.figures import Figure, record_tuples
 
 INERT = 1e-3  # standard deviation of an episode's weights below which an assessor does not distinguish tuples
 SHOWN = 6  # tuples of each kind
@@ -116,17 +116,9 @@ class Showcase:
             f"the mean of their episode. Does the assessor prefer what a person would call instructive, or mislabeled "
             f"and odd pictures?"
         )
-        return tuple(
-            Tuples(
-                title,
-                caption,
-                tuple(
-                    RecordTuple(
-                        tuple(Member(row, role) for row, role in zip(records[place].tolist(), roles, strict=True)),
-                        f"weight {weights[place]:.3f}, {relative[place]:.3f} times the mean",
-                    )
-                    for place in chosen.tolist()
-                ),
-            )
-            for title, chosen in kinds
-        )
+
+        def shown(place: int) -> tuple[list[int], tuple[str, ...], str]:
+            text = f"weight {weights[place]:.3f}, {relative[place]:.3f} times the mean"
+            return records[place].tolist(), roles, text
+
+        return tuple(record_tuples(title, caption, map(shown, chosen.tolist())) for title, chosen in kinds)

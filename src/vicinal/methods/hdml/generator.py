@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple, get_args
 
 import torch
-from jaxtyping import Bool, Float, Int, Integer
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from vicinal.errors import ConfigError, unknown
+from vicinal.tuples import Embeddings, SingleLabels
 
 Reconstruction = Literal["sum", "mean", "relative"]
 HIDDEN = 512  # the paper's width between an embedding of 512 and a feature of 1024
@@ -42,7 +43,7 @@ class Generator(nn.Module):
         middle = [nn.BatchNorm1d(hidden)] if norm else []
         self.layers = nn.Sequential(nn.Linear(dim, hidden), nn.ReLU(), *middle, nn.Linear(hidden, width))
 
-    def forward(self, embeddings: Float[Tensor, "n d"]) -> Float[Tensor, "n y"]:
+    def forward(self, embeddings: Embeddings) -> Float[Tensor, "n y"]:
         with torch.autocast(embeddings.device.type, enabled=False):
             features: Tensor = self.layers(embeddings.to(next(self.layers.parameters()).dtype))
         return features
@@ -83,13 +84,13 @@ class FeatureClassifier(nn.Module):
 
     known: Tensor
 
-    def __init__(self, width: int, labels: Integer[Tensor, "n"]) -> None:
+    def __init__(self, width: int, labels: SingleLabels) -> None:
         super().__init__()
         self.register_buffer("known", torch.unique(labels.long()))
         self.teacher, self.judge = nn.Linear(width, len(self.known)), nn.Linear(width, len(self.known))
 
     def own_loss(
-        self, features: Float[Tensor, "n y"], labels: Integer[Tensor, "n"]
+        self, features: Float[Tensor, "n y"], labels: SingleLabels
     ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         """Return the cross-entropy of both layers on real features, and the share that the judge gets right."""
         numbers = self._numbers(labels)
@@ -100,7 +101,7 @@ class FeatureClassifier(nn.Module):
         return cost, (verdicts.detach().argmax(dim=1) == numbers).float().mean()
 
     def label_term(
-        self, features: Float[Tensor, "n y"], labels: Integer[Tensor, "n"], keep: Bool[Tensor, "n"] | None = None
+        self, features: Float[Tensor, "n y"], labels: SingleLabels, keep: Bool[Tensor, "n"] | None = None
     ) -> LabelTerm:
         """Return J_soft over the kept rows, as a sum (second part of Eq. 9), and the judge's opinion of them."""
         numbers = self._numbers(labels)
@@ -113,7 +114,7 @@ class FeatureClassifier(nn.Module):
         weights = torch.ones_like(costs) if keep is None else keep.to(costs.dtype)
         return LabelTerm((costs * weights).sum(), (kept * weights).sum(), weights.sum())
 
-    def _numbers(self, labels: Integer[Tensor, "n"]) -> Int[Tensor, "n"]:
+    def _numbers(self, labels: SingleLabels) -> Int[Tensor, "n"]:
         return torch.searchsorted(self.known, labels.long())
 
 

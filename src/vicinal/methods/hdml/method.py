@@ -34,17 +34,17 @@ Members = Literal["regenerated", "real"]
 
 @dataclass(frozen=True)
 class Preset:
-    """The values that one ``scale`` stands for; see ``HDML``."""
+    """The values that one ``scale`` stands for; see ``HDML``. The defaults are those of ``"relative"``."""
 
-    alpha: float
-    beta: float
-    averaged: Averaged
-    weight_decay: float
-    reconstruction: Reconstruction
-    reconstruction_factor: float
-    label_average: LabelAverage
-    label_factor: float
-    generator_norm: bool
+    alpha: float = 0.5
+    beta: float = 0.2
+    averaged: Averaged = "metric"
+    weight_decay: float = 0.0
+    reconstruction: Reconstruction = "relative"
+    reconstruction_factor: float = 1.0
+    label_average: LabelAverage = "rows"
+    label_factor: float = 0.5  # λ
+    generator_norm: bool = False
 
 
 # What the paper's text and the authors' code (wzzheng/HDML, commit fa03ef0) differ in, and what we do instead.
@@ -60,28 +60,8 @@ PRESETS: dict[Scale, Preset] = {
         label_factor=5e3,  # λ = 0.5 times their undocumented 1e4
         generator_norm=True,
     ),
-    "paper": Preset(
-        alpha=90.0,  # with triplets 7
-        beta=1e4,
-        averaged="metric",
-        weight_decay=0.0,
-        reconstruction="sum",
-        reconstruction_factor=1.0,
-        label_average="sum",
-        label_factor=0.5,  # λ
-        generator_norm=False,
-    ),
-    "relative": Preset(
-        alpha=0.5,
-        beta=0.2,
-        averaged="metric",
-        weight_decay=0.0,
-        reconstruction="relative",
-        reconstruction_factor=1.0,
-        label_average="rows",
-        label_factor=0.5,
-        generator_norm=False,
-    ),
+    "paper": Preset(alpha=90.0, beta=1e4, reconstruction="sum", label_average="sum"),  # α with triplets 7
+    "relative": Preset(),
 }
 
 

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from vicinal.figures import Point, Scatter, Segment
 from vicinal.methods.hdml.synthesis import Embed, Synthesis
+from vicinal.tuples import Embeddings
 
 CAPTIONS = {
     "loss": (
@@ -91,7 +92,7 @@ def tuple_scatter(
     return Scatter("Real and synthetic negatives", TUPLE_CAPTION, points, tuple(Segment(i, i + count) for i in steps))
 
 
-def _plane(vectors: Float[Tensor, "n d"], origin: Float[Tensor, "1 d"]) -> Float[Tensor, "n 2"]:
+def _plane(vectors: Embeddings, origin: Float[Tensor, "1 d"]) -> Float[Tensor, "n 2"]:
     """Return vectors about an origin in the two directions in which they extend most."""
     about = (vectors - origin).double().cpu()
     directions = torch.linalg.svd(about, full_matrices=False).Vh[:2]

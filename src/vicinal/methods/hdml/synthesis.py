@@ -19,7 +19,7 @@ from vicinal.distances import at_least_float32, pairwise_distances, row_distance
 from vicinal.errors import ConfigError, unknown
 from vicinal.losses.loss import Comparisons, Loss, tuple_loss
 from vicinal.methods.hdml.generator import FeatureClassifier, Generator, LabelTerm
-from vicinal.tuples import positives, same_class
+from vicinal.tuples import Embeddings, positives, same_class
 
 if TYPE_CHECKING:
     from vicinal.methods.hdml.method import HDML, LabelAverage
@@ -323,7 +323,7 @@ class Synthesis:
         anchors, move = embeddings[roles.anchors], harder if s.path == "straight" else harder_on_arc
         return lambda part: move(anchors[part, None], roles.negatives(embeddings, part), reference[part, None], lambda_)
 
-    def regenerate(self, embeddings: Float[Tensor, "n d"], embed: Embed) -> tuple[Tensor, Float[Tensor, "n d"]]:
+    def regenerate(self, embeddings: Embeddings, embed: Embed) -> tuple[Tensor, Embeddings]:
         """Return ỹ = i(ẑ) and z̃ = g(ỹ)."""
         if self.generator is None:
             return embeddings, embeddings

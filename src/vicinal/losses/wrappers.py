@@ -1,4 +1,10 @@
-"""Cross-batch memory (Wang et al., CVPR 2020): embeddings of past batches as further positives and negatives."""
+"""Losses around other losses.
+
+Cross-batch memory (Wang et al., CVPR 2020) has embeddings of past batches as further positives and negatives; in
+Matryoshka representation learning (Kusupati et al., NeurIPS 2022) the first numbers are embeddings, too.
+"""
+
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float, Integer
@@ -6,6 +12,7 @@ from torch import Tensor, nn
 
 from vicinal.errors import ConfigError, DataError
 from vicinal.losses.loss import Loss, tuple_loss
+from vicinal.tuples import Embeddings, SingleLabels
 
 
 class CrossBatchMemory(nn.Module):
@@ -57,7 +64,7 @@ class CrossBatchMemory(nn.Module):
         self.register_buffer("labels", torch.zeros(size, dtype=torch.long))
 
     def forward(
-        self, embeddings: Float[Tensor, "n d"], labels: Integer[Tensor, "n"], keys: Float[Tensor, "n d"] | None = None
+        self, embeddings: Embeddings, labels: SingleLabels, keys: Embeddings | None = None
     ) -> Float[Tensor, ""] | Float[Tensor, "rows"]:
         """Return the loss of the batch against the memory.
 
@@ -75,7 +82,7 @@ class CrossBatchMemory(nn.Module):
         return self.loss(embeddings, labels, rows.to(embeddings.dtype), classes, own)  # type: ignore[no-any-return]
 
     def remember(
-        self, rows: Float[Tensor, "n d"], labels: Integer[Tensor, "n"]
+        self, rows: Embeddings, labels: SingleLabels
     ) -> tuple[Integer[Tensor, "n"], Float[Tensor, "m d"], Integer[Tensor, "m"]]:
         """Put rows in the place of the oldest; return their places, and all rows kept with their labels."""
         if len(rows) > self.size or rows.shape[1:] != (self.dim,):
@@ -104,3 +111,47 @@ class CrossBatchMemory(nn.Module):
 
     def extra_repr(self) -> str:
         return f"size={self.size}, dim={self.dim}, warmup={self.warmup}"
+
+
+class NestedLoss(nn.Module):
+    """A loss of each of several prefixes of the embeddings, added up.
+
+        L = Σ_{m ∈ M} c_m L_m(z_{1:m})                                    Kusupati et al. 2022, Eq. (1), with c_m = 1
+
+    So one run gives embeddings of every size in M: the first m numbers, scaled to length 1 again where the model
+    normalizes.
+
+    Args:
+        losses: one for each size; losses with proxies have proxies of that size.
+        sizes: M, increasing.
+
+    >>> import torch
+    >>> from vicinal.losses import ContrastiveLoss
+    >>> z, labels = torch.tensor([[0.0, 0.0], [1.0, 2.0]]), torch.tensor([0, 0])
+    >>> NestedLoss([ContrastiveLoss(), ContrastiveLoss()], [1, 2])(z, labels)  # 1/2 · 1² + 1/2 · (1² + 2²)
+    tensor(3.)
+    """
+
+    def __init__(self, losses: Sequence[nn.Module], sizes: Sequence[int]) -> None:
+        super().__init__()
+        if len(losses) != len(sizes) or not sizes or list(sizes) != sorted(set(sizes)) or sizes[0] < 1:
+            raise ConfigError(f"nested sizes increase from 1 or more, with a loss each, got {list(sizes)}.")
+        self.losses, self.sizes = nn.ModuleList(losses), tuple(sizes)
+        self.reduction = getattr(losses[0], "reduction", "mean")
+
+    @property
+    def capturable(self) -> bool:
+        """Whether a step can be captured as a CUDA graph."""
+        return all(getattr(loss, "capturable", False) for loss in self.losses)
+
+    def forward(self, embeddings: Embeddings, labels: SingleLabels) -> Float[Tensor, ""]:
+        """Return the sum over the sizes."""
+        if embeddings.shape[1] < self.sizes[-1]:
+            raise ConfigError(f"nested sizes {self.sizes} need as many dimensions, got {embeddings.shape[1]}.")
+        total = embeddings.new_zeros(())
+        for loss, size in zip(self.losses, self.sizes, strict=True):
+            total = total + loss(embeddings[:, :size], labels)
+        return total
+
+    def extra_repr(self) -> str:
+        return f"sizes={self.sizes}"
