@@ -17,7 +17,7 @@ from vicinal.losses.loss import tuple_loss
 from vicinal.methods.ala import assessment, meta_gradient
 from vicinal.methods.ala.assessment import Assessor, Over, Scored, Scoring, Weight, add_up
 from vicinal.methods.ala.meta_gradient import Metric, Route, Unroll
-from vicinal.methods.ala.report import CAPTIONS, Showcase, WeightAnalysis
+from vicinal.methods.ala.report import Showcase, WeightAnalysis
 from vicinal.methods.method import Method, Parts, StepResult
 from vicinal.parallel import average_gradients, gather, processes
 from vicinal.tuples import Embeddings, SingleLabels
@@ -70,6 +70,22 @@ class ALA(Method):
         relative: whether weights act relative to their mean in the episode. Differs: the paper's act as they are, and
             then the easiest thing to learn is that a longer step in a good direction is better still: all weights
             rise together and none differs from another. An optimizer of Adam's kind ignores a common factor anyway.
+
+    Charts:
+        weight_mean: Mean of the weights in an episode (the paper's Figure 4 b). It starts at 0.5; a mean that moves
+            without a deviation only changes the learning rate.
+        weight_deviation: Standard deviation of the weights in an episode, the root of the variance in Figure 4 a. It
+            starts at 0 and should rise. Under 0.001 to the end, the assessor is inert and this is no ALA: raise its
+            rate.
+        hardness: Average weighted hardness, the mean of w d(y, y+) / d(y, y-), beside the unweighted mean, and the
+            ratio of the two (Figure 4 c and d). Preference is that ratio over the mean weight: above 1, harder tuples
+            weigh more.
+        episode: Mean loss of the training tuples, unweighted, and of the validation tuples after the virtual step, on
+            classes that the step did not see. Both should fall; only the first falling is over-fitting within an
+            episode.
+        virtual_step: Length of the virtual step of Eq. (10) over that of the parameters. The assessor learns from what
+            such a step does to the validation loss; under about 1e-7 that is its first order alone, for float32 no
+            longer sees it.
     """
 
     assessor: Literal["lstm", "mlp", "constant", "random"] = "lstm"
@@ -91,7 +107,6 @@ class ALA(Method):
     layouts: ClassVar[tuple[str, ...]] = ("episodes",)
     chunkable: ClassVar[bool] = False
     title: ClassVar[str] = "ALA"
-    own_captions: ClassVar[dict[str, str]] = CAPTIONS
 
     def __post_init__(self) -> None:
         check_arguments(self)

@@ -11,29 +11,6 @@ SHOWN = 6  # tuples of each kind
 ROLES = ("anchor", "positive", "negative")
 PAIR_ROLES = ("first", "second")
 
-CAPTIONS = {
-    "weight_mean": (
-        "Mean of the weights in an episode (the paper's Figure 4 b). It starts at 0.5; a mean that moves without a "
-        "deviation only changes the learning rate."
-    ),
-    "weight_deviation": (
-        "Standard deviation of the weights in an episode, the root of the variance in Figure 4 a. It starts at 0 and "
-        "should rise. Under 0.001 to the end, the assessor is inert and this is no ALA: raise its rate."
-    ),
-    "hardness": (
-        "Average weighted hardness, the mean of w d(y, y+) / d(y, y-), beside the unweighted mean, and the ratio of "
-        "the two (Figure 4 c and d). Preference is that ratio over the mean weight: above 1, harder tuples weigh more."
-    ),
-    "episode": (
-        "Mean loss of the training tuples, unweighted, and of the validation tuples after the virtual step, on classes "
-        "that the step did not see. Both should fall; only the first falling is over-fitting within an episode."
-    ),
-    "virtual_step": (
-        "Length of the virtual step of Eq. (10) over that of the parameters. The assessor learns from what such a step "
-        "does to the validation loss; under about 1e-7 that is its first order alone, for float32 no longer sees it."
-    ),
-}
-
 
 class WeightAnalysis(nn.Module):
     """Describe the weights of each episode, and remember how far they ever spread, on the device.

@@ -13,10 +13,9 @@ from vicinal.arguments import Count, NonNegative, Positive, Share, check_argumen
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
 from vicinal.figures import Figure
-from vicinal.losses.diagnostics import CAPTIONS as SHARED_CAPTIONS
 from vicinal.losses.loss import Comparisons, Terms, reduce
 from vicinal.methods.hdml.generator import FeatureClassifier, Generator, Reconstruction, reconstruction_cost
-from vicinal.methods.hdml.report import CAPTIONS, tuple_scatter
+from vicinal.methods.hdml.report import tuple_scatter
 from vicinal.methods.hdml.synthesis import Path, ReferenceRule, Synthesis, replaceable
 from vicinal.methods.method import Method, Parts, StepResult
 from vicinal.parallel import gather, processes
@@ -118,6 +117,25 @@ class HDML(Method):
         window: steps over which J_avg and J_gen are averaged.
         generator_rate: the generator's learning rate (Adam); the authors' is 1e-2.
         classifier_rate: the classifier's learning rate (Adam), the authors'.
+
+    Charts:
+        loss: loss is what the network descends, w J_m + (1 - w) J_syn; real_loss is J_m, synthetic_loss J_syn.
+            Synthetic tuples should cost more than real ones and fall with them. No more than real ones: alpha is too
+            small. Rising while the real loss falls: alpha is too large.
+        hardness: lambda is the share of its surplus distance that a negative keeps: 1 pulls nothing, 0 pulls all to the
+            distance of the positive pair. It should leave 1 after the first window and fall as the loss falls. Near 1
+            to the end: alpha is too small. Near 0 from the second window on: alpha is too large. w is the weight of
+            real tuples. Near 1 to the end, synthetics never counted: raise beta. Near 0 early, an unskilled generator
+            leads: lower beta.
+        generator: J_recon and J_soft as they stand in J_gen: how far regenerated features are from the real ones, and
+            how hard their labels are to tell. Both should fall and stay; J_soft rising again: negatives are pulled
+            faster than the generator can keep their labels, so alpha is too large or generator_rate too small.
+        zero_loss_share: Anchors whose tuples cost nothing, before and after synthesis. Synthesis should lie clearly
+            below: the same line twice means that alpha is too small. At 0 all along, with a label share that falls:
+            alpha is too large.
+        label_share: Features to which a classifier gives their label. It learns from real ones only, and the generator
+            never sees it. Synthetic negatives should follow the real line; far below it they have become somebody else:
+            alpha is too large, or label_factor too small.
     """
 
     scale: Scale = "relative"
@@ -273,7 +291,7 @@ class HDML(Method):
     @property
     def captions(self) -> Mapping[str, str]:
         without = () if self.generate else ("generator", "label_share")
-        return {group: text for group, text in CAPTIONS.items() if group not in without} | SHARED_CAPTIONS
+        return {group: text for group, text in super().captions.items() if group not in without}
 
     @torch.no_grad()
     def figures(self, batch: Batch) -> Sequence[Figure]:

@@ -1,4 +1,4 @@
-"""What HDML reports: how to read its charts, and a picture of one synthetic tuple."""
+"""What HDML reports: a picture of one synthetic tuple."""
 
 import torch
 from jaxtyping import Float, Integer
@@ -7,35 +7,6 @@ from torch import Tensor
 from vicinal.figures import Point, Scatter, Segment
 from vicinal.methods.hdml.synthesis import Embed, Synthesis
 from vicinal.tuples import Embeddings
-
-CAPTIONS = {
-    "loss": (
-        "loss is what the network descends, w J_m + (1 - w) J_syn; real_loss is J_m, synthetic_loss J_syn. Synthetic "
-        "tuples should cost more than real ones and fall with them. No more than real ones: alpha is too small. Rising "
-        "while the real loss falls: alpha is too large."
-    ),
-    "hardness": (
-        "lambda is the share of its surplus distance that a negative keeps: 1 pulls nothing, 0 pulls all to the "
-        "distance of the positive pair. It should leave 1 after the first window and fall as the loss falls. Near 1 to "
-        "the end: alpha is too small. Near 0 from the second window on: alpha is too large. w is the weight of real "
-        "tuples. Near 1 to the end, synthetics never counted: raise beta. Near 0 early, an unskilled generator leads: "
-        "lower beta."
-    ),
-    "generator": (
-        "J_recon and J_soft as they stand in J_gen: how far regenerated features are from the real ones, and how hard "
-        "their labels are to tell. Both should fall and stay; J_soft rising again: negatives are pulled faster than "
-        "the generator can keep their labels, so alpha is too large or generator_rate too small."
-    ),
-    "zero_loss_share": (
-        "Anchors whose tuples cost nothing, before and after synthesis. Synthesis should lie clearly below: the same "
-        "line twice means that alpha is too small. At 0 all along, with a label share that falls: alpha is too large."
-    ),
-    "label_share": (
-        "Features to which a classifier gives their label. It learns from real ones only, and the generator never sees "
-        "it. Synthetic negatives should follow the real line; far below it they have become somebody else: alpha is "
-        "too large, or label_factor too small."
-    ),
-}
 
 NEGATIVES = 12  # of one anchor: more would hide the arrows
 TUPLE_CAPTION = (
