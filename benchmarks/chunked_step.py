@@ -27,7 +27,7 @@ from vicinal.losses import MultiSimilarityLoss
 from vicinal.methods.method import trained
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models import EfficientNetLite, Embedder
-from vicinal.models.chunking import chunked
+from vicinal.models.embedder import chunked
 
 PER_CLASS = 4
 

@@ -72,13 +72,9 @@ class Run:
         part = records.part("test") if (records.splits == "test").any() else records
         queries, gallery = (torch.from_numpy(rows) for rows in (self.embed(images), self.model.embed_records(part)))
         found = neighbors(queries, min(k, len(part)), gallery=gallery)
-        return [
-            [
-                (part.source.name(row), part.classes[part.labels[row]], distance)
-                for row, distance in zip(rows, distances, strict=True)
-            ]
-            for rows, distances in zip(found.ids.tolist(), found.distances.tolist(), strict=True)
-        ]
+        nearest = [zip(*pair, strict=True) for pair in zip(found.ids.tolist(), found.distances.tolist(), strict=True)]
+        names, labels, classes = part.source.name, part.labels, part.classes
+        return [[(names(row), classes[labels[row]], distance) for row, distance in pairs] for pairs in nearest]
 
     def report(self) -> Path:
         """Write the report and return its path."""

@@ -146,6 +146,9 @@ class Evaluation(Settings):
             raise ConfigError("evaluation.recalls needs at least one K, got none.")
 
 
+ONE_CLASS: dict[str, type] = {"training": Training, "evaluation": Evaluation, "optimizer": OptimizerConfig}
+
+
 @dataclass(frozen=True)
 class Part:
     """A slot whose object cannot be built before the data are known: a name and the arguments of its class.
@@ -284,7 +287,7 @@ def from_words(words: Iterable[str]) -> dict[str, Any]:
             if not isinstance(inner, dict):
                 raise ConfigError(f"{key}: {name} was given a value before; give one of the two.")
         if not path and slot in ("training", "evaluation"):
-            first = next(iter(parameters(_PLAIN_SLOTS[slot])))
+            first = next(iter(parameters(ONE_CLASS[slot])))
             raise ConfigError(f"{slot} has no name; set one of its arguments, such as {slot}.{first}=...")
         inner[path[-1] if path else "name"] = text
     check_length(layer)
@@ -370,10 +373,8 @@ def compose(*layers: Layer, preset_name: str | None = None, trust: Trust | None 
         raw["model"] = {**raw.get("model", {}), "text": _text_encoder(reasons)}
     model = _model(raw.get("model", {}), kind, trust)
     if model.text is not None and not is_captioned(data):
-        raise ConfigError(
-            f"model.text={model.text} reads texts beside pictures, but these data have none. Give a table with the "
-            f"columns path and text, or leave model.text out."
-        )
+        advice = "Give a table with the columns path and text, or leave model.text out."
+        raise ConfigError(f"model.text={model.text} reads texts beside pictures, but these data have none. {advice}")
     if is_captioned(data) and model.start not in ("random", "glorot"):
         raise ConfigError(f"model.start={model.start} is computed of pictures alone. Set model.start=random.")
     stated = {"mean", "own"} & raw.get("transform", {}).keys() or model.preprocessing is not HALF
@@ -407,9 +408,6 @@ def compose(*layers: Layer, preset_name: str | None = None, trust: Trust | None 
     )
     _check_patience(config.training)
     return config
-
-
-_PLAIN_SLOTS = {"training": Training, "evaluation": Evaluation}
 
 
 def merged(base: Layer, *layers: Layer) -> dict[str, Any]:
@@ -519,18 +517,18 @@ def _text_encoder(reasons: list[str]) -> str:
 
 def is_captioned(data: Dataset) -> bool:
     """Return whether records of a data set are pictures and texts, known without loading them."""
-    inner = getattr(data, "data", None)
-    return (
-        is_captioned(inner)
-        if inner is not None
-        else getattr(data, "text", None) is not None and kind_of(data) != "text"
-    )
+    return getattr(_innermost(data), "text", None) is not None and kind_of(data) != "text"
 
 
 def kind_of(data: Dataset) -> Kind:
     """Return what records of a data set hold, known without loading them."""
-    inner = getattr(data, "data", None)  # corrupted or cut anew, it holds what it stands around
-    return kind_of(inner) if inner is not None else getattr(data, "kind", "images")
+    return getattr(_innermost(data), "kind", "images")
+
+
+def _innermost(data: Dataset) -> Dataset:
+    """Return what corrupted data, or data that are cut anew, stand around."""
+    inner = getattr(data, "data", None)
+    return data if inner is None else _innermost(inner)
 
 
 def _data(raw: Mapping[str, Any]) -> Dataset:
@@ -590,11 +588,10 @@ def _part(slot: str, raw: Mapping[str, Any], default: str, trust: Trust) -> Part
     if "nested" in around:
         around["nested"] = coerce(around["nested"], tuple[Count, ...], "loss.nested")
     takes = getattr(kind, "fitted", kind) if slot == "sampler" else kind  # whose sizes follow from the batch size
-    fixed = ("labels", "seed", "roles", *(["batch_size"] if takes is not kind else [])) if slot == "sampler" else ()
-    for key in filter(arguments.__contains__, fixed):
-        raise ConfigError(
-            f"{slot}.{key} follows from the data and from training.batch_size and training.seed; omit it."
-        )
+    for key in DERIVED["sampler"] if slot == "sampler" else ():
+        if key in arguments and (key != "batch_size" or takes is not kind):
+            source = "the data and from training.batch_size and training.seed"
+            raise ConfigError(f"{slot}.{key} follows from {source}; omit it.")
     own = {key: value for key, value in defaults(takes).items() if key not in DERIVED[slot]}
     return Part(name, {**own, **coerce_arguments(takes, arguments, slot, DERIVED[slot]), **around}, kind)
 
@@ -697,13 +694,12 @@ def _toml(value: Any) -> str:
 
 
 def _name_of(registry: Mapping[str, type], value: Any) -> str:
-    named = next((name for name, kind in registry.items() if kind is type(value)), None)
-    return named or class_name(type(value))
+    return next((name for name, kind in registry.items() if kind is type(value)), class_name(type(value)))
 
 
 def _unknown_setting(key: str) -> str:
     """Return the message for a key that is no slot; it names the slot that has such an argument."""
-    fixed = {"optimizer": OptimizerConfig, "model": ModelConfig, **_PLAIN_SLOTS}
+    fixed = {"optimizer": OptimizerConfig, "model": ModelConfig, **ONE_CLASS}
     holders = [f"{slot}.{key}" for slot, kind in fixed.items() if key in parameters(kind)]
     also = {"backbone": "model", "batch": "training.batch_size", "lr": "optimizer.learning_rate"}
     hint = holders[0] if holders else also.get(key)

@@ -9,7 +9,6 @@ from vicinal import config
 from vicinal.arguments import docstring_section, parameters
 from vicinal.data import ImageTransform
 from vicinal.errors import ConfigError, unknown
-from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.miners import MINERS
 from vicinal.models import BACKBONES, ModelConfig
 from vicinal.models.config import backbone_class
@@ -23,12 +22,7 @@ KINDS: dict[str, Mapping[str, Any]] = {  # what `vicinal list` knows
     "datasets": config.REGISTRIES["data"],
     "presets": config.presets(),
 }
-_ONE_CLASS: dict[str, type] = {  # slots that take no name
-    "training": config.Training,
-    "evaluation": config.Evaluation,
-    "optimizer": OptimizerConfig,
-    "transform": ImageTransform,
-}
+_ONE_CLASS: dict[str, type] = {**config.ONE_CLASS, "transform": ImageTransform}  # slots that take no name
 
 
 class Explanation(NamedTuple):
@@ -59,15 +53,9 @@ def explanation(what: str) -> Explanation:
         layer = config.preset(slot)
         text = "\n".join(f"{key}: {layer[key]}" for key in config.ABOUT if key in layer)
         slots = {key: config.as_mapping(key, layer[key]) for key in config.SLOTS if key in layer}
-        return Explanation(
-            slot,
-            text,
-            [
-                (key if name == "name" else f"{key}.{name}", _typed(value), "")
-                for key, arguments in slots.items()
-                for name, value in arguments.items()
-            ],
-        )
+        given = [(key, *item) for key, arguments in slots.items() for item in arguments.items()]
+        rows = [(key if name == "name" else f"{key}.{name}", _typed(value), "") for key, name, value in given]
+        return Explanation(slot, text, rows)
     if slot not in config.SLOTS:
         raise ConfigError(unknown("slot or preset", slot, (*config.SLOTS, *config.presets())))
     if slot == "model":
@@ -90,15 +78,12 @@ def _settings(slot: str, kind: type, leave_out: Collection[str] = ()) -> list[tu
     """Return key, default and meaning of what a class takes."""
     meaning = arguments_of(kind)
     known = parameters(getattr(kind, "fitted", kind) if slot == "sampler" else kind)
-    return [
-        (
-            f"{slot}.{name}",
-            "(follows from the data)" if parameter.default is parameter.empty else _typed(parameter.default),
-            meaning.get(name, ""),
-        )
-        for name, parameter in sorted(known.items(), key=lambda item: [*meaning, *known].index(item[0]))
-        if name not in leave_out  # in the order of the docstring
-    ]
+    rows = []
+    for name in sorted(known.keys() - set(leave_out), key=[*meaning, *known].index):  # in the order of the docstring
+        default = known[name].default
+        shown = "(follows from the data)" if default is inspect.Parameter.empty else _typed(default)
+        rows.append((f"{slot}.{name}", shown, meaning.get(name, "")))
+    return rows
 
 
 def _body(kind: type) -> str:

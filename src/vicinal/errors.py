@@ -1,6 +1,6 @@
 """Errors: messages say what was wrong, the value received and what to do."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 
@@ -22,6 +22,15 @@ class RunError(VicinalError):
 
 class DivergenceError(VicinalError, ArithmeticError):
     """Training diverged: the loss became NaN or infinite."""
+
+
+def few(names: Sequence[object], most: int = 3, separator: str = ", ") -> str:
+    """Return the first of some names, and dots where there are more.
+
+    >>> few(["wren", "robin", "owl"], 2)
+    'wren, robin, ...'
+    """
+    return separator.join([*map(str, names[:most]), *(["..."] if len(names) > most else [])])
 
 
 def unknown(kind: str, name: str, choices: Iterable[str]) -> str:

@@ -53,7 +53,8 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp makes private files; these are ordinary ones
+        os.umask(mask := os.umask(0))  # which can only be asked for by setting it
+        os.chmod(temporary, 0o666 & ~mask)  # mkstemp makes private files; these are ordinary ones
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
@@ -120,6 +121,14 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     write_atomically(path, lambda file: np.savez_compressed(file, **dict(arrays)))  # type: ignore[arg-type]
 
 
+def write_tensors(path: Path, tensors: "Mapping[str, Tensor]") -> None:
+    """Write tensors, each in memory of its own, as a ``.safetensors`` file."""
+    from safetensors.torch import save
+
+    blob = save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+    write_atomically(path, lambda file: file.write(blob))
+
+
 # -- folders that others may have filled ----------------------------------------------------------
 
 
@@ -133,10 +142,8 @@ def check_links(folder: Path) -> None:
         for name in (*folders, *files):
             path = Path(place, name)
             if path.is_symlink() and not path.resolve().is_relative_to(root):
-                raise DataError(
-                    f"{path} is a link to {path.resolve()}, outside of {folder}. Remove it, or put what it links to in "
-                    f"its place."
-                )
+                advice = "Remove it, or put what it links to in its place."
+                raise DataError(f"{path} is a link to {path.resolve()}, outside of {folder}. {advice}")
 
 
 def remove_parts(folder: Path) -> None:
@@ -221,15 +228,10 @@ def read_arrays(path: Path, *, mapped: int | None = None) -> dict[str, np.ndarra
     try:
         # Opened here: numpy would leave the handle of a cut-off archive open.
         with regular(path).open("rb") as file, _HEADERS, np.load(file, allow_pickle=False) as archive:
-            members = {entry.filename.removesuffix(".npy"): entry for entry in archive.zip.infolist()}
-            large = {
-                name
-                for name, entry in members.items()
-                if mapped is not None and entry.file_size >= mapped and entry.compress_type == zipfile.ZIP_STORED
-            }
-            return {
-                name: _mapped(path, file, members[name]) if name in large else archive[name] for name in archive.files
-            }
+            stored = [entry for entry in archive.zip.infolist() if entry.compress_type == zipfile.ZIP_STORED]
+            large = [entry for entry in stored if mapped is not None and entry.file_size >= mapped]
+            apart = {entry.filename.removesuffix(".npy"): _mapped(path, file, entry) for entry in large}
+            return {name: apart[name] if name in apart else archive[name] for name in archive.files}
     except (FileNotFoundError, DataError):
         raise
     except (*_DAMAGED, zipfile.BadZipFile, zlib.error) as error:
@@ -262,9 +264,3 @@ def read_tensors(path: Path) -> "dict[str, Tensor]":
         raise
     except (SafetensorError, OSError) as error:
         raise _unreadable(path, "safetensors", error) from error
-
-
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current

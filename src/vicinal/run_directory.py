@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from vicinal.errors import RunError
+from vicinal.errors import RunError, few
 from vicinal.files import PARTS, check_links, naming, read_arrays, read_lines, read_object, write_arrays, write_json
 
 _FORMER = {"figures": "exhibits", "captions": "readings"}  # names of version 0.1
@@ -55,10 +55,8 @@ class RunDirectory:
             raise RunError(f"the run folder {run.path} cannot be written: {error}. Name another with --run.") from error
         free = shutil.disk_usage(run.path).free
         if free < need_bytes:
-            raise RunError(
-                f"the run needs about {need_bytes / 2**20:.0f} MiB in {run.path}, but {free / 2**20:.0f} MiB are free. "
-                f"Free some space or name a folder on another disk with --run."
-            )
+            room = f"{need_bytes / 2**20:.0f} MiB in {run.path}, but {free / 2**20:.0f} MiB are free"
+            raise RunError(f"the run needs about {room}. Free some space or name a folder on another disk with --run.")
         return run
 
     def check_unused(self) -> None:
@@ -88,10 +86,8 @@ class RunDirectory:
         check_links(run.path)
         found = run.info.get("format")
         if found != FORMAT:
-            raise RunError(
-                f"{run.path} has run format {found}, this vicinal reads format {FORMAT}. "
-                f"Use the version that wrote it ({run.info.get('vicinal', 'unknown')})."
-            )
+            advice = f"Use the version that wrote it ({run.info.get('vicinal', 'unknown')})."
+            raise RunError(f"{run.path} has run format {found}, this vicinal reads format {FORMAT}. {advice}")
         return run
 
     def resume_command(self) -> str:
@@ -125,9 +121,8 @@ class RunDirectory:
         status = read_object(self.status_path) if self.status_path.is_file() else {}
         for name in ("epoch", "step", "seconds"):
             if not isinstance(status.get(name), int | float | None):
-                raise RunError(
-                    f"{self.status_path} is damaged: {name} is {status[name]!r:.60}. Restore it from a copy."
-                )
+                advice = "Restore it from a copy."
+                raise RunError(f"{self.status_path} is damaged: {name} is {status[name]!r:.60}. {advice}")
         return status
 
     @property
@@ -205,7 +200,7 @@ def _runs_near(path: Path) -> str:
     found = sorted(folder.glob("*/run.json"), key=lambda file: file.stat().st_mtime, reverse=True)
     if not found:
         return "`vicinal train` makes one."
-    return f"Runs in {folder}: {', '.join(file.parent.name for file in found[:5])}{', ...' if len(found) > 5 else ''}."
+    return f"Runs in {folder}: {few([file.parent.name for file in found], 5)}."
 
 
 def config_of(info: Mapping[str, Any]) -> dict[str, Any]:

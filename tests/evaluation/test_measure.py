@@ -11,8 +11,8 @@ from vicinal.evaluation import measure as module
 from vicinal.evaluation.clustering import cluster
 from vicinal.evaluation.encoder import Embedded
 from vicinal.evaluation.measure import measure
-from vicinal.evaluation.neighbors import neighbor_chunks
-from vicinal.evaluation.retrieval import retrieval_scores
+from vicinal.evaluation.neighbors import Gallery, neighbor_chunks
+from vicinal.evaluation.retrieval import query_scores
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def labelled(rng):
 
 def test_scores_are_those_of_the_parts(labelled):
     rows, labels = labelled
-    expected = retrieval_scores(neighbor_chunks(rows, 8), labels, recalls=(1, 8))
+    expected = query_scores(neighbor_chunks(rows, 8), labels, recalls=(1, 8)).means()
     means, spread = cluster(rows, labels, seed=5, restarts=3)
     expected |= means | {f"{name}_spread": value for name, value in spread.items()}
     found = evaluate(rows, labels, recalls=(1, 8), seed=5)
@@ -41,11 +41,12 @@ def test_scores_are_those_of_the_parts(labelled):
 def test_neighbours_are_searched_once(labelled, monkeypatch):
     searches = []
 
-    def counted(*arguments, **options):
-        searches.append(arguments[1])
-        return neighbor_chunks(*arguments, **options)
+    class Counted(Gallery):
+        def search(self, queries, k, **options):
+            searches.append(k)
+            return super().search(queries, k, **options)
 
-    monkeypatch.setattr(module, "neighbor_chunks", counted)
+    monkeypatch.setattr(module, "Gallery", Counted)
     evaluate(*labelled, recalls=(1, 2), clustering=False)
     assert searches == [5]  # R, the largest rank that is looked at
 
@@ -54,7 +55,7 @@ def test_query_and_gallery(labelled):
     rows, labels = labelled
     found = evaluate(rows[::2], labels[::2], gallery=rows[1::2], gallery_labels=labels[1::2], clustering=False)
     chunks = neighbor_chunks(rows[::2], 8, gallery=rows[1::2])
-    assert found == pytest.approx(retrieval_scores(chunks, labels[::2], labels[1::2]), abs=1e-14)
+    assert found == pytest.approx(query_scores(chunks, labels[::2], labels[1::2]).means(), abs=1e-14)
 
 
 @pytest.mark.parametrize(("size", "k"), [(24, 1), (99, 1), (100, 2), (250, 3)])

@@ -8,7 +8,7 @@ import torch
 
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation import neighbors as exact
-from vicinal.evaluation.neighbors import Proposal, hit_chunks, neighbor_chunks, neighbors
+from vicinal.evaluation.neighbors import Gallery, Proposal, neighbor_chunks, neighbors
 
 
 def by_hand(queries, k, gallery=None, metric="euclidean"):
@@ -167,7 +167,7 @@ def test_memory_stays_within_the_chunk(rng, monkeypatch):
         return made
 
     monkeypatch.setattr(exact.Proposal, "buffer", watched)
-    neighbors(torch.randn(500, 4, generator=rng), 3, chunk_bytes=2**14)
+    list(neighbor_chunks(torch.randn(500, 4, generator=rng), 3, chunk_bytes=2**14))
     assert 2**13 < largest <= 2**14
 
 
@@ -234,7 +234,8 @@ def test_counted_hits_are_those_of_the_search(rng, metric, apart):
     chunks = list(neighbor_chunks(queries, 70, gallery=gallery, metric=metric))
     found = torch.cat([chunk.ids for chunk in chunks])
     expected = (labels if names is None else names)[found] == asked[:, None]
-    counted = hit_chunks(queries, asked, 70, gallery, names, metric=metric, chunk_bytes=2**16)
+    among = Gallery.of(queries, gallery, metric)
+    counted = among.hits(queries if apart else None, asked, names if apart else labels, 70, chunk_bytes=2**16)
     assert torch.equal(torch.cat([chunk.hits for chunk in counted]), expected)
     assert expected.any()
 

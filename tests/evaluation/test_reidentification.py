@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from vicinal.errors import DataError
-from vicinal.evaluation.neighbors import Neighbors
-from vicinal.evaluation.reidentification import reidentification_scores, reidentify
+from vicinal.evaluation.reidentification import reidentify
 
 
 def by_hand(rows, labels, cameras, gallery, gallery_labels, gallery_cameras, ranks):
@@ -41,16 +40,17 @@ def test_equals_the_protocol_in_loops(rng, chunk_bytes):
 
 
 def test_the_same_camera_is_neither_right_nor_wrong():
-    ranking = Neighbors(0, torch.tensor([[0, 1, 2, 3]]), torch.arange(4.0).unsqueeze(0))
-    held, seen = torch.tensor([7, 5, 7, 7]), torch.tensor([1, 1, 1, 2])  # junk, wrong, junk, right at rank 2
-    found = reidentification_scores([ranking], torch.tensor([7]), torch.tensor([1]), held, seen, ranks=(1, 2))
+    gallery = {"gallery": torch.arange(1.0, 5.0).unsqueeze(1)}  # the query at 0 finds them in this order
+    gallery["gallery_labels"] = torch.tensor([7, 5, 7, 7])  # junk, wrong, junk, right at rank 2
+    gallery["gallery_cameras"] = torch.tensor([1, 1, 1, 2])
+    found = reidentify(torch.zeros(1, 1), torch.tensor([7]), torch.tensor([1]), **gallery, ranks=(1, 2))
     assert found == {"map": 0.5, "cmc@1": 0.0, "cmc@2": 1.0}
 
 
 def test_queries_that_only_their_own_camera_saw_are_left_out():
-    ranking = Neighbors(0, torch.tensor([[0, 1], [1, 0]]), torch.zeros(2, 2))
-    labels, cameras = torch.tensor([7, 5]), torch.tensor([1, 1])
-    held, seen = torch.tensor([7, 5]), torch.tensor([1, 2])
-    assert reidentification_scores([ranking], labels, cameras, held, seen, ranks=(1,)) == {"map": 1.0, "cmc@1": 1.0}
+    rows, labels, cameras = torch.tensor([[0.0], [1.0]]), torch.tensor([7, 5]), torch.tensor([1, 1])
+    gallery = {"gallery": rows, "gallery_labels": torch.tensor([7, 5])}
+    found = reidentify(rows, labels, cameras, **gallery, gallery_cameras=torch.tensor([1, 2]), ranks=(1,))
+    assert found == {"map": 1.0, "cmc@1": 1.0}
     with pytest.raises(DataError, match="got 2 queries without"):
-        reidentification_scores([ranking], labels, cameras, held, torch.tensor([1, 1]))
+        reidentify(rows, labels, cameras, **gallery, gallery_cameras=torch.tensor([1, 1]))

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from vicinal.errors import ConfigError, DataError
+from vicinal.evaluation.compact import expand_queries, rerank, reranked_chunks
 from vicinal.evaluation.neighbors import neighbors
-from vicinal.evaluation.reranking import expand_queries, rerank, reranked_chunks
 
 
 def clusters(count, classes, dim=8, noise=0.6, seed=0):

@@ -6,7 +6,7 @@ import torch
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation import retrieval
 from vicinal.evaluation.neighbors import Neighbors, neighbor_chunks, neighbors
-from vicinal.evaluation.retrieval import ranks_needed, relevant_counts, retrieval_scores
+from vicinal.evaluation.retrieval import query_scores, ranks_needed, relevant_counts
 
 
 def by_hand(ids, labels, gallery_labels=None, recalls=(1, 2, 4), lone="exclude"):
@@ -30,7 +30,7 @@ def by_hand(ids, labels, gallery_labels=None, recalls=(1, 2, 4), lone="exclude")
 def score(rows, labels, gallery=None, gallery_labels=None, *, recalls=(1, 2, 4), lone="exclude", chunk_bytes=2000):
     ranks = ranks_needed(relevant_counts(labels, gallery_labels), recalls)
     chunks = neighbor_chunks(rows, ranks, gallery=gallery, chunk_bytes=chunk_bytes)
-    return retrieval_scores(chunks, labels, gallery_labels, recalls=recalls, lone=lone)
+    return query_scores(chunks, labels, gallery_labels, recalls=recalls, lone=lone).means()
 
 
 def labelled(rng, n, classes, dim=5):
@@ -118,13 +118,13 @@ def test_queries_with_nothing_to_find_are_refused_where_there_are_no_others(rng)
 def test_too_few_neighbours_for_r_are_refused(rng):
     rows, labels = labelled(rng, 30, classes=2)
     with pytest.raises(ConfigError, match="Search for `ranks_needed`"):
-        retrieval_scores(neighbor_chunks(rows, 3), labels)
+        query_scores(neighbor_chunks(rows, 3), labels)
 
 
 def test_missing_queries_are_refused():
     chunk = Neighbors(0, torch.tensor([[1], [0]]), torch.ones(2, 1))
     with pytest.raises(DataError, match="got those of 2 for 4 labels"):
-        retrieval_scores([chunk], torch.tensor([0, 0, 1, 1]), recalls=(1,))
+        query_scores([chunk], torch.tensor([0, 0, 1, 1]), recalls=(1,))
 
 
 def test_recall_at_zero_is_refused():

@@ -15,7 +15,7 @@ from vicinal.losses import LOSSES, MultiSimilarityLoss, NPairLoss
 from vicinal.methods import HDML, CrossBatchMemory, Plain
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models import EfficientNetLite, Embedder, SmallConvNet, TwoStreamEmbedder
-from vicinal.models.chunking import check_chunks, chunked
+from vicinal.models.embedder import check_chunks, chunked
 
 ROWS = 5  # does not divide the batch
 # Blocks of triplets, pairs of classes and halves with pairs among them: fits the layout of any loss.

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from vicinal.models import BNInception, GoogLeNet
-from vicinal.models.backbone import IMAGENET
-from vicinal.models.weights import load_weights
+from vicinal.models.backbone import IMAGENET, load_weights
 
 # A sample of the public file's names with their shapes: every kind of branch, and both modules that halve the side.
 PUBLIC = {

@@ -5,7 +5,7 @@ import torch
 
 from vicinal.errors import ConfigError
 from vicinal.models import ResNet, SmallResNet
-from vicinal.models.weights import load_weights
+from vicinal.models.backbone import load_weights
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,9 @@ from torch import nn
 from vicinal.arguments import build, describe
 from vicinal.errors import ConfigError
 from vicinal.models import MODELS, ModelConfig, load_pretrained
-from vicinal.models.backbone import Preprocessing
+from vicinal.models.backbone import Preprocessing, load_weights
 from vicinal.models.finetuning import layer_groups
 from vicinal.models.libraries import TorchvisionBackbone
-from vicinal.models.weights import load_weights
 
 STATED = Preprocessing(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5), size=8, interpolation="bicubic")
 INSTALLED = {"reason": "torchvision cannot be imported here", "exc_type": (ImportError, RuntimeError)}

@@ -7,7 +7,7 @@ from torch import nn
 
 from vicinal.errors import ConfigError, DataError
 from vicinal.models import EfficientNetLite, GoogLeNet, ResNet, SmallConvNet, load_pretrained
-from vicinal.models.weights import load_weights
+from vicinal.models.backbone import load_weights
 
 
 def network():

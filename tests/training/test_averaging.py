@@ -7,8 +7,8 @@ import torch
 from tests.gpu import never_waiting
 
 from vicinal.models import Embedder, SmallConvNet
-from vicinal.training.averaging import WeightAverage
 from vicinal.training.checkpoint import load_checkpoint, save_checkpoint
+from vicinal.training.trainer import WeightAverage
 
 
 @pytest.fixture

@@ -24,24 +24,12 @@ from vicinal.errors import DataError
 if TYPE_CHECKING:
     from vicinal.run_directory import RunDirectory
 
-DATASETS_BY_NAME: dict[str, type] = {  # names of the slot ``data``
-    "glyphs": Glyphs,
-    "folder": Folder,
-    "table": Table,
-    "arrays": Arrays,
-    "sentences": Sentences,
-    "cross_view": CrossView,
-    "packed": Packed,
-    "shards": Shards,
-    "huggingface": HuggingFace,
-    "corrupted": Corrupted,
-    "cub": CUB,
-    "cars196": Cars196,
-    "sop": StanfordOnlineProducts,
-    "inshop": InShop,
-    "omniglot": Omniglot,
-    "omniglot_pairs": OmniglotPairs,
-}
+# Names of the slot ``data``: the embedded set, data of one's own, and published sets.
+DATASETS_BY_NAME: dict[str, type] = {"glyphs": Glyphs, "folder": Folder, "table": Table, "arrays": Arrays}
+DATASETS_BY_NAME |= {"sentences": Sentences, "cross_view": CrossView, "packed": Packed, "shards": Shards}
+DATASETS_BY_NAME |= {"huggingface": HuggingFace, "corrupted": Corrupted, "cub": CUB, "cars196": Cars196}
+DATASETS_BY_NAME |= {"sop": StanfordOnlineProducts, "inshop": InShop}
+DATASETS_BY_NAME |= {"omniglot": Omniglot, "omniglot_pairs": OmniglotPairs}
 DATASETS: dict[str, type] = {kind.__name__: kind for kind in DATASETS_BY_NAME.values()}  # names in run.json
 _PUBLISHED = (CUB, Cars196, StanfordOnlineProducts, InShop, Omniglot)
 
@@ -113,29 +101,8 @@ def own_data(run: "RunDirectory") -> tuple[Dataset, Records]:
     return data, records
 
 
-__all__ = [
-    "DATASETS",
-    "DATASETS_BY_NAME",
-    "TRANSFORMS",
-    "check",
-    "hold_out",
-    "open_path",
-    "pack",
-    "read_image",
-    "unpack",
-]
-__all__ += ["Batch", "Dataset", "FeatureArray", "ImageArray", "ImageFiles", "Records", "Source", "Texts"]
-__all__ += [
-    "Arrays",
-    "Corrupted",
-    "CrossView",
-    "Folder",
-    "Glyphs",
-    "HuggingFace",
-    "Packed",
-    "Sentences",
-    "Shards",
-    "Table",
-]
-__all__ += ["CUB", "Cars196", "InShop", "Omniglot", "OmniglotPairs", "StanfordOnlineProducts"]
+__all__ = ["DATASETS", "DATASETS_BY_NAME", "TRANSFORMS", "check", "hold_out", "open_path", "pack", "read_image"]
+__all__ += ["Batch", "Dataset", "FeatureArray", "ImageArray", "ImageFiles", "Records", "Source", "Texts", "unpack"]
+__all__ += ["Arrays", "Corrupted", "CrossView", "Folder", "Glyphs", "HuggingFace", "Packed", "Sentences", "Shards"]
+__all__ += ["CUB", "Cars196", "InShop", "Omniglot", "OmniglotPairs", "StanfordOnlineProducts", "Table"]
 __all__ += ["FeatureTransform", "ImageTransform", "TextTransform"]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vicinal.data.records import SPLITS, Captioned, Dataset, ImageFiles, Records, Taken, Texts
+from vicinal.data.records import Captioned, Dataset, ImageFiles, Records, Taken, Texts
 from vicinal.data.splits import overlapping_classes
 from vicinal.errors import DataError
 
@@ -122,8 +122,8 @@ def check(
     tested = records.splits == "test"
     leaking = [group for group in groups if 0 < tested[group].sum() < len(group)]
     counts = Counter(zip(records.labels.tolist(), records.splits.tolist(), strict=True))
-    parts = {split: records.labels[records.splits == split] for split in SPLITS}
-    part = isinstance(records.source, Taken)  # of a set, which need not have every class
+    # A part of a set need not have every class.
+    classes = () if isinstance(records.source, Taken) else enumerate(records.classes)
 
     def named(groups: Iterable[Sequence[int]]) -> tuple[tuple[str, ...], ...]:
         return tuple(tuple(names[row] for row in group) for group in groups)
@@ -133,13 +133,11 @@ def check(
         kind=records.source.kind,
         rows=len(records),
         classes=len(np.unique(records.labels)),
-        splits={split: {"rows": len(own), "classes": len(np.unique(own))} for split, own in parts.items() if len(own)},
+        splits={name: {"rows": rows, "classes": held} for name, (rows, held) in records.counts().items() if rows},
         small_classes=tuple(
             (records.classes[label], split, count) for (label, split), count in sorted(counts.items()) if count < 2
         ),
-        empty_classes=()
-        if part
-        else tuple(name for label, name in enumerate(records.classes) if label not in records.labels),
+        empty_classes=tuple(name for label, name in classes if label not in records.labels),
         overlapping_classes=overlapping_classes(records),
         unreadable=tuple(unreadable),
         leaks=named(leaking),

@@ -10,7 +10,7 @@ from vicinal.data.images import HEIC
 from vicinal.data.location import existing, expanded
 from vicinal.data.records import ImageFiles, Records, as_text
 from vicinal.data.splits import SplitByClass
-from vicinal.errors import DataError
+from vicinal.errors import DataError, few
 
 ENDINGS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", *HEIC})
 _LAYOUTS = ({"train", "test"}, {"train", "test", "validation"}, {"train", "test", "val"})
@@ -49,13 +49,9 @@ class Folder(SplitByClass):
         empty = _empty_classes(root, images, strict=strict)
         paths = [path for found in images.values() for path in found]
         folders = [name for name, found in images.items() for _ in found]
-        records = self._records(
-            root.resolve().name,
-            ImageFiles(root, paths),
-            [name.split("/")[-1] for name in folders],
-            [name.split("/")[0] for name in folders] if split else None,
-            lambda row: str(root / paths[row]),
-        )
+        given = [name.split("/")[0] for name in folders] if split else None
+        source, labels = ImageFiles(root, paths), [name.split("/")[-1] for name in folders]
+        records = self._records(root.resolve().name, source, labels, given, lambda row: str(root / paths[row]))
         return replace(records, classes=(*records.classes, *map(as_text, empty)))
 
 
@@ -85,10 +81,9 @@ def _empty_classes(root: Path, images: dict[str, list[str]], *, strict: bool) ->
         raise DataError(f"{root} should hold one folder per class, but has none{beside}. Put each class in its own.")
     empty = [name for name, found in images.items() if not found]
     if empty and (strict or len(empty) == len(images)):
-        named = ", ".join(empty[:5]) + (", ..." if len(empty) > 5 else "")
         raise DataError(
             f"every class folder of {root} should hold images ({', '.join(sorted(ENDINGS))}), but {len(empty)} of "
-            f"{len(images)} hold none: {named}. Fill or remove them."
+            f"{len(images)} hold none: {few(empty, 5)}. Fill or remove them."
         )
     return empty
 

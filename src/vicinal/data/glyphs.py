@@ -5,9 +5,11 @@ Which characters, their plain drawings, which of them are one class, and the see
 
 import json
 import unicodedata
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -81,13 +83,8 @@ class Glyphs(Settings):
         )
         labels = np.repeat(np.arange(len(arrays["classes"])), self.per_class)
         classes = tuple(arrays["classes"].tolist())
-        return Records(
-            name="glyphs",
-            source=ImageArray(arrays["pixels"], arrays["names"].tolist()),
-            labels=labels,
-            classes=classes,
-            splits=by_class(labels, classes, self.test, "random", self.seed),
-        )
+        splits = by_class(labels, classes, self.test, "random", self.seed)
+        return Records("glyphs", ImageArray(arrays["pixels"], arrays["names"].tolist()), labels, classes, splits)
 
     def render(self) -> dict[str, np.ndarray]:
         """Render ``pixels`` [n h w], ``names`` [n] and ``classes`` [c]; rows stand class by class."""
@@ -114,10 +111,8 @@ class Glyphs(Settings):
         draws = uniform(self.seed, 2 + label, np.arange(self.per_class), 1)[:, 0]
         usable = np.flatnonzero(drawn[:, members].any(axis=1))
         fonts = usable[np.arange(self.per_class) % len(usable)]
-        chosen = []
-        for font, draw in zip(fonts, draws, strict=True):
-            known = [member for member in members if drawn[font, member]]
-            chosen.append(known[int(draw * len(known))])
+        known = [[member for member in members if drawn[font, member]] for font in fonts]
+        chosen = [able[int(draw * len(able))] for able, draw in zip(known, draws, strict=True)]
         return np.stack([np.array(chosen), fonts])
 
     def _key(self) -> str:
@@ -144,15 +139,10 @@ def characters() -> list[int]:
 
     Accented letters (those that Unicode decomposes) are left out: at this size an accent is noise.
     """
-    found = coverage()
-    return [
-        code
-        for first, last in BLOCKS
-        for code in range(first, last + 1)
-        if unicodedata.category(chr(code)) in CATEGORIES
-        and not unicodedata.decomposition(chr(code))
-        and sum(code in codes for codes in found) >= MINIMUM_FONTS
-    ]
+    found = Counter(chain(*coverage()))
+    codes = (code for first, last in BLOCKS for code in range(first, last + 1) if found[code] >= MINIMUM_FONTS)
+    plain = (code for code in codes if not unicodedata.decomposition(chr(code)))
+    return [code for code in plain if unicodedata.category(chr(code)) in CATEGORIES]
 
 
 def coverage() -> list[frozenset[int]]:

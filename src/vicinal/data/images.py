@@ -46,7 +46,7 @@ def decode(file: Path | BinaryIO) -> Image.Image:
     with Image.open(file) as image:
         check_size(image.size)
         image.load()
-        return _eight_bit(upright(image))
+        return eight_bit(upright(image))
 
 
 def check_size(size: tuple[int, int], most_pixels: int | None = None) -> None:
@@ -83,7 +83,8 @@ def upright(image: Image.Image) -> Image.Image:
     return turned
 
 
-def _eight_bit(image: Image.Image) -> Image.Image:
+def eight_bit(image: Image.Image) -> Image.Image:
+    """Return an image as RGB or 8-bit gray."""
     if image.mode in ("L", "RGB"):
         return image
     if image.mode == "F":

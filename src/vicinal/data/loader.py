@@ -74,10 +74,8 @@ def in_order(count: int, batch_size: int) -> Plan:
 def checked_rows(records: Records, indices: Sequence[int]) -> Int[np.ndarray, "n"]:
     rows = np.asarray(indices, dtype=np.int64)
     if len(rows) and not 0 <= rows.min() <= rows.max() < len(records):
-        raise ConfigError(
-            f"a batch asks for rows {rows.min()} to {rows.max()} of {records.name}, which has {len(records)}. "
-            f"Plan batches on the records that are loaded."
-        )
+        asked = f"a batch asks for rows {rows.min()} to {rows.max()} of {records.name}, which has {len(records)}"
+        raise ConfigError(f"{asked}. Plan batches on the records that are loaded.")
     return rows
 
 

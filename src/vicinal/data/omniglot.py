@@ -65,23 +65,18 @@ class Omniglot(Published):
         return with_turned(records, drawings) if self.turned else replace(records, source=drawings)
 
     def _listed(self, root: Path) -> Records:
-        parts = {
-            split: _drawings(root / f"{name}.zip", required=self.missing != "use") for split, name in _ARCHIVES.items()
-        }
+        required = self.missing != "use"
+        parts = {split: _drawings(root / f"{name}.zip", required=required) for split, name in _ARCHIVES.items()}
         rows = [drawing for part in parts.values() for drawing in part]
         alphabets, labels = _numbered([row.alphabet for row in rows]), _numbered([row.character for row in rows])
-        return Records(
-            name="Omniglot",
-            source=ArchivedDrawings(root, [row.member for row in rows], [row.checksum for row in rows]),
-            labels=labels,
-            classes=tuple(dict.fromkeys(row.character for row in rows)),
-            splits=np.repeat(list(parts), [len(part) for part in parts.values()]),
-            columns={"alphabet": alphabets, "drawer": np.array([row.drawer for row in rows], dtype=np.int64)},
-        )
+        classes = tuple(dict.fromkeys(row.character for row in rows))
+        splits = np.repeat(list(parts), [*map(len, parts.values())])
+        columns = {"alphabet": alphabets, "drawer": np.array([row.drawer for row in rows], dtype=np.int64)}
+        source = ArchivedDrawings(root, [row.member for row in rows], [row.checksum for row in rows])
+        return Records("Omniglot", source, labels, classes, splits, columns)
 
     def _in_memory(self, source: "ArchivedDrawings") -> ImageArray:
-        members = zip(source.names, source.checksums, strict=True)
-        content = "\n".join(f"{name} {checksum}" for name, checksum in members)
+        content = "\n".join(map("{} {}".format, source.names, source.checksums))
         key = sha256(f"{_VERSION} {self.size}\n{content}".encode()).hexdigest()[:16]
         shape = (len(source), self.size, self.size)
         arrays = cached(
@@ -98,20 +93,18 @@ def with_turned(records: Records, drawings: ImageArray) -> Records:
     ``drawings`` are the pictures of the records; the ``kin`` of a row is the class that it was before it was turned.
     """
     rows, quarters, classes = np.flatnonzero(records.splits == "train"), (1, 2, 3), len(records.classes)
+
+    def appended(column: np.ndarray) -> np.ndarray:
+        return np.concatenate([column, *(column[rows],) * len(quarters)])
+
     pixels = [drawings.pixels, *(np.rot90(drawings.pixels[rows], quarter, axes=(1, 2)) for quarter in quarters)]
     names = [*drawings.names, *(f"{drawings.names[row]} turned {90 * quarter}" for quarter in quarters for row in rows)]
     known, place = np.unique(records.labels[rows], return_inverse=True)
     labels = [classes + (quarter - 1) * len(known) + place for quarter in quarters]
     titles = [f"{records.classes[label]} turned {90 * quarter}" for quarter in quarters for label in known]
-    columns = {name: np.concatenate([column, *(column[rows],) * 3]) for name, column in records.columns.items()}
-    return replace(
-        records,
-        source=ImageArray(np.concatenate(pixels), names),
-        labels=np.concatenate([records.labels, *labels]),
-        classes=(*records.classes, *titles),
-        splits=np.concatenate([records.splits, *(records.splits[rows],) * 3]),
-        columns=columns | {"kin": np.concatenate([records.labels, *(records.labels[rows],) * 3])},
-    )
+    columns = {name: appended(column) for name, column in {**records.columns, "kin": records.labels}.items()}
+    source, all_labels = ImageArray(np.concatenate(pixels), names), np.concatenate([records.labels, *labels])
+    return Records(records.name, source, all_labels, (*records.classes, *titles), appended(records.splits), columns)
 
 
 @dataclass(frozen=True)
@@ -153,16 +146,12 @@ class OmniglotPairs(Settings):
         roles = np.where(records.columns["drawer"] <= self.drawers, QUERY, GALLERY).astype(np.int64)
         # By a drawing's place in the whole set: `galleries` changes which are there, not how they are turned.
         angles = np.where(roles == GALLERY, 360 * uniform(self.seed, 0, kept, 1)[:, 0], 0.0)
-        source = records.source
+        source, name = records.source, whole.name.replace("Omniglot", "Omniglot pairs", 1)
         if isinstance(whole.source, ImageArray):
             names = [whole.source.names[row] for row in kept]
             source = ImageArray(_turned(whole.source.pixels, kept, angles, self.size), names)
-        return replace(
-            records,
-            name=whole.name.replace("Omniglot", "Omniglot pairs", 1),
-            source=source,
-            columns={**records.columns, "kin": records.columns["alphabet"], "role": roles, "angle": angles},
-        )
+        columns = {**records.columns, "kin": records.columns["alphabet"], "role": roles, "angle": angles}
+        return replace(records, name=name, source=source, columns=columns)
 
 
 def _turned(
@@ -224,11 +213,8 @@ def _drawings(path: Path, *, required: bool) -> list[_Drawing]:
     layout = re.compile(rf"{path.stem}/([^/]+)/(character\d+)/\d+_(\d+)\.png")  # the last: who drew it
     with _opened(path) as archive:
         found = [(layout.fullmatch(entry.filename), entry.CRC) for entry in archive.infolist()]
-    return sorted(
-        _Drawing(match[1], f"{match[1]}/{match[2]}", int(match[3]), match[0], checksum)
-        for match, checksum in found
-        if match
-    )
+    known = ((match, checksum) for match, checksum in found if match)
+    return sorted(_Drawing(m[1], f"{m[1]}/{m[2]}", int(m[3]), m[0], checksum) for m, checksum in known)
 
 
 def _opened(path: Path) -> ZipFile:

@@ -70,15 +70,10 @@ class Packed:
         if len(rows["labels"]) != manifest["images"]:
             found = f"{len(rows['labels'])} rows, {MANIFEST} {manifest['images']}"
             raise DataError(f"{folder / ROWS} lists {found}. Copy both there again.")
-        files = [part["file"] for part in manifest["parts"]]
-        return Records(
-            name=manifest["name"],
-            source=PackedImages(folder, files, rows["places"], rows["names"].tolist()),
-            labels=rows["labels"],
-            classes=tuple(manifest["classes"]),
-            splits=rows["splits"],
-            columns={name.removeprefix(_COLUMN): rows[name] for name in rows if name.startswith(_COLUMN)},
-        )
+        files, classes = [part["file"] for part in manifest["parts"]], tuple(manifest["classes"])
+        source = PackedImages(folder, files, rows["places"], rows["names"].tolist())
+        columns = {name.removeprefix(_COLUMN): rows[name] for name in rows if name.startswith(_COLUMN)}
+        return Records(manifest["name"], source, rows["labels"], classes, rows["splits"], columns)
 
 
 def _check_parts(folder: Path, listed: Sequence[dict[str, Any]], *, strict: bool) -> None:
@@ -92,9 +87,8 @@ def _check_parts(folder: Path, listed: Sequence[dict[str, Any]], *, strict: bool
             changed.append(file.name)
     for problem, names in (("are missing", missing), (f"differ in size or hash from what {MANIFEST} lists", changed)):
         if names:
-            raise DataError(
-                f"{len(names)} of {len(listed)} files in {folder} {problem}: {', '.join(names)}. Copy them."
-            )
+            advice = "Copy them."
+            raise DataError(f"{len(names)} of {len(listed)} files in {folder} {problem}: {', '.join(names)}. {advice}")
 
 
 class TarImages(Source):

@@ -19,7 +19,7 @@ from vicinal.data.location import existing
 from vicinal.data.records import BOTH, GALLERY, QUERY, ImageFiles, Records
 from vicinal.data.splits import classes_of
 from vicinal.data.table import Columns
-from vicinal.errors import DataError, unknown
+from vicinal.errors import DataError, few, unknown
 
 Missing = Literal["raise", "use", "refuse"]  # the last is what version 0.1 wrote for the first
 Counts = Mapping[str, tuple[int, int]]  # images and classes that the literature has in each part of a set
@@ -51,13 +51,11 @@ class Published(Settings, ABC):
         found, source = self._differences(records), records.source
         absent = _absent(source) if strict and isinstance(source, ImageFiles) else []
         if absent:
-            named = ", ".join(source.name(row) for row in absent[:3]) + (", ..." if len(absent) > 3 else "")
+            named = few([source.name(row) for row in absent])
             found.append(f"{len(absent):,} of {len(records):,} listed images are missing ({named})")
         if found and self.missing != "use":
-            raise DataError(
-                f"{records.name} in {root} is not the published set: {'; '.join(found)}. "
-                f"Restore it, or set `data.missing=use` to go on with what is there."
-            )
+            advice = "Restore it, or set `data.missing=use` to go on with what is there."
+            raise DataError(f"{records.name} in {root} is not the published set: {'; '.join(found)}. {advice}")
         if absent:
             records = records.take(np.setdiff1d(np.arange(len(records)), absent))
         if not len(records):
@@ -69,15 +67,12 @@ class Published(Settings, ABC):
         parts = records.splits
         if "query" in self.counts:
             parts = np.array(["train", "query", "gallery"])[records.columns["role"]]  # by BOTH, QUERY, GALLERY
-        counted = {part: records.labels[parts == part] for part in self.counts}
-        return [
-            f"{count:,} {part} {noun}, not {expected:,}"
-            for part, labels in counted.items()
-            for noun, count, expected in zip(
-                ("images", "classes"), (len(labels), len(np.unique(labels))), self.counts[part], strict=True
-            )
-            if count != expected
-        ]
+        found = list[str]()
+        for part, (images, classes) in self.counts.items():
+            labels = records.labels[parts == part]
+            counted = {"images": (len(labels), images), "classes": (len(np.unique(labels)), classes)}
+            found += [f"{n:,} {part} {noun}, not {known:,}" for noun, (n, known) in counted.items() if n != known]
+        return found
 
 
 @dataclass(frozen=True)
@@ -179,14 +174,9 @@ class StanfordOnlineProducts(Published):
         )
         numbers, first, labels = np.unique(products, return_index=True, return_inverse=True)
         folders = [paths[row].split("/")[0].removesuffix("_final") for row in first]
-        return Records(
-            name="Stanford Online Products",
-            source=ImageFiles(root, paths),
-            labels=labels,
-            classes=tuple(f"{folder}/{number}" for folder, number in zip(folders, numbers, strict=True)),
-            splits=np.repeat(list(lists), [len(rows) for rows in lists.values()]),
-            columns={"super_class": kinds},
-        )
+        classes = tuple(f"{folder}/{number}" for folder, number in zip(folders, numbers, strict=True))
+        splits, source = np.repeat(list(lists), [*map(len, lists.values())]), ImageFiles(root, paths)
+        return Records("Stanford Online Products", source, labels, classes, splits, {"super_class": kinds})
 
 
 @dataclass(frozen=True)
@@ -205,11 +195,7 @@ class InShop(Published):
         missing: whether a set that lacks images is an error or used; its name then says what it lacks.
     """
 
-    counts = {  # noqa: RUF012
-        "train": (25_882, 3_997),
-        "query": (14_218, 3_985),
-        "gallery": (12_612, 3_985),
-    }
+    counts = {"train": (25_882, 3_997), "query": (14_218, 3_985), "gallery": (12_612, 3_985)}  # noqa: RUF012
     path: str = "$VICINAL_DATA/inshop"
 
     @classmethod
@@ -228,14 +214,10 @@ class InShop(Published):
             if part not in roles:
                 raise DataError(f"{rows.place(row)}: " + unknown("evaluation status", part, roles))
         classes, labels = classes_of(rows.texts("item_id"))
-        return Records(
-            name="In-Shop",
-            source=ImageFiles(root / "Img" if (root / "Img" / "img").is_dir() else root, rows.texts("image_name")),
-            labels=labels,
-            classes=classes,
-            splits=np.array(["train" if part == "train" else "test" for part in parts], dtype=str),
-            columns={"role": np.array([roles[part] for part in parts], dtype=np.int64)},
-        )
+        folder = root / "Img" if (root / "Img" / "img").is_dir() else root
+        splits = np.array(["train" if part == "train" else "test" for part in parts], dtype=str)
+        columns = {"role": np.array([roles[part] for part in parts], dtype=np.int64)}
+        return Records("In-Shop", ImageFiles(folder, rows.texts("image_name")), labels, classes, splits, columns)
 
 
 def _partition(folder: Path) -> Path:

@@ -204,18 +204,19 @@ class Records:
 
     def take(self, positions: np.ndarray) -> "Records":
         """Return the rows at ``positions``; labels and class names stay as they are."""
-        return replace(
-            self,
-            source=Taken(self.source, positions),
-            labels=self.labels[positions],
-            splits=self.splits[positions],
-            columns={name: column[positions] for name, column in self.columns.items()},
-        )
+        source, labels, splits = Taken(self.source, positions), self.labels[positions], self.splits[positions]
+        columns = {name: column[positions] for name, column in self.columns.items()}
+        return Records(self.name, source, labels, self.classes, splits, columns)
 
     def part(self, split: Split) -> "Records":
         if split not in SPLITS:
             raise DataError(unknown("split", split, SPLITS))
         return self.take(np.flatnonzero(self.splits == split))
+
+    def counts(self) -> dict[str, tuple[int, int]]:
+        """Return the number of rows, and of classes that have any, in each split."""
+        parts = {split: self.labels[self.splits == split] for split in SPLITS}
+        return {split: (len(labels), len(np.unique(labels))) for split, labels in parts.items()}
 
     @property
     def captions(self) -> Captioned | None:
@@ -312,10 +313,7 @@ class Batch:
     texts: UInt8[Tensor, "t bytes"] | None = None
 
     def to(self, device: torch.device) -> "Batch":
-        return replace(
-            self,
-            inputs=self.inputs.to(device, non_blocking=True),
-            labels=self.labels.to(device, non_blocking=True),
-            extras={name: column.to(device, non_blocking=True) for name, column in self.extras.items()},
-            texts=None if self.texts is None else self.texts.to(device, non_blocking=True),
-        )
+        inputs, labels = (part.to(device, non_blocking=True) for part in (self.inputs, self.labels))
+        extras = {name: column.to(device, non_blocking=True) for name, column in self.extras.items()}
+        texts = None if self.texts is None else self.texts.to(device, non_blocking=True)
+        return replace(self, inputs=inputs, labels=labels, extras=extras, texts=texts)

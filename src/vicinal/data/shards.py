@@ -4,14 +4,15 @@ import json
 import tarfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from vicinal.data.folder import is_image
-from vicinal.data.images import check_size, upright
+from vicinal.data.images import check_size, eight_bit, upright
 from vicinal.data.location import existing
 from vicinal.data.packed import TarImages
 from vicinal.data.records import FeatureArray, Kind, Records, Source
@@ -53,6 +54,9 @@ class Shards(SplitByClass):
         names, places, labels, splits = [], [], [], []
         for number, (path, split) in enumerate(zip(shards, given, strict=True)):
             for member, label in self._samples(path):
+                if not label:
+                    advice = f"Add KEY.cls, or KEY.json with {self.label!r}."
+                    raise DataError(f"{path}: {member.name} has no label. {advice}")
                 names.append(f"{path.name}/{member.name}")
                 places.append((number, member.offset_data, member.size))
                 labels.append(label)
@@ -64,49 +68,45 @@ class Shards(SplitByClass):
         return self._records(root.stem, source, labels, named, lambda row: str(shards[places[row][0]]))
 
     def _samples(self, path: Path) -> Iterator[tuple[tarfile.TarInfo, str]]:
-        """Yield the image and the label of each sample; the files of a sample stand beside each other."""
-        key, image, label = "", None, None
+        """Yield the image and the label of each sample, if any; the files of a sample stand beside each other."""
         try:
             with tarfile.open(path, "r:") as archive:
-                for member in (each for each in archive if each.isfile()):
-                    folder, _, name = member.name.rpartition("/")
-                    stem, _, ending = name.partition(".")
-                    if f"{folder}/{stem}" != key:
-                        if image is not None:
-                            yield image, self._required(label, path, image.name)
-                        key, image, label = f"{folder}/{stem}", None, None
-                    if is_image(name):
-                        image = member
-                    elif ending in ("cls", "json") and member.size <= _MOST:
-                        text = archive.extractfile(member).read().decode()  # type: ignore[union-attr]  # a file
-                        found = text.strip() if ending == "cls" else json.loads(text).get(self.label)
-                        label = label if found is None else str(found)
+                for _, members in groupby(filter(tarfile.TarInfo.isfile, archive), _key):
+                    image, label = None, ""
+                    for member in members:
+                        ending = member.name.rpartition("/")[2].partition(".")[2]
+                        if is_image(member.name.rpartition("/")[2]):
+                            image = member
+                        elif ending in ("cls", "json") and member.size <= _MOST:
+                            text = archive.extractfile(member).read().decode()  # type: ignore[union-attr]  # a file
+                            found = text.strip() if ending == "cls" else json.loads(text).get(self.label)
+                            label = label if found is None else str(found)
+                    if image is not None:
+                        yield image, label
         except (tarfile.TarError, UnicodeDecodeError, ValueError, AttributeError, EOFError) as error:
-            raise DataError(
-                f"{path} cannot be read as a shard: {error}. Shards are uncompressed .tar files."
-            ) from error
-        if image is not None:
-            yield image, self._required(label, path, image.name)
+            advice = "Shards are uncompressed .tar files."
+            raise DataError(f"{path} cannot be read as a shard: {error}. {advice}") from error
 
-    def _required(self, label: str | None, path: Path, name: str) -> str:
-        if not label:
-            raise DataError(f"{path}: {name} has no label. Add KEY.cls, or KEY.json with {self.label!r}.")
-        return label
+
+def _key(member: tarfile.TarInfo) -> str:
+    """Return what the files of a sample share: their folder and all before the first dot of their names."""
+    folder, _, name = member.name.rpartition("/")
+    return f"{folder}/{name.partition('.')[0]}"
 
 
 class HuggingFaceImages(Source):
-    """The images of a column of a Hugging Face data set."""
+    """The images of a column of a Hugging Face data set, part by part."""
 
-    def __init__(self, column: Any, name: str) -> None:
-        super().__init__([f"{name} {row}" for row in range(len(column))])
-        self.column = column
+    def __init__(self, parts: Mapping[str, Any]) -> None:
+        super().__init__([f"{name} {row}" for name, column in parts.items() for row in range(len(column))])
+        self.columns, self.starts = list(parts.values()), np.cumsum([0, *map(len, parts.values())])
 
     def read(self, index: int) -> Image.Image:
+        part = int(np.searchsorted(self.starts, index, side="right")) - 1
         try:
-            image = self.column[index]
+            image = self.columns[part][index - int(self.starts[part])]
             check_size(image.size)
-            image = upright(image)
-            return image if image.mode in ("L", "RGB") else image.convert("RGB")
+            return eight_bit(upright(image))
         except Exception as error:  # as of files
             raise DataError(f"image {self.names[index]} cannot be read: {error}.") from error
 
@@ -138,7 +138,7 @@ class HuggingFace(SplitByClass):
     @property
     def kind(self) -> Kind:
         """Images or vectors, as the column says."""
-        return _kind(_parts(self._open()), self.image)
+        return _kind(self._parts(), self.image)
 
     def _open(self) -> Any:
         try:
@@ -147,8 +147,12 @@ class HuggingFace(SplitByClass):
             raise DataError("Hugging Face's datasets is not installed: `pip install 'vicinal[huggingface]'`") from None
         return datasets.load_from_disk(str(existing(self.path)))
 
+    def _parts(self) -> Mapping[str, Any]:
+        dataset = self._open()
+        return dataset if isinstance(dataset, Mapping) else {"train": dataset}
+
     def load(self) -> Records:
-        parts = _parts(self._open())
+        parts = self._parts()
         source, names = _columns(parts, self.image, self.label)
         given = [split for split, part in parts.items() for _ in range(len(part))] if len(parts) > 1 else None
         name = Path(self.path).name or "data set"
@@ -160,7 +164,6 @@ class FromHuggingFace(HuggingFace):
     """A ``datasets.Dataset`` or ``DatasetDict`` in memory, for Python: ``vicinal.train(dataset)``."""
 
     dataset: Any = None
-    slot: ClassVar[str] = "data"
 
     def _open(self) -> Any:
         return self.dataset
@@ -168,10 +171,6 @@ class FromHuggingFace(HuggingFace):
     def to_description(self) -> dict[str, str]:
         """Return what a run writes down; the data themselves are the user's."""
         return {"class": "FromHuggingFace", "image": self.image, "label": self.label}
-
-
-def _parts(dataset: Any) -> Mapping[str, Any]:
-    return dataset if isinstance(dataset, Mapping) else {"train": dataset}
 
 
 def _kind(parts: Mapping[str, Any], image: str) -> Kind:
@@ -193,17 +192,4 @@ def _columns(parts: Mapping[str, Any], image: str, label: str) -> tuple[Source, 
     if kind == "features":
         rows = np.concatenate([np.asarray(part.with_format("numpy")[image][:], np.float32) for part in parts.values()])
         return FeatureArray(rows, [f"row {row}" for row in range(len(rows))]), names
-    sources = [HuggingFaceImages(part[image], split) for split, part in parts.items()]
-    return (sources[0] if len(sources) == 1 else Joined(sources)), names
-
-
-class Joined(Source):
-    """Several sources, one after the other."""
-
-    def __init__(self, sources: list[HuggingFaceImages]) -> None:
-        super().__init__([name for source in sources for name in source.names])
-        self.sources, self.starts = sources, np.cumsum([0, *(len(source) for source in sources)])
-
-    def read(self, index: int) -> Image.Image:
-        place = int(np.searchsorted(self.starts, index, side="right")) - 1
-        return self.sources[place].read(index - int(self.starts[place]))
+    return HuggingFaceImages({split: part[image] for split, part in parts.items()}), names

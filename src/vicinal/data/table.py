@@ -19,7 +19,7 @@ from jaxtyping import Float
 from vicinal.data.location import existing, expanded
 from vicinal.data.records import GALLERY, QUERY, FeatureArray, ImageFiles, Records, Texts
 from vicinal.data.splits import Order, SplitByClass
-from vicinal.errors import ConfigError, DataError, unknown
+from vicinal.errors import ConfigError, DataError, few, unknown
 from vicinal.files import read_arrays
 
 VIEWS = ("query_path", "gallery_path")
@@ -119,8 +119,8 @@ def read_columns(path: Path, *, without: str = "") -> Columns:
     if ending in _SEPARATORS:
         return _read_csv(path, _SEPARATORS[ending])
     if ending == ".parquet":
-        table = _read_parquet(path, [name for name in column_names(path) if name != without])
-        with _parquet_errors(path):  # texts are decoded here
+        with _parquet(path) as file:
+            table = file.read([name for name in file.schema_arrow.names if name != without])
             return Columns(path, table.to_pydict(), range(table.num_rows))
     raise ConfigError(f"a table ends in .csv, .tsv or .parquet, got {path}. Convert or rename it.")
 
@@ -128,7 +128,8 @@ def read_columns(path: Path, *, without: str = "") -> Columns:
 def column_names(path: Path) -> list[str]:
     """Return the names of a table's columns without reading the rest."""
     if path.suffix.lower() == ".parquet":
-        return [str(name) for name in _parquet_file(path).schema_arrow.names]
+        with _parquet(path) as parquet:
+            return [str(name) for name in parquet.schema_arrow.names]
     with path.open(encoding="utf-8-sig", errors="replace") as file:
         names = next(csv.reader([file.readline()], delimiter=_SEPARATORS[path.suffix.lower()]), [])
         return [name.strip() for name in names]
@@ -147,7 +148,8 @@ def read_vectors(path: Path, name: str) -> Float[np.ndarray, "n d"]:
         raise DataError(f"{path}: " + unknown("column", name, column_names(path)))
     from pyarrow import types
 
-    column = _read_parquet(path, [name]).column(name).combine_chunks()
+    with _parquet(path) as file:
+        column = file.read([name]).column(name).combine_chunks()
     listed = types.is_list(column.type) or types.is_fixed_size_list(column.type)
     if not listed or not (types.is_floating(column.type.value_type) or types.is_integer(column.type.value_type)):
         raise DataError(f"{path}: column `{name}` must hold lists of numbers, got {column.type}.")
@@ -160,7 +162,7 @@ def read_vectors(path: Path, name: str) -> Float[np.ndarray, "n d"]:
 
 
 def _read_csv(path: Path, separator: str) -> Columns:
-    rows, lines, reader = list[list[str]](), list[int](), None
+    rows, lines = list[list[str]](), list[int]()
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets put a byte order mark first
             reader = csv.reader(file, delimiter=separator, strict=True)
@@ -169,53 +171,31 @@ def _read_csv(path: Path, separator: str) -> Columns:
                 raise DataError(f"{path}, line 1: the header must name each column once, got {header}.")
             for cells in filter(None, reader):  # an empty line has no cells
                 if len(cells) != len(header):
-                    raise DataError(
-                        f"{path}, line {reader.line_num}: the header has {len(header)} columns, this row {len(cells)}. "
-                        f"Quote cells that hold a {separator!r}."
-                    )
+                    counts = f"the header has {len(header)} columns, this row {len(cells)}"
+                    raise DataError(f"{path}, line {reader.line_num}: {counts}. Quote cells that hold a {separator!r}.")
                 rows.append(cells)
                 lines.append(reader.line_num)
-    except UnicodeDecodeError as error:
-        with path.open("rb") as file:
-            line = next((number for number, line in enumerate(file, 1) if not _is_utf8(line)), 1)
-        raise DataError(
-            f"{path}, line {line}: not readable as a table in UTF-8: {error}. Save it as UTF-8 text."
-        ) from error
-    except csv.Error as error:
-        line = 1 if reader is None else reader.line_num
-        raise DataError(
-            f"{path}, line {line}: not readable as a table in UTF-8: {error}. Save it as UTF-8 text."
-        ) from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        line = reader.line_num
+        if isinstance(error, UnicodeDecodeError):  # of a line that does not come back when it is decoded
+            with path.open("rb") as binary:
+                whole = (text == text.decode(errors="replace").encode() for text in binary)
+                line = next((number for number, same in enumerate(whole, 1) if not same), 1)
+        advice = "Save it as UTF-8 text."
+        raise DataError(f"{path}, line {line}: not readable as a table in UTF-8: {error}. {advice}") from error
     return Columns(path, {name: [row[place] for row in rows] for place, name in enumerate(header)}, lines, "line")
 
 
-def _is_utf8(line: bytes) -> bool:
-    try:
-        line.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _parquet_file(path: Path) -> Any:
+@contextmanager
+def _parquet(path: Path) -> Iterator[Any]:
+    """Open a Parquet file; what goes wrong while it is read names the path."""
     try:
         from pyarrow.parquet import ParquetFile
     except ImportError as error:
         raise ConfigError("reading Parquet needs pyarrow: `pip install 'vicinal[parquet]'`.") from error
-    with _parquet_errors(path):
-        return ParquetFile(path)
-
-
-def _read_parquet(path: Path, columns: Sequence[str]) -> Any:
-    file = _parquet_file(path)
-    with _parquet_errors(path):
-        return file.read(columns)
-
-
-@contextmanager
-def _parquet_errors(path: Path) -> Iterator[None]:
     try:
-        yield
+        with ParquetFile(path) as file:
+            yield file
     except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors
         raise DataError(f"{path} is not readable as Parquet: {error}. Write it again.") from error
 
@@ -263,7 +243,7 @@ class _ImageTable(SplitByClass):
         if missing:
             raise DataError(
                 f"{columns.path} names images that do not exist, {len(missing)} in its {len(columns)} rows: "
-                f"{'; '.join(missing[:3])}{'; ...' if len(missing) > 3 else ''}. Relative paths start from "
+                f"{few(missing, separator='; ')}. Relative paths start from "
                 f"{root.resolve()}; `data.images` names another folder."
             )
         return root, list(paths.values())
@@ -398,18 +378,12 @@ class CrossView(_ImageTable):
                 f"{columns.place(int(row))}: {matches[row]} is a {asked.splits[row]} image here and a "
                 f"{asked.splits[before]} image in {columns.unit} {columns.lines[before]}. Give all its rows one split."
             )
-        return Records(
-            name=name,
-            source=ImageFiles(root, [*queries, *(matches[row] for row in first)]),
-            labels=np.concatenate([asked.labels, asked.labels[first]]),
-            classes=asked.classes,
-            splits=np.concatenate([asked.splits, splits]),
-            columns={
-                "role": np.repeat([QUERY, GALLERY], [len(queries), len(first)]),
-                # On the query's side, for a gallery image may be turned differently against each of its queries.
-                "angle": np.concatenate([-angles, np.zeros(len(first))]),
-            },
-        )
+        columns_of_both = {"role": np.repeat([QUERY, GALLERY], [len(queries), len(first)])}
+        # On the query's side, for a gallery image may be turned differently against each of its queries.
+        columns_of_both["angle"] = np.concatenate([-angles, np.zeros(len(first))])
+        source = ImageFiles(root, [*queries, *(matches[row] for row in first)])
+        labels, splits = (np.concatenate([part, part[first]]) for part in (asked.labels, asked.splits))
+        return Records(name, source, labels, asked.classes, splits, columns_of_both)
 
 
 def _without_paths(columns: Columns) -> str:
@@ -470,26 +444,17 @@ class Arrays(SplitByClass):
         parts = (features[start : start + _ROWS] for start in range(0, len(features), _ROWS))
         infinite = np.flatnonzero(np.concatenate([~np.isfinite(part).all(axis=1) for part in parts]))
         if strict and len(infinite):
-            named = ", ".join(str(columns.lines[row]) for row in infinite[:5]) + (", ..." if len(infinite) > 5 else "")
-            raise DataError(
-                f"{path}: {len(infinite)} of {len(features)} feature vectors hold NaN or infinite numbers "
-                f"(rows {named}). Fix or remove them."
-            )
-        label, split, name = (
-            next((known for known in (wanted, wanted.removesuffix("s")) if known in columns.cells), "")
-            for wanted in (self.labels, "splits", "names")
-        )
+            named = few([columns.lines[row] for row in infinite.tolist()], 5)
+            found = f"{len(infinite)} of {len(features)} feature vectors hold NaN or infinite numbers (rows {named})"
+            raise DataError(f"{path}: {found}. Fix or remove them.")
+        wanted = [(name, name.removesuffix("s")) for name in (self.labels, "splits", "names")]
+        label, split, name = (next(filter(columns.cells.__contains__, names), "") for names in wanted)
         if not label:
             raise DataError(f"{path}: " + unknown("array of labels", self.labels, columns.cells))
         texts = None if self.text is None else columns.sentences(self.text)
-        records = self._records(
-            path.stem,
-            FeatureArray(features, columns.texts(name) if name else [f"row {row}" for row in columns.lines]),
-            columns.texts(label),
-            columns.splits(split),
-            columns.place,
-            columns.other_numbers(without=(label, split, name, self.text or "")),
-        )
+        source = FeatureArray(features, columns.texts(name) if name else [f"row {row}" for row in columns.lines])
+        numbers, splits = columns.other_numbers((label, split, name, self.text or "")), columns.splits(split)
+        records = self._records(path.stem, source, columns.texts(label), splits, columns.place, numbers)
         return records if texts is None else records.captioned(texts)
 
     def _read_npz(self, path: Path) -> tuple[np.ndarray, Columns]:
@@ -514,8 +479,6 @@ class Arrays(SplitByClass):
             if array.shape == features.shape[:1]:
                 cells[key] = (array.astype(str) if array.dtype.kind == "S" else array).tolist()
             elif key in (self.labels, "label", "splits", "split", "names", "name", self.text):
-                raise DataError(
-                    f"{path}: `{name}` has {len(features)} rows, but `{key}` has the shape {list(array.shape)}. "
-                    f"Give every row one entry."
-                )
+                shapes = f"{len(features)} rows, but `{key}` has the shape {list(array.shape)}"
+                raise DataError(f"{path}: `{name}` has {shapes}. Give every row one entry.")
         return features, Columns(path, cells, range(len(features)))

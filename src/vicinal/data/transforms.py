@@ -301,19 +301,11 @@ class OwnTransform:
     function: Callable[..., Any]
     base: ImageTransform
 
-    @property
-    def channels(self) -> int:
-        return self.base.channels
-
-    @property
-    def size(self) -> int:
-        return self.base.size
-
     def evaluation(self) -> ImageTransform:
         return self.base.evaluation()
 
     def prepare(self, image: Image.Image, name: str = "") -> Image.Image:
-        return _with_channels(image, self.channels)
+        return _with_channels(image, self.base.channels)
 
     def assemble(
         self, prepared: Sequence[Image.Image], draws: Float[np.ndarray, "n k"] | None = None
@@ -339,11 +331,10 @@ class OwnTransform:
         if not isinstance(found, Tensor):
             found = torch.from_numpy(np.array(found))
             found = found.movedim(-1, 0) if found.ndim == 3 else found
-        if found.ndim != 3 or len(found) != self.channels:
-            raise ConfigError(
-                f"a transform of your own gives tensors [{self.channels} h w], got {list(found.shape)}. End it with "
-                f"torchvision's ToImage and ToDtype, or albumentations' ToTensorV2."
-            )
+        if found.ndim != 3 or len(found) != self.base.channels:
+            advice = "End it with torchvision's ToImage and ToDtype, or albumentations' ToTensorV2."
+            wanted = f"tensors [{self.base.channels} h w]"
+            raise ConfigError(f"a transform of your own gives {wanted}, got {list(found.shape)}. {advice}")
         return found.float() if found.is_floating_point() else found.float() / 255
 
 

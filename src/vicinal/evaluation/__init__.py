@@ -5,32 +5,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vicinal.evaluation.clustering import clustering_scores, kmeans
-    from vicinal.evaluation.compact import compact_scores
+    from vicinal.evaluation.compact import compact_scores, expand_queries, rerank
     from vicinal.evaluation.measure import Scores, evaluate
     from vicinal.evaluation.reidentification import reidentify
-    from vicinal.evaluation.reranking import expand_queries, rerank
     from vicinal.evaluation.retrieval import CARS_RECALLS, CUB_RECALLS, INSHOP_RECALLS, SOP_RECALLS
     from vicinal.evaluation.verification import verification_scores, verify
 
-__all__ = [
-    "CARS_RECALLS",
-    "CUB_RECALLS",
-    "INSHOP_RECALLS",
-    "SOP_RECALLS",
-    "Scores",
-    "clustering_scores",
-    "compact_scores",
-    "evaluate",
-    "expand_queries",
-    "kmeans",
-    "reidentify",
-    "rerank",
-    "verification_scores",
-    "verify",
-]
+__all__ = ["CARS_RECALLS", "CUB_RECALLS", "INSHOP_RECALLS", "SOP_RECALLS", "Scores", "evaluate", "reidentify", "rerank"]
+__all__ += ["clustering_scores", "compact_scores", "expand_queries", "kmeans", "verification_scores", "verify"]
 
 _MODULES = {"Scores": "measure", "evaluate": "measure", "kmeans": "clustering", "reidentify": "reidentification"}
-_MODULES |= {"compact_scores": "compact", "expand_queries": "reranking", "rerank": "reranking"}
+_MODULES |= dict.fromkeys(("compact_scores", "expand_queries", "rerank"), "compact")
 _MODULES |= {"clustering_scores": "clustering", "verification_scores": "verification", "verify": "verification"}
 
 

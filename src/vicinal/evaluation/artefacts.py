@@ -1,9 +1,9 @@
 """What a report shows besides numbers: retrievals, map, confusions, diagnostics (docs/howto/run_directory.md)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vicinal.data.records import Records
 from vicinal.evaluation.encoder import Embedded
-from vicinal.evaluation.neighbors import Neighbors, neighbors
+from vicinal.evaluation.neighbors import Neighbors, drop_own, neighbors
 from vicinal.evaluation.projection import tsne
 from vicinal.evaluation.retrieval import QueryScores, relevant_counts
 from vicinal.files import write_atomically
@@ -27,8 +27,7 @@ TILE, COLUMNS = 48, 40  # thumbnails: pixels per side, tiles per row
 LARGE, LARGE_COLUMNS = 128, 20  # the same of the retrievals, where pictures are larger than a thumbnail
 
 
-@dataclass(frozen=True)
-class Confusion:
+class Confusion(NamedTuple):
     """How often the first neighbor of a class's queries is of one other class.
 
     Attributes:
@@ -83,10 +82,7 @@ def _nearest(embedded: Embedded, queries: Int[Tensor, "q"], gallery: Int[Tensor,
     if len(queries) == len(vectors):
         return neighbors(vectors, count, metric=metric)
     found = neighbors(vectors[queries], count + 1, gallery=vectors, metric=metric)
-    own = found.ids == queries[:, None]
-    own[:, -1] |= ~own.any(dim=1)  # hidden behind duplicates of itself: then the last one goes
-    ids, distances = (part[~own].view(len(queries), count) for part in (found.ids, found.distances))
-    return replace(found, ids=ids, distances=distances)
+    return Neighbors(0, *drop_own(queries, found.ids, found.distances, count))
 
 
 def _retrievals(
@@ -100,29 +96,29 @@ def _retrievals(
     chosen = torch.from_numpy(np.unique(np.concatenate([rng.permutation(order[first]), order])[:QUERIES]))
     query, after = queries[chosen], found.ids[chosen]
     before = _nearest(untrained, query, gallery, NEIGHBOURS).ids
-    run.write_arrays(
-        "retrieval",
-        query=query.numpy(),
-        neighbours=after.numpy(),
-        distances=found.distances[chosen].numpy(),
-        untrained_neighbours=before.numpy(),
-    )
+    arrays = {"query": query, "neighbours": after, "distances": found.distances[chosen], "untrained_neighbours": before}
+    run.write_arrays("retrieval", **{name: array.numpy() for name, array in arrays.items()})
     return {*query.tolist(), *after.flatten().tolist(), *before.flatten().tolist()} - {-1}
 
 
 def _map(run: RunDirectory, trained: Embedded, rng: np.random.Generator, seed: int) -> set[int]:
     """t-SNE of whole classes, as many as the points allow: a class shown in part would look tighter than it is."""
-    labels = trained.records.labels
-    classes, sizes = np.unique(labels, return_counts=True)
-    order = rng.permutation(len(classes))
-    fitting = order[np.cumsum(sizes[order]) <= MAP_POINTS]
-    chosen = fitting if len(fitting) else order[:1]
-    record = np.flatnonzero(np.isin(labels, classes[chosen]))[:MAP_POINTS]
+    record = whole_classes(trained.records.labels, MAP_POINTS, rng)[:MAP_POINTS]
     if len(record) < 4:
         return set()
     position = tsne(trained.vectors[torch.from_numpy(record)], seed=seed)
     run.write_arrays("map", record=record, position=position.numpy())
     return set(record.tolist())
+
+
+def whole_classes(
+    labels: Int[np.ndarray, "n"], most: int, rng: np.random.Generator, *, least: int = 1
+) -> Int[np.ndarray, "m"]:
+    """Return the positions of whole classes, drawn one by one up to ``most`` rows, but at least ``least`` classes."""
+    classes, sizes = np.unique(labels, return_counts=True)
+    order = rng.permutation(len(classes))
+    chosen = classes[order[: max(least, int((np.cumsum(sizes[order]) <= most).sum()))]]
+    return np.flatnonzero(np.isin(labels, chosen))
 
 
 def _classes(
@@ -132,25 +128,15 @@ def _classes(
     classes, label = trained.records.classes, by_class["label"]
     recall = by_class["recall@1"] / by_class["queries"]
     worst = np.lexsort((label, -by_class["queries"], recall))[:WORST]
-    run.write_document(
-        "classes",
-        {
-            "worst": [
-                {"class": classes[label[i]], "records": int(by_class["queries"][i]), "recall@1": float(recall[i])}
-                for i in worst
-            ],
-            "confused": [
-                {
-                    "class": classes[pair.label],
-                    "taken_for": classes[pair.taken_for],
-                    "share": pair.share,
-                    "queries": pair.queries,
-                    "example": list(pair.example),
-                }
-                for pair in confused
-            ],
-        },
-    )
+    found = [
+        {"class": classes[label[i]], "records": int(by_class["queries"][i]), "recall@1": float(recall[i])}
+        for i in worst
+    ]
+    pairs = [
+        {"class": classes[one], "taken_for": classes[other], "share": share, "queries": asked, "example": list(example)}
+        for one, other, share, asked, example in confused
+    ]
+    run.write_document("classes", {"worst": found, "confused": pairs})
     members = [np.flatnonzero(trained.records.labels == label[i])[:MEMBERS].tolist() for i in worst]
     return {index for rows in (*members, *(pair.example for pair in confused)) for index in rows}
 

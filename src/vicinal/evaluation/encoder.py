@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from safetensors.torch import save
 from torch import Tensor
 
 from vicinal import parallel
@@ -18,8 +17,8 @@ from vicinal.data.records import BOTH, GALLERY, QUERY, Batch, Records
 from vicinal.data.resident import Resident
 from vicinal.data.transforms import ImageTransform, TextTransform, Transform
 from vicinal.distances import Metric
-from vicinal.errors import ConfigError, DataError, RunError
-from vicinal.files import decoding, read_object, read_tensors, write_atomically, write_json
+from vicinal.errors import DataError, RunError
+from vicinal.files import decoding, read_object, read_tensors, write_json, write_tensors
 from vicinal.models import MODELS
 from vicinal.models.custom import trusted
 from vicinal.models.embedder import Embedder, Role, TwoStreamEmbedder
@@ -50,8 +49,6 @@ class Embedded:
 
     def first(self, size: int, *, normalize: bool) -> "Embedded":
         """Cut vectors to their first numbers, scaled to length 1 again where the model does so."""
-        if not 1 <= size <= self.vectors.shape[1]:
-            raise ConfigError(f"embeddings have {self.vectors.shape[1]} dimensions, got a size of {size}.")
         vectors = self.vectors[:, :size]
         return replace(self, vectors=torch.nn.functional.normalize(vectors, dim=1) if normalize else vectors)
 
@@ -156,12 +153,8 @@ class Encoder:
         batch = batch.to(self.device)
         inputs, embedder = batch.inputs, self.embedder
         if batch.texts is not None and isinstance(embedder, TwoStreamEmbedder):
-            asks = batch.extras["role"] == QUERY
-
-            def apply(stream: Embedder, given: Tensor) -> Tensor:
-                return stream.features(given) if features else stream(given)
-
-            return embedder.joined(apply, batch.texts, inputs, asks)
+            apply = Embedder.features if features else Embedder.__call__
+            return embedder.joined(apply, batch.texts, inputs, batch.extras["role"] == QUERY)
         roles = batch.extras.get("role", torch.zeros(len(batch.indices))).tolist()
         streams = {role: self.embedder.stream(_ROLES.get(int(role))) for role in sorted(set(roles))}
         networks = {role: stream.features if features else stream for role, stream in streams.items()}
@@ -176,16 +169,11 @@ class Encoder:
     def save_description(self, run: RunDirectory) -> None:
         """Write ``model.json``; a network that could not be rebuilt from it raises now, not after training."""
         build(describe(self.embedder), MODELS | trusted(self.embedder))
-        document = {
-            "format": FORMAT,
-            "embedder": describe(self.embedder),
-            "preprocessing": describe(self.preprocessing),
-        }
-        write_json(run.model_path, document)
+        parts = {"embedder": describe(self.embedder), "preprocessing": describe(self.preprocessing)}
+        write_json(run.model_path, {"format": FORMAT, **parts})
 
     def save_weights(self, run: RunDirectory) -> None:
-        tensors = {name: value.detach().cpu().contiguous() for name, value in self.embedder.state_dict().items()}
-        write_atomically(run.weights_path, lambda file: file.write(save(tensors)))
+        write_tensors(run.weights_path, self.embedder.state_dict())
 
     @classmethod
     def load(cls, run: RunDirectory, device: torch.device | None = None, *, trust: Any = None) -> "Encoder":
@@ -195,9 +183,8 @@ class Encoder:
             trust: the class of a network of the user's own; see ``vicinal.models.custom.trusted``.
         """
         if not run.weights_path.is_file():
-            raise RunError(
-                f"{run.path} has no selected model yet (model.safetensors). Let it train to its first evaluation."
-            )
+            advice = "Let it train to its first evaluation."
+            raise RunError(f"{run.path} has no selected model yet (model.safetensors). {advice}")
         document = read_object(run.model_path)
         if document.get("format") != FORMAT:
             raise RunError(f"{run.model_path} is not a model of format {FORMAT}. Use the version that wrote it.")

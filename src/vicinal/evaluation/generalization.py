@@ -16,14 +16,9 @@ _FLOOR = 2.0**-26  # singular values from a float64 Gram matrix have noise of sq
 
 def diagnosis(name: str, embedded: Embedded, scores: Mapping[str, float]) -> dict[str, object]:
     """One row of ``diagnostics.json``: its scores, density and spectrum."""
-    vectors, labels = embedded.vectors, embedded.labels
-    return {
-        "name": name,
-        **scores,
-        "intra_inter_ratio": intra_inter_ratio(vectors, labels),
-        "spectral_decay": spectral_decay(vectors),
-        "spectrum": [round(float(value), 6) for value in spectrum(vectors)],
-    }
+    vectors, values = embedded.vectors, [round(float(value), 6) for value in spectrum(embedded.vectors)]
+    density = {"intra_inter_ratio": intra_inter_ratio(vectors, embedded.labels)}
+    return {"name": name, **scores, **density, "spectral_decay": spectral_decay(vectors), "spectrum": values}
 
 
 def intra_inter_ratio(embeddings: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> float:
@@ -39,10 +34,8 @@ def intra_inter_ratio(embeddings: Float[Tensor, "n d"], labels: Int[Tensor, "n"]
     rows = normalize(embeddings.detach().double(), dim=1)
     classes, place, sizes = torch.unique(labels.to(rows.device), return_inverse=True, return_counts=True)
     if len(classes) < 2 or int(sizes.max()) < 2:
-        raise DataError(
-            f"the ratio of distances needs two classes and two rows in one of them, got {len(classes)} classes of at "
-            f"most {int(sizes.max()) if len(classes) else 0} rows."
-        )
+        got = f"{len(classes)} classes of at most {int(sizes.max()) if len(classes) else 0} rows"
+        raise DataError(f"the ratio of distances needs two classes and two rows in one of them, got {got}.")
     sums = rows.new_zeros(len(classes), rows.shape[1]).index_add_(0, place, rows)
     lengths = rows.new_zeros(len(classes)).index_add_(0, place, rows.square().sum(dim=1))
     paired = sizes > 1

@@ -13,16 +13,8 @@ from vicinal.distances import Metric
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.clustering import cluster
 from vicinal.evaluation.encoder import Embedded
-from vicinal.evaluation.neighbors import Hits, Neighbors, hit_chunks, neighbor_chunks, worth_counting
-from vicinal.evaluation.retrieval import (
-    WHOLE,
-    Lone,
-    QueryScores,
-    Same,
-    query_scores,
-    ranks_needed,
-    relevant_counts,
-)
+from vicinal.evaluation.neighbors import Gallery, Hits, Neighbors, worth_counting
+from vicinal.evaluation.retrieval import WHOLE, Lone, QueryScores, Same, query_scores, ranks_needed, relevant_counts
 from vicinal.evaluation.verification import verify
 
 _CLUSTERING = ("nmi", "ami", "f1")
@@ -87,10 +79,10 @@ def evaluate(
     rows = _tensor(embeddings)
     device = _device(rows) if device is None else device
     rows, own = _checked(rows, labels, "embeddings", device, matrices=same is not None)
-    others, theirs = None, None
+    others = theirs = None
     if gallery is not None and gallery_labels is not None:
         others, theirs = _checked(_tensor(gallery), gallery_labels, "gallery", device, matrices=same is not None)
-    groups = ("nmi", "ami", "f1") if metrics is None else tuple(name for name in metrics if name in _CLUSTERING)
+    groups = tuple(name for name in (_CLUSTERING if metrics is None else metrics) if name in _CLUSTERING)
     pairs = [name for name in metrics or () if name.startswith("tar@far=") or name == "eer"]
     ranked = None if metrics is None else [name for name in metrics if name not in (*groups, *pairs)]
     if same is not None and metrics is not None and groups:
@@ -223,12 +215,13 @@ def _retrieve(
     ranks = ranks_needed(relevant, asked)
     if metrics is not None and set(WHOLE) & set(metrics):
         ranks = len(rows if others is None else others)
+    among, asked_for = Gallery.of(rows, others, metric), None if others is None else rows
     chunks: Iterable[Neighbors] | Iterable[Hits]
     plain = same is None and own.ndim == 1 and metric != "poincare"
     if plain and worth_counting(int(relevant.max()), ranks, rows if others is None else others):
-        chunks = hit_chunks(rows, own, ranks, others, theirs, metric=metric, chunk_bytes=chunk_bytes)
+        chunks = among.hits(asked_for, own, own if theirs is None else theirs, ranks, chunk_bytes=chunk_bytes)
     else:
-        chunks = neighbor_chunks(rows, ranks, gallery=others, metric=metric, chunk_bytes=chunk_bytes)
+        chunks = among.search(asked_for, ranks, chunk_bytes=chunk_bytes)
     found = query_scores(chunks, own, theirs, recalls=asked, lone=lone, metrics=metrics, same=same)
     if metrics is not None:
         return found
@@ -254,12 +247,8 @@ def _checked(
         raise DataError(f"each row needs a label, got {len(rows)} rows of {name} and {len(labels)} labels.")
     if isinstance(labels, np.ndarray) and labels.dtype.kind in ("biuf" if matrices else "iu"):
         labels = torch.from_numpy(labels.astype(np.float64 if labels.dtype.kind == "f" else np.int64))
-    if matrices and isinstance(labels, Tensor):
-        return rows.detach().to(device, torch.promote_types(rows.dtype, torch.float32)), labels.to(device)
-    if isinstance(labels, np.ndarray) or labels.is_floating_point() or labels.is_complex():
-        raise DataError(
-            f"labels must be integers, got {labels.dtype} for those of {name}. Number the classes, with "
-            f"numpy.unique(labels, return_inverse=True) for example."
-        )
+    if isinstance(labels, np.ndarray) or (not matrices and (labels.is_floating_point() or labels.is_complex())):
+        advice = "Number the classes, with numpy.unique(labels, return_inverse=True) for example."
+        raise DataError(f"labels must be integers, got {labels.dtype} for those of {name}. {advice}")
     exact = torch.promote_types(rows.dtype, torch.float32)  # half precision is computed as float32
-    return rows.detach().to(device, exact), labels.to(device, torch.long)
+    return rows.detach().to(device, exact), labels.to(device, labels.dtype if matrices else torch.long)

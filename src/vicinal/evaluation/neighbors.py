@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from vicinal.distances import Metric, Poincare, squared_lengths
-from vicinal.errors import ConfigError, DataError, unknown
+from vicinal.errors import ConfigError, DataError, few, unknown
 
 SLACK = 16  # candidates beyond k; distances of unrelated rows rarely crowd more than that into the rounding's reach
 _WIDEN = 4  # growth of the candidates for rows where they did not settle the matter
@@ -54,12 +54,7 @@ class Hits:
 
 
 def neighbors(
-    queries: Float[Tensor, "q d"],
-    k: int,
-    *,
-    gallery: Float[Tensor, "g d"] | None = None,
-    metric: Metric = "euclidean",
-    chunk_bytes: int | None = None,
+    queries: Float[Tensor, "q d"], k: int, *, gallery: Float[Tensor, "g d"] | None = None, metric: Metric = "euclidean"
 ) -> Neighbors:
     """Find the ``k`` nearest gallery rows of every query, all at once; arguments as in ``neighbor_chunks``.
 
@@ -67,7 +62,7 @@ def neighbors(
     >>> neighbors(line, 2).ids.tolist()
     [[1, 2], [0, 2], [1, 0]]
     """
-    return joined(neighbor_chunks(queries, k, gallery=gallery, metric=metric, chunk_bytes=chunk_bytes), queries, k)
+    return joined(neighbor_chunks(queries, k, gallery=gallery, metric=metric), queries, k)
 
 
 def joined(chunks: Iterable[Neighbors], queries: Float[Tensor, "q d"], k: int) -> Neighbors:
@@ -87,6 +82,20 @@ def nearest_first(
     values, again = values.gather(1, order).sort(dim=1, stable=True)
     found = found.gather(1, again).masked_fill(values.isinf(), -1)
     return pad(found, (0, k - width), value=-1), pad(values, (0, k - width), value=torch.inf)
+
+
+def drop_own(own: int | Tensor, ids: Tensor, distances: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Leave each query's own row out of its neighbors, or else the last, so that ``k`` are left.
+
+    Args:
+        own: the row of each query, or that of the first, where the others follow it.
+        ids: neighbors of each query.
+        distances: of them.
+        k: how many to keep.
+    """
+    rows = own if isinstance(own, Tensor) else own + torch.arange(len(ids), device=ids.device)
+    order = (ids == rows.unsqueeze(1)).to(torch.uint8).sort(dim=1, stable=True).indices[:, :k]
+    return ids.gather(1, order), distances.gather(1, order)
 
 
 def neighbor_chunks(
@@ -113,40 +122,8 @@ def neighbor_chunks(
         metric: ``"euclidean"``, ``"cosine"`` or ``"poincare"``.
         chunk_bytes: size of the largest temporary; the default suits the device.
     """
-    found = _gallery(queries, gallery, metric)
-    return found.search(None if gallery is None else queries, k, chunk_bytes=chunk_bytes)
-
-
-def hit_chunks(
-    queries: Float[Tensor, "q d"],
-    labels: Int[Tensor, "q"],
-    k: int,
-    gallery: Float[Tensor, "g d"] | None = None,
-    gallery_labels: Int[Tensor, "g"] | None = None,
-    *,
-    metric: Metric = "euclidean",
-    chunk_bytes: int | None = None,
-) -> Iterator[Hits]:
-    """Find which of the ``k`` nearest rows of every query have its label; further arguments as ``neighbor_chunks``."""
-    found = _gallery(queries, gallery, metric)
-    names = labels if gallery_labels is None else gallery_labels.to(queries.device)
-    return found.hits(None if gallery is None else queries, labels, names, k, chunk_bytes=chunk_bytes)
-
-
-def _gallery(queries: Tensor, gallery: Tensor | None, metric: Any) -> "Gallery":
-    if metric not in get_args(Metric):
-        raise ConfigError(unknown("metric", metric, get_args(Metric)))
-    if gallery is None:
-        require_finite(queries, "embeddings")
-        return Gallery(queries, metric)
-    if len(gallery) == 0 or gallery.shape[1] != queries.shape[1]:
-        raise DataError(
-            f"a gallery needs at least one row, as long as the queries; got queries {tuple(queries.shape)} and a "
-            f"gallery {tuple(gallery.shape)}."
-        )
-    require_finite(queries, "queries")
-    require_finite(gallery, "gallery")
-    return Gallery(gallery.to(queries.device), metric)
+    among = Gallery.of(queries, gallery, metric)
+    return among.search(None if gallery is None else queries, k, chunk_bytes=chunk_bytes)
 
 
 def require_finite(rows: Float[Tensor, "n d"], name: str) -> None:
@@ -156,9 +133,8 @@ def require_finite(rows: Float[Tensor, "n d"], name: str) -> None:
     least, most = rows.aminmax(dim=1)
     bad = (~(least.isfinite() & most.isfinite())).nonzero().flatten().tolist()
     if bad:
-        some = ", ".join(map(str, bad[:10])) + (", ..." if len(bad) > 10 else "")
         raise DataError(
-            f"{name} must be finite, but {len(bad)} of {len(rows)} rows hold NaN or infinity: rows {some}. "
+            f"{name} must be finite, but {len(bad)} of {len(rows)} rows hold NaN or infinity: rows {few(bad, 10)}. "
             f"Check the inputs of these rows, or the training that made the model."
         )
 
@@ -175,12 +151,31 @@ class Gallery:
     def __init__(self, rows: Float[Tensor, "g d"], metric: Metric = "euclidean", *, in_place: bool = False) -> None:
         self.rows, self.metric, self._in_place = _prepared(rows, metric), metric, in_place
 
+    @classmethod
+    def of(cls, queries: Float[Tensor, "q d"], gallery: Float[Tensor, "g d"] | None, metric: Any) -> "Gallery":
+        """Check queries and gallery, and prepare the rows to search among: the gallery, or the queries themselves."""
+        if metric not in get_args(Metric):
+            raise ConfigError(unknown("metric", metric, get_args(Metric)))
+        require_finite(queries, "embeddings" if gallery is None else "queries")
+        if gallery is None:
+            return cls(queries, metric)
+        if len(gallery) == 0 or gallery.shape[1] != queries.shape[1]:
+            shapes = f"queries {tuple(queries.shape)} and a gallery {tuple(gallery.shape)}"
+            raise DataError(f"a gallery needs at least one row, as long as the queries; got {shapes}.")
+        require_finite(gallery, "gallery")
+        return cls(gallery.to(queries.device), metric)
+
     @cached_property
     def proposal(self) -> "Proposal":
         within = self._in_place and all(
             float(part.norm(dim=1).max()) <= _UNIT for part in torch.split(self.rows, _PASS)
         )
         return Proposal(self.rows, in_place=within)
+
+    def _asked(self, queries: Tensor | None, chunk_bytes: int | None) -> tuple[Tensor, int]:
+        """Return the rows to search for, and the bytes that a chunk may take."""
+        rows = self.rows if queries is None else _prepared(queries, self.metric)
+        return rows, chunk_bytes or _CHUNK_BYTES.get(rows.device.type, _CHUNK_BYTES["cpu"])
 
     def search(
         self,
@@ -197,13 +192,7 @@ class Gallery:
         """
         if k < 1:
             raise ConfigError(f"a search needs k of at least 1; got k = {k}.")
-        rows = self.rows if queries is None else _prepared(queries, self.metric)
-        budget = chunk_bytes or _CHUNK_BYTES.get(rows.device.type, _CHUNK_BYTES["cpu"])
-        return self._chunks(rows, k, excluded, budget, leave_one_out=queries is None)
-
-    def _chunks(
-        self, rows: Tensor, k: int, excluded: Tensor | None, budget: int, *, leave_one_out: bool
-    ) -> Iterator[Neighbors]:
+        rows, budget = self._asked(queries, chunk_bytes)
         count = len(self.rows) if excluded is None else int((~excluded).sum())
         # Without proposals where k asks for most of the rows; float32 values, or else float64, order and copy.
         proposing = self.metric != "poincare" and _worth_proposing(k + SLACK, count)
@@ -211,7 +200,7 @@ class Gallery:
         buffer = self.proposal.buffer(min(per_chunk, len(rows))) if proposing else None
         for start in range(0, len(rows), per_chunk):
             block = rows[start : start + per_chunk]
-            own = torch.arange(start, start + len(block), device=rows.device) if leave_one_out else None
+            own = torch.arange(start, start + len(block), device=rows.device) if queries is None else None
             if buffer is None:
                 ids, distances = _nearest_of_all(block, self.rows, k, own, excluded, self.metric)
             else:
@@ -235,8 +224,7 @@ class Gallery:
 
         The same as from ``search``, without finding the others: the rank of a row is the number of rows before it.
         """
-        rows = self.rows if queries is None else _prepared(queries, self.metric)
-        budget = chunk_bytes or _CHUNK_BYTES.get(rows.device.type, _CHUNK_BYTES["cpu"])
+        rows, budget = self._asked(queries, chunk_bytes)
         order = gallery_labels.argsort(stable=True)
         ordered = gallery_labels[order]
         first, end = (torch.searchsorted(ordered, labels.contiguous(), right=right) for right in (False, True))
@@ -383,8 +371,8 @@ def _nearest_of_all(
     _hide(exact, own, excluded)
     distances, ids = (part[:, :k] for part in exact.sort(dim=1, stable=True))
     missing = k - ids.shape[1]
-    distances = torch.nn.functional.pad(distances, (0, missing), value=torch.inf)
-    return torch.nn.functional.pad(ids, (0, missing)).masked_fill(distances.isinf(), -1), distances
+    distances = pad(distances, (0, missing), value=torch.inf)
+    return pad(ids, (0, missing)).masked_fill(distances.isinf(), -1), distances
 
 
 def worth_counting(relevant: int, k: int, gallery: Float[Tensor, "g d"]) -> bool:

@@ -6,12 +6,14 @@ from torch import Tensor
 
 from vicinal.evaluation.neighbors import require_finite
 
+PERPLEXITY = 30.0  # about how many neighbors each row tries to keep
 
-def tsne(embeddings: Float[Tensor, "n d"], *, seed: int, perplexity: float = 30.0) -> Float[Tensor, "n 2"]:
+
+def tsne(embeddings: Float[Tensor, "n d"], *, seed: int) -> Float[Tensor, "n 2"]:
     """Positions in the plane that keep neighbors near; the same for the same rows and seed.
 
-    The perplexity, about how many neighbors each row tries to keep, is lowered to a third of the rows where there
-    are few. Rows that are all equal, and a single row, lie at the origin.
+    The perplexity is lowered to a third of the rows where there are few. Rows that are all equal, and a
+    single row, lie at the origin.
     """
     require_finite(embeddings, "embeddings")
     rows = embeddings.detach().float().cpu()
@@ -19,10 +21,6 @@ def tsne(embeddings: Float[Tensor, "n d"], *, seed: int, perplexity: float = 30.
         return torch.zeros(len(rows), 2)
     from sklearn.manifold import TSNE
 
-    model = TSNE(
-        perplexity=min(perplexity, (len(rows) - 1) / 3),
-        init="pca" if min(rows.shape) > 2 else "random",
-        learning_rate="auto",
-        random_state=seed,
-    )
+    init = "pca" if min(rows.shape) > 2 else "random"
+    model = TSNE(perplexity=min(PERPLEXITY, (len(rows) - 1) / 3), init=init, learning_rate="auto", random_state=seed)
     return torch.from_numpy(model.fit_transform(rows.numpy())).float()

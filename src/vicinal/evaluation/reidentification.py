@@ -1,6 +1,6 @@
 """Re-identification scores, mAP and CMC, with same-camera exclusion (Zheng et al. 2015, Market-1501)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from vicinal.distances import Metric
 from vicinal.errors import DataError
-from vicinal.evaluation.neighbors import Neighbors, neighbor_chunks
+from vicinal.evaluation.neighbors import neighbor_chunks
 from vicinal.evaluation.retrieval import right
 
 
@@ -28,29 +28,13 @@ def reidentify(
 
     A gallery row of the query's identity seen by the query's own camera is junk: it is taken out of the query's
     ranking, neither right nor wrong. Rows that no query may meet at all (Market-1501's identity -1) are to be left
-    out of the gallery beforehand.
+    out of the gallery beforehand. Queries whose identity no other camera saw have nothing to find and are left out of
+    the means, as in the Market-1501 protocol.
     """
-    chunks = neighbor_chunks(embeddings, len(gallery), gallery=gallery, metric=metric, chunk_bytes=chunk_bytes)
-    asked, seen_by, held, held_by = (
+    rankings = neighbor_chunks(embeddings, len(gallery), gallery=gallery, metric=metric, chunk_bytes=chunk_bytes)
+    labels, cameras, gallery_labels, gallery_cameras = (
         column.to(embeddings.device) for column in (labels, cameras, gallery_labels, gallery_cameras)
     )
-    return reidentification_scores(chunks, asked, seen_by, held, held_by, ranks=ranks)
-
-
-def reidentification_scores(
-    rankings: Iterable[Neighbors],
-    labels: Int[Tensor, "q"],
-    cameras: Int[Tensor, "q"],
-    gallery_labels: Int[Tensor, "g"],
-    gallery_cameras: Int[Tensor, "g"],
-    *,
-    ranks: Sequence[int] = (1, 5, 10),
-) -> dict[str, float]:
-    """Mean scores from whole rankings (all gallery ids, nearest first).
-
-    Queries whose identity no other camera saw have nothing to find and are left out of the means, as in the
-    Market-1501 protocol.
-    """
     totals = dict.fromkeys(("map", *(f"cmc@{rank}" for rank in ranks)), 0.0)
     answerable = 0
     for chunk in rankings:

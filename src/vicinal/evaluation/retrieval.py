@@ -103,9 +103,8 @@ def query_scores(
             found.append(query_score(name, hits, wanted))
         seen += size
     if seen != len(labels):
-        raise DataError(
-            f"each query needs its neighbors, got those of {seen} for {len(labels)} labels. Pass those of all."
-        )
+        advice = "Pass those of all."
+        raise DataError(f"each query needs its neighbors, got those of {seen} for {len(labels)} labels. {advice}")
     scores = {name: torch.cat(found) for name, found in parts.items()}
     return QueryScores(labels[counted], scores, counted.nonzero().flatten())
 
@@ -119,29 +118,10 @@ def query_score(name: str, hits: Bool[Tensor, "q n"], relevant: Int[Tensor, "q"]
     if found := re.fullmatch(r"(recall|cmc|precision)@(\d+)", name):
         k = int(found[2])
         return hits[:, :k].sum(dim=1) / float(k) if found[1] == "precision" else recall_at(hits, k)
-    match name:
-        case "map@r":
-            return map_at_r(hits, relevant)
-        case "r_precision":
-            return r_precision(hits, relevant)
-        case "map":
-            return mean_precision(hits, relevant)
-        case "mrr":
-            return reciprocal_rank(hits)
-    known = ("recall@K", "cmc@K", "precision@K", "map@r", "r_precision", *WHOLE)
-    raise ConfigError(unknown("retrieval score", name, known))
-
-
-def retrieval_scores(
-    chunks: Iterable[Neighbors] | Iterable[Hits],
-    labels: Shaped[Tensor, "q *c"],
-    gallery_labels: Shaped[Tensor, "g *c"] | None = None,
-    *,
-    recalls: Sequence[int] = (1, 2, 4, 8),
-    lone: Lone = "exclude",
-) -> dict[str, float]:
-    """Compute the mean scores over all queries; arguments as in ``query_scores``."""
-    return query_scores(chunks, labels, gallery_labels, recalls=recalls, lone=lone).means()
+    scores = {"map@r": map_at_r, "r_precision": r_precision, "map": mean_precision, "mrr": reciprocal_rank}
+    if name not in scores:
+        raise ConfigError(unknown("retrieval score", name, ("recall@K", "cmc@K", "precision@K", *scores)))
+    return scores[name](hits, relevant)
 
 
 def ranks_needed(relevant: Int[Tensor, "q"], recalls: Sequence[int]) -> int:
@@ -196,7 +176,7 @@ def mean_precision(hits: Bool[Tensor, "q n"], relevant: Int[Tensor, "q"]) -> Flo
     return (hits.cumsum(dim=1) / rank * hits).sum(dim=1) / relevant.clamp(min=1)
 
 
-def reciprocal_rank(hits: Bool[Tensor, "q n"]) -> Float[Tensor, "q"]:
+def reciprocal_rank(hits: Bool[Tensor, "q n"], relevant: Int[Tensor, "q"]) -> Float[Tensor, "q"]:
     """1 over the rank of the first right neighbor; 0 where there is none."""
     rank = torch.arange(1, hits.shape[1] + 1, dtype=torch.float64, device=hits.device)
     return (hits / rank).amax(dim=1)
@@ -217,18 +197,13 @@ def map_at_r(hits: Bool[Tensor, "q n"], relevant: Int[Tensor, "q"]) -> Float[Ten
     >>> map_at_r(torch.tensor([[True, False, True]]), torch.tensor([3])).item()  # (1/1 + 2/3) / 3
     0.5555555555555555
     """
-    counted = _within(hits, relevant)
-    rank = torch.arange(1, counted.shape[1] + 1, dtype=torch.float64, device=hits.device)
-    precision = counted.cumsum(dim=1) / rank
-    return (precision * counted).sum(dim=1) / relevant.clamp(min=1)
+    return mean_precision(_within(hits, relevant), relevant)
 
 
 def _within(hits: Tensor, relevant: Tensor) -> Tensor:
     """The hits at ranks 1 .. R of each query; ranks beyond the largest R are cut off."""
     most = int(relevant.max()) if len(relevant) else 0
     if most > hits.shape[1]:
-        raise ConfigError(
-            f"scores at R need as many neighbors as the largest class has other rows ({most}), got {hits.shape[1]}. "
-            f"Search for `ranks_needed` neighbors."
-        )
+        needed = f"as many neighbors as the largest class has other rows ({most})"
+        raise ConfigError(f"scores at R need {needed}, got {hits.shape[1]}. Search for `ranks_needed` neighbors.")
     return hits[:, :most] & (torch.arange(most, device=hits.device) < relevant.unsqueeze(1))

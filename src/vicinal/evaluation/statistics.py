@@ -79,7 +79,6 @@ def class_bootstrap(
     queries: Real[np.ndarray, "c"],
     *,
     draws: int = 10_000,
-    seed: int = 0,
 ) -> Estimate:
     """Compute the difference of two recalls, with the interval over test classes drawn anew, pairs kept together.
 
@@ -99,17 +98,13 @@ def class_bootstrap(
     mean = float(gained.sum() / asked.sum())
     if len(gained) == 1:
         return Estimate(mean, None, None, 1)
-    found = bootstrap(
-        (gained, asked),
-        lambda gained, asked, axis: gained.sum(axis=axis) / asked.sum(axis=axis),
-        paired=True,
-        vectorized=True,
-        n_resamples=draws,
-        batch=max(1, 2_000_000 // len(gained)),  # so that a data set of thousands of classes stays within 16 MB
-        confidence_level=LEVEL,
-        method="percentile",
-        random_state=np.random.default_rng(seed),
-    )
+
+    def recall(gained: np.ndarray, asked: np.ndarray, axis: int) -> Any:
+        return gained.sum(axis=axis) / asked.sum(axis=axis)
+
+    batch = max(1, 2_000_000 // len(gained))  # so that a data set of thousands of classes stays within 16 MB
+    how: Any = {"paired": True, "vectorized": True, "method": "percentile", "random_state": np.random.default_rng(0)}
+    found = bootstrap((gained, asked), recall, n_resamples=draws, batch=batch, confidence_level=LEVEL, **how)
     low, high = map(float, found.confidence_interval)
     return Estimate(mean, low, high, len(gained))
 
@@ -177,9 +172,8 @@ class Difference:
     @property
     def claimed(self) -> bool:
         """Whether a table may say that this side is better: enough seeds, the interval above 0, also after Holm."""
-        found = self.over_seeds
-        significant = self.p is not None and self.p < 1 - LEVEL
-        return found is not None and found.count >= CLAIM_SEEDS and found.above_zero and significant
+        seeds, significant = self.over_seeds, self.p is not None and self.p < 1 - LEVEL
+        return seeds is not None and seeds.count >= CLAIM_SEEDS and seeds.above_zero and significant
 
 
 ClassScores = Mapping[str, Any]  # ``queries`` and ``hits`` of each class, as ``class_scores`` gives them
@@ -203,9 +197,9 @@ def difference(
 def over_classes(ours: Sequence[ClassScores], theirs: Sequence[ClassScores]) -> Estimate | None:
     """Bootstrap the difference of two sides over test classes, run by run; None where their classes differ."""
     lines = (*ours, *theirs)
-    if any("hits" not in line or line["queries"] != lines[0]["queries"] for line in lines):
-        return None
-    if len({len(line["hits"]) for line in lines}) > 1:
+    if any("hits" not in line or line["queries"] != lines[0]["queries"] for line in lines) or (
+        len({len(line["hits"]) for line in lines}) > 1
+    ):
         return None
     hits, others = (np.sum([line["hits"] for line in side], axis=0) for side in (ours, theirs))
     return class_bootstrap(hits, others, np.broadcast_to(lines[0]["queries"], hits.shape) * len(ours))

@@ -88,9 +88,20 @@ def _all_pairs(
 
 
 def _scores(passes: Passes, fars: Sequence[float]) -> dict[str, float]:
-    upper = _upper_counts(passes())
+    none = torch.zeros(2, _BINS, dtype=torch.long)
+    upper = sum((_histogram(_bits(distances) >> 16, same) for distances, same in passes()), start=none)
     different, same = upper.sum(dim=1).tolist()
-    _check(different, same, fars)
+    if not different or not same:
+        raise DataError(
+            f"verification needs pairs of both kinds, got {same} same and {different} different pairs. "
+            f"Pass at least two classes, one of them with two rows."
+        )
+    for far in fars:
+        if not 1 / different <= far < 1:
+            raise ConfigError(
+                f"with {different} different pairs a FAR is at least 1/{different} = {1 / different:.2g} and below 1, "
+                f"got {far:g}. Ask for a FAR in between, or pass more pairs."
+            )
     criteria = [_beyond(int(Fraction(str(far)) * different)) for far in fars]  # as printed: 0.29 of 100 is 29
     criteria.append(_errors_meet(different, same))
     places = [_first(upper, torch.zeros_like(upper[:, 0]), reached) for reached in criteria]
@@ -123,14 +134,6 @@ def _first(counts: Int[Tensor, "2 bins"], before: Int[Tensor, "2"], reached: Rea
     return place, accepted[:, place] - counts[:, place]
 
 
-def _upper_counts(pairs: Iterable[tuple[Tensor, Tensor]]) -> Int[Tensor, "2 bins"]:
-    """Different and same pairs by the upper 16 bits of their distance."""
-    total = torch.zeros(2, _BINS, dtype=torch.long)
-    for distances, same in pairs:
-        total += _histogram(_bits(distances) >> 16, same)
-    return total
-
-
 def _lower_counts(pairs: Iterable[tuple[Tensor, Tensor]], places: Sequence[int]) -> dict[int, Tensor]:
     """Different and same pairs by the lower 16 bits of their distance, for each of these upper ones."""
     totals = {place: torch.zeros(2, _BINS, dtype=torch.long) for place in places}
@@ -147,18 +150,5 @@ def _bits(distances: Float[Tensor, "p"]) -> Int[Tensor, "p"]:
 
 
 def _histogram(keys: Int[Tensor, "p"], same: Bool[Tensor, "p"]) -> Int[Tensor, "2 bins"]:
+    """Count different and same pairs by 16 bits of their distance."""
     return torch.bincount(keys + _BINS * same.int(), minlength=2 * _BINS).view(2, _BINS).cpu()
-
-
-def _check(different: int, same: int, fars: Sequence[float]) -> None:
-    if not different or not same:
-        raise DataError(
-            f"verification needs pairs of both kinds, got {same} same and {different} different pairs. "
-            f"Pass at least two classes, one of them with two rows."
-        )
-    for far in fars:
-        if not 1 / different <= far < 1:
-            raise ConfigError(
-                f"with {different} different pairs a FAR is at least 1/{different} = {1 / different:.2g} and below 1, "
-                f"got {far:g}. Ask for a FAR in between, or pass more pairs."
-            )

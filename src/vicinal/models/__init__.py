@@ -1,7 +1,7 @@
 """Networks: backbones, the embedder over them, and their description as JSON."""
 
 from vicinal.models.attention import FCAM, AttentionPooling
-from vicinal.models.backbone import Backbone
+from vicinal.models.backbone import Backbone, load_pretrained
 from vicinal.models.config import BACKBONES, ModelConfig
 from vicinal.models.custom import CustomBackbone
 from vicinal.models.efficientnet_lite import EfficientNetLite
@@ -12,7 +12,6 @@ from vicinal.models.libraries import TimmBackbone, TorchvisionBackbone
 from vicinal.models.resnet import ResNet, SmallResNet
 from vicinal.models.small import Identity, SmallConvNet
 from vicinal.models.text import MiniLM, NGrams
-from vicinal.models.weights import load_pretrained
 
 # The only constructors that model.json may name; a new model is added here.
 _EMBEDDERS = (Embedder, TwoStreamEmbedder)

@@ -3,6 +3,7 @@
 import copy
 import inspect
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -12,7 +13,7 @@ from torch import nn
 
 from vicinal.arguments import Positive, Settings, Width, class_name, parameters
 from vicinal.errors import ConfigError, unknown
-from vicinal.models.backbone import HALF, Backbone, Preprocessing
+from vicinal.models.backbone import HALF, Backbone, Preprocessing, load_pretrained
 from vicinal.models.custom import CustomBackbone
 from vicinal.models.efficientnet_lite import EfficientNetLite
 from vicinal.models.embedder import Embedder, Pooling
@@ -21,7 +22,6 @@ from vicinal.models.libraries import LibraryBackbone, TimmBackbone, TorchvisionB
 from vicinal.models.resnet import ResNet, SmallResNet
 from vicinal.models.small import Identity, SmallConvNet
 from vicinal.models.text import MiniLM, NGrams
-from vicinal.models.weights import load_pretrained
 
 Head = Literal["linear", "mlp", "hyperbolic", "none"]
 Start = Literal["random", "glorot", "principal", "discriminant", "best"]
@@ -119,20 +119,14 @@ class ModelConfig(Settings):
             if key not in self.parameters(self.name):
                 raise ConfigError(unknown(f"argument of model {self.name}", key, self.parameters(self.name)))
         if self.lora is not None and self.freeze is not None:
-            raise ConfigError(
-                f"LoRA freezes the whole backbone, got model.freeze={self.freeze} and model.lora={self.lora}. Leave "
-                f"one of them out."
-            )
+            both = f"model.freeze={self.freeze} and model.lora={self.lora}"
+            raise ConfigError(f"LoRA freezes the whole backbone, got {both}. Leave one of them out.")
         if self.weights == "imagenet" and not published:
-            raise ConfigError(
-                f"model {self.name} has no public weights, got model.weights=imagenet. Set model.weights=none, or to "
-                f"the path of a file."
-            )
+            advice = "Set model.weights=none, or to the path of a file."
+            raise ConfigError(f"model {self.name} has no public weights, got model.weights=imagenet. {advice}")
         if self.freeze_norm is not None and not published:
-            raise ConfigError(
-                f"model.freeze_norm belongs to published networks, got model.name={self.name}. Use model.freeze, "
-                f"which also stops the batch norms of what it freezes."
-            )
+            advice = "Use model.freeze, which also stops the batch norms of what it freezes."
+            raise ConfigError(f"model.freeze_norm belongs to published networks, got model.name={self.name}. {advice}")
         if self.text is None and self.freeze_text is not None:
             raise ConfigError("model.freeze_text goes with texts beside pictures, got no model.text. Leave it out.")
         if self.backbone is Identity and (self.pooling, self.lora, self.freeze) != (None, None, None):
@@ -148,10 +142,8 @@ class ModelConfig(Settings):
         if self.head == "hyperbolic" and missing:
             raise ConfigError(f"model.head=hyperbolic needs model.dim, {got}. Set model.dim=128.")
         if computed and (self.head not in ("linear", "hyperbolic") or missing or self.head_norm):
-            raise ConfigError(
-                f"model.start={self.start} computes a linear head, {got}. Set model.head=linear, model.dim and "
-                f"model.head_norm=false, or model.start=random."
-            )
+            advice = "Set model.head=linear, model.dim and model.head_norm=false, or model.start=random."
+            raise ConfigError(f"model.start={self.start} computes a linear head, {got}. {advice}")
         if missing and (self.start == "glorot" or self.head_norm):
             raise ConfigError(
                 f"model.start={self.start} and model.head_norm={self.head_norm} need a head, {got}. Set "
@@ -195,11 +187,9 @@ class ModelConfig(Settings):
             return True
         with torch.random.fork_rng(devices=[]):
             backbone: Any = self.backbone(**self._settled())
-        try:
-            backbone.find_weights("imagenet")
-        except ConfigError:
-            return False
-        return True
+        with suppress(ConfigError):
+            return backbone.find_weights("imagenet") is not None
+        return False
 
     def build(
         self, *, channels: int = 3, width: int | None = None, size: int | None = None, text: bool = False
@@ -221,10 +211,8 @@ class ModelConfig(Settings):
         if self.weights != "none":
             load_pretrained(backbone, self.weights)
         if self.pooling is not None and getattr(backbone, "vectors", False):
-            raise ConfigError(
-                f"model {self.name} gives vectors, got model.pooling={self.pooling}. Leave out model.pooling, or "
-                f"return maps [n c h w] or tokens [n t c]."
-            )
+            advice = "Leave out model.pooling, or return maps [n c h w] or tokens [n t c]."
+            raise ConfigError(f"model {self.name} gives vectors, got model.pooling={self.pooling}. {advice}")
         own: Pooling = "token" if getattr(backbone, "prefix_tokens", 0) else "average"
         tuning: Any = {"freeze": self.freeze, "lora": self.lora, "lora_alpha": self.lora_alpha}
         return self._embedder(backbone, pooling=self.pooling or own, **tuning)
@@ -280,12 +268,11 @@ class ModelConfig(Settings):
 
     def _settled(self) -> dict[str, Any]:
         """Return the constructor's arguments that the name settles."""
-        for prefix in PREFIXES:
+        for prefix, key in {**dict.fromkeys(PREFIXES, "name"), "efficientnet_": "variant", "resnet": "depth"}.items():
             if self.name.startswith(prefix):
-                return {"name": self.name.removeprefix(prefix)}
-        if self.name.startswith("efficientnet_"):
-            return {"variant": self.name.removeprefix("efficientnet_")}
-        return {"depth": int(self.name.removeprefix("resnet"))} if self.name.startswith("resnet") else {}
+                value = self.name.removeprefix(prefix)
+                return {key: int(value) if key == "depth" else value}
+        return {}
 
 
 def backbone_class(name: str) -> type[nn.Module]:

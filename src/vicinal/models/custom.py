@@ -47,10 +47,8 @@ class CustomBackbone(nn.Module):
             ) from error
         if not isinstance(output, Tensor) or output.ndim not in (2, 3, 4):
             got = f"shape {list(output.shape)}" if isinstance(output, Tensor) else f"a {type(output).__name__}"
-            raise ConfigError(
-                f"a backbone gives a tensor [n c], [n t c] or [n c h w], got {got} from {name}. Wrap it in a module "
-                f"whose forward returns such a tensor."
-            )
+            advice = "Wrap it in a module whose forward returns such a tensor."
+            raise ConfigError(f"a backbone gives a tensor [n c], [n t c] or [n c h w], got {got} from {name}. {advice}")
         self.vectors, self.width = output.ndim == 2, output.shape[2 if output.ndim == 3 else 1]
         self.input_width = self.shape[0] if len(self.shape) == 1 else self.width
 
@@ -125,9 +123,8 @@ def import_class(name: str) -> Any:
         for part in path.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(
-            f"{name!r} cannot be imported: {error}. Name a class as package.module:Class, on Python's path."
-        ) from error
+        advice = "Name a class as package.module:Class, on Python's path."
+        raise ConfigError(f"{name!r} cannot be imported: {error}. {advice}") from error
     finally:
         sys.path.remove(folder)
     if not callable(found):

@@ -9,13 +9,13 @@ import torch
 from jaxtyping import Bool, Float, UInt8
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+from torch.utils.checkpoint import checkpoint
 
 from vicinal.distances import Metric, exponential_map
-from vicinal.errors import ConfigError, unknown
+from vicinal.errors import ConfigError, few, unknown
 from vicinal.models.attention import AttentionPooling
 from vicinal.models.backbone import kernels
-from vicinal.models.chunking import chunked
 from vicinal.models.finetuning import add_lora, freeze_parameters, merge_lora
 
 Pooling = Literal["average", "max", "both", "generalized", "token", "attention"]
@@ -72,10 +72,8 @@ class Embedder(nn.Module):
             raise ConfigError(unknown("pooling", pooling, get_args(Pooling)))
         self.prefix_tokens = int(getattr(backbone, "prefix_tokens", 0))
         if pooling == "token" and not self.prefix_tokens:
-            raise ConfigError(
-                f"pooling='token' takes the class token of a transformer, and {type(backbone).__name__} has none. "
-                f"Set model.pooling=average."
-            )
+            fault = f"the class token of a transformer, and {type(backbone).__name__} has none"
+            raise ConfigError(f"pooling='token' takes {fault}. Set model.pooling=average.")
         self.backbone, self.dim, self.normalize, self.pooling, self.hidden = backbone, dim, normalize, pooling, hidden
         self.head_norm, self.freeze, self.lora, self.lora_alpha = head_norm, freeze, lora, lora_alpha
         self.curvature, self.clip = curvature, clip
@@ -288,21 +286,60 @@ class TwoStreamEmbedder(Embedder):
         for stream in (self.query, self.gallery):
             stream.accelerate(precision, compiled=compiled)
 
-    def features(self, inputs: Tensor) -> NoReturn:
-        self._no_role()
-
-    def embed(self, features: Tensor) -> NoReturn:
-        self._no_role()
-
-    def forward(self, inputs: Tensor) -> NoReturn:
-        self._no_role()
-
     @property
     def reads_text(self) -> bool:
         return self.query.reads_text
 
-    def _no_role(self) -> NoReturn:
+    def _no_role(self, inputs: Tensor | None = None) -> NoReturn:
         raise ConfigError(
             "this model embeds queries and gallery images by different networks, and these inputs have no role. Set "
             "`--role query` or `--role gallery`, or give the records a column `role` (1 query, 2 gallery)."
+        )
+
+    features = embed = forward = _no_role  # type: ignore[assignment]
+
+
+def chunked(function: Callable[[Tensor], Tensor], inputs: Tensor, rows: int) -> Tensor:
+    """Apply ``function`` to ``rows`` inputs at a time, with the activations of one chunk in memory: gradient caching.
+
+    The forward pass keeps the outputs alone. The backward pass runs ``function`` again on each chunk, the random
+    numbers of dropout included, and differentiates it before the next:
+
+        ∂L/∂θ = Σ_chunks (∂L/∂f(chunk)) (∂f(chunk)/∂θ)                     Gao, Zhang, Han and Callan 2021, Section 3.2
+
+    Because the loss sees the outputs of all rows, the gradient is that of the whole batch. This costs a second forward
+    pass. It holds for a ``function`` that treats each row by itself; ``check_chunks`` finds the layers that do not.
+
+    >>> layer, inputs = torch.nn.Linear(3, 2), torch.randn(5, 3)
+    >>> (gradient,) = torch.autograd.grad(chunked(layer, inputs, 2).logsumexp((0, 1)), layer.weight)
+    >>> torch.testing.assert_close(gradient, torch.autograd.grad(layer(inputs).logsumexp((0, 1)), layer.weight)[0])
+    """
+    if len(inputs) <= rows:
+        return function(inputs)
+    return torch.cat([checkpoint(function, chunk, use_reentrant=False) for chunk in torch.split(inputs, rows)])
+
+
+def check_chunks(embedder: Embedder, rows: int) -> None:
+    """Raise a ConfigError if chunks of ``rows`` rows would not give the gradient of the whole batch.
+
+    Batch norms take their statistics from the rows they are given, and a second forward pass would count these rows
+    twice in the running averages. Frozen ones do neither. The head sees the whole batch, so it may have any layers.
+    """
+    training, whole = embedder.training, set(embedder.head.modules())
+    embedder.train()  # a frozen norm shows itself when the network is put in training mode
+    names = [
+        name
+        for name, module in embedder.named_modules()
+        if isinstance(module, _NormBase)
+        and module not in whole
+        and module.training
+        and (isinstance(module, _BatchNorm) or module.track_running_stats)
+    ]
+    embedder.train(training)
+    if names:
+        raise ConfigError(
+            f"training.chunk={rows} embeds {rows} rows at a time, but {len(names)} norms of the network take their "
+            f"statistics from a batch ({few(names)}), so its gradients "
+            f"would not be those of the whole batch. Freeze them with model.freeze_norm=true, take a model with layer "
+            f"norms, or leave training.chunk out."
         )

@@ -70,10 +70,8 @@ class GoogLeNet(Backbone):
         maps = _pool(self.conv1(inputs))
         maps = _pool(self.conv3(self.conv2(maps)))
         for name in _GOOGLENET:
-            if name == "4a":
-                maps = _pool(maps)
-            elif name == "5a":
-                maps = _pool(maps, 2)  # 2 and not 3, as in the ported weights
+            if name in ("4a", "5a"):
+                maps = _pool(maps, 3 if name == "4a" else 2)  # 2 and not 3, as in the ported weights
             maps = getattr(self, f"inception{name}")(maps)
         return maps
 

@@ -27,8 +27,10 @@ class LibraryBackbone(Backbone):
     """
 
     library: ClassVar[str]
+    imported: ClassVar[str]  # the module that is imported
+    install: ClassVar[str]  # what to do where it cannot be
 
-    def __init__(self, name: str, *, freeze_norm: bool, size: int | None) -> None:
+    def __init__(self, name: str, *, freeze_norm: bool = False, size: int | None = None) -> None:
         super().__init__(freeze_norm=freeze_norm)
         self.name, self.size = name, size
         self.preprocessing = self.preprocessing_for(name=name)
@@ -47,6 +49,15 @@ class LibraryBackbone(Backbone):
             ) from error
         self.width = self._shape[2] if len(self._shape) == 3 else self._shape[1]
         self._freeze()  # the library has initialized the rest in its own way
+
+    @classmethod
+    def _import(cls) -> Any:
+        try:
+            return importlib.import_module(cls.imported)
+        except (ImportError, RuntimeError) as error:  # the second where torchvision was built for another torch
+            raise ConfigError(
+                f"{cls.library}'s networks need {cls.library}, which cannot be imported here: {error}. {cls.install}"
+            ) from error
 
     @abstractmethod
     def _build(self) -> nn.Module:
@@ -83,7 +94,8 @@ class TimmBackbone(LibraryBackbone):
         pooled: whether timm's own pooling, and what follows it, make a vector of maps or tokens.
     """
 
-    library = "timm"
+    library = imported = "timm"
+    install = "Run `pip install 'vicinal[timm]'`."
 
     def __init__(
         self,
@@ -105,7 +117,7 @@ class TimmBackbone(LibraryBackbone):
     @classmethod
     def preprocessing_for(cls, name: str = "", **arguments: Any) -> Preprocessing:
         """Return what timm's data config says about the input of a network, without building it."""
-        timm = _timm()
+        timm = cls._import()
         if not timm.is_model(name):
             near = get_close_matches(name, timm.list_models(), n=3)
             hint = f"; did you mean {' or '.join(near)}?" if near else ". `timm.list_models()` names them."
@@ -118,12 +130,8 @@ class TimmBackbone(LibraryBackbone):
             ) from error
         known = {"input_size": (3, 224, 224)} if settings is None else settings.to_dict()
         data = timm.data.resolve_data_config(pretrained_cfg=known)
-        return Preprocessing(
-            tuple(data["mean"]),
-            tuple(data["std"]),
-            size=int(data["input_size"][-1]),
-            interpolation=data["interpolation"],
-        )
+        size, interpolation = int(data["input_size"][-1]), data["interpolation"]
+        return Preprocessing(tuple(data["mean"]), tuple(data["std"]), size=size, interpolation=interpolation)
 
     def forward(self, inputs: Tensor) -> Tensor:
         features: Tensor = self.network(inputs)
@@ -136,18 +144,17 @@ class TimmBackbone(LibraryBackbone):
         return tensors if convert is None else dict(convert(tensors, self.network))
 
     def _build(self) -> nn.Module:
-        network = self._create(pretrained=False)
+        network: nn.Module = self._create(pretrained=False)
         names = set(network.state_dict())
         if not self.pooled:
             try:
-                network.reset_classifier(0, "")
+                network.reset_classifier(0, "")  # type: ignore[operator]
             except (TypeError, AssertionError, AttributeError) as error:
                 raise self._unpoolable() from error
         heads = getattr(network, "pretrained_cfg", {}).get("classifier") or ()
         heads = (heads,) if isinstance(heads, str) else heads
         self.classifiers = (*(f"{head}." for head in heads), *sorted(names - set(network.state_dict())))
-        built: nn.Module = network
-        return built
+        return network
 
     def _create(self, *, pretrained: bool) -> Any:
         """Build the network, for another input size than timm's own where its architecture asks for the size."""
@@ -156,7 +163,7 @@ class TimmBackbone(LibraryBackbone):
         tries = [{"img_size": self._side}, {}] if self._side != self.preprocessing.size else [{}]
         for sized in tries:
             try:
-                return _timm().create_model(self.name, pretrained=pretrained, num_classes=0, **options, **sized)
+                return self._import().create_model(self.name, pretrained=pretrained, num_classes=0, **options, **sized)
             except TypeError as error:
                 problem = error
         raise ConfigError(f"timm:{self.name} cannot be built with drop_path={self.drop_path}: {problem}") from problem
@@ -179,28 +186,22 @@ class TorchvisionBackbone(LibraryBackbone):
             those of a weight file are resampled to it.
     """
 
-    library = "torchvision"
+    library, imported = "torchvision", "torchvision.models"
+    install = f"Install the torchvision that belongs to torch {torch.__version__}."
     classifiers = tuple(f"{name}." for name in _LEFT_OUT)
-
-    def __init__(self, name: str, *, freeze_norm: bool = False, size: int | None = None) -> None:
-        super().__init__(name, freeze_norm=freeze_norm, size=size)
 
     @classmethod
     def preprocessing_for(cls, name: str = "", **arguments: Any) -> Preprocessing:
         """Return what the transforms of the default weights say about the input, without building the network."""
-        models = _torchvision()
+        models = cls._import()
         if name not in (known := models.list_models(module=models)):
             raise ConfigError(unknown("model of torchvision", name, known))
         weights = getattr(models.get_model_weights(name), "DEFAULT", None)
         if weights is None:
             return IMAGENET
-        transform = weights.transforms()
-        return Preprocessing(
-            tuple(transform.mean),
-            tuple(transform.std),
-            size=int(transform.crop_size[0]),
-            interpolation=transform.interpolation.value,
-        )
+        seen = weights.transforms()
+        size, interpolation = int(seen.crop_size[0]), seen.interpolation.value
+        return Preprocessing(tuple(seen.mean), tuple(seen.std), size=size, interpolation=interpolation)
 
     def forward(self, inputs: Tensor) -> Tensor:
         network: Any = self.network
@@ -223,7 +224,7 @@ class TorchvisionBackbone(LibraryBackbone):
         return dict(module.interpolate_embeddings(self._side, patch, dict(tensors)))
 
     def _build(self) -> nn.Module:
-        network: nn.Module = _torchvision().get_model(self.name, weights=None, **self._options())
+        network: nn.Module = self._import().get_model(self.name, weights=None, **self._options())
         for part in [part for part, _ in network.named_children() if part in _LEFT_OUT]:
             delattr(network, part)
         self.prefix_tokens = int(hasattr(network, "class_token"))
@@ -239,24 +240,6 @@ class TorchvisionBackbone(LibraryBackbone):
         return {}
 
     def _download(self) -> Mapping[str, Tensor]:
-        weights = _torchvision().get_model_weights(self.name).DEFAULT
+        weights = self._import().get_model_weights(self.name).DEFAULT
         tensors: Mapping[str, Tensor] = weights.get_state_dict(progress=False, check_hash=True)
         return tensors
-
-
-def _timm() -> Any:
-    return _imported("timm", "Run `pip install 'vicinal[timm]'`.")
-
-
-def _torchvision() -> Any:
-    return _imported("torchvision.models", f"Install the torchvision that belongs to torch {torch.__version__}.")
-
-
-def _imported(module: str, hint: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except (ImportError, RuntimeError) as error:  # the second where torchvision was built for another torch
-        library = module.partition(".")[0]
-        raise ConfigError(
-            f"{library}'s networks need {library}, which cannot be imported here: {error}. {hint}"
-        ) from error

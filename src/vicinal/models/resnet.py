@@ -146,7 +146,5 @@ class _Projection(nn.Sequential):
 
 def _stage(before: int, width: int, count: int, *, stride: int, bottleneck: bool = False) -> list[_Block]:
     """Build a stage of ``count`` blocks, of which the first has the stride."""
-    blocks = [_Block(before, width, stride=stride, bottleneck=bottleneck)]
-    for _ in range(count - 1):
-        blocks.append(_Block(blocks[0].width, width, stride=1, bottleneck=bottleneck))
-    return blocks
+    first = _Block(before, width, stride=stride, bottleneck=bottleneck)
+    return [first, *(_Block(first.width, width, stride=1, bottleneck=bottleneck) for _ in range(count - 1))]

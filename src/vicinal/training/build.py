@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from vicinal import parallel
 from vicinal.arguments import parameters
 from vicinal.config import Config
 from vicinal.data.records import Records
+from vicinal.data.transforms import ImageTransform
 from vicinal.distances import Euclidean, Negative, Poincare
 from vicinal.errors import ConfigError
 from vicinal.losses import LOSSES, Loss, NestedLoss
@@ -20,8 +21,7 @@ from vicinal.methods.method import Method, Parts, Sampler
 from vicinal.methods.plain import Plain
 from vicinal.miners import Mined
 from vicinal.models import TwoStreamEmbedder
-from vicinal.models.chunking import check_chunks
-from vicinal.models.embedder import Embedder
+from vicinal.models.embedder import Embedder, check_chunks
 from vicinal.samplers import SAMPLERS
 
 RELATIVE = ("info_nce", "supervised_contrastive", "n_pair", "improved_n_pair")  # over differences of similarities
@@ -41,24 +41,12 @@ def build_method(config: Config, train: Records, device: torch.device) -> tuple[
     sampler = _build_sampler(config, train)
     loss = _build_loss(config, train.labels, embedder.embedding_dim)
     if config.model.head == "hyperbolic" and not isinstance(config.method, Plain):
-        raise ConfigError(
-            f"{type(config.method).__name__} works with vectors, not in the Poincaré ball. Set method=plain."
-        )
+        advice = "Set method=plain."
+        raise ConfigError(f"{type(config.method).__name__} works with vectors, not in the Poincaré ball. {advice}")
     steps = training.steps or training.epochs * len(sampler)
-    method = config.method.build(
-        Parts(
-            embedder=embedder,
-            loss=loss,
-            sampler=sampler,
-            optimizer=config.optimizer,
-            train=train,
-            preprocessing=config.transform.evaluation(),
-            steps=steps,
-            seed=training.seed,
-            batch_size=config.evaluation.batch_size,
-            skip_corrupt=training.skip_corrupt,
-        )
-    )
+    parts = Parts(embedder, loss, sampler, config.optimizer, train, config.transform.evaluation(), steps, training.seed)
+    rows = config.evaluation.batch_size
+    method = config.method.build(replace(parts, batch_size=rows, skip_corrupt=training.skip_corrupt))
     if training.chunk is not None:
         if not config.method.chunkable:
             raise ConfigError("ALA differentiates through its own update, which training.chunk cannot. Leave it out.")
@@ -79,10 +67,8 @@ def norms_are_frozen(embedder: Embedder) -> bool:
 
 
 def _build_embedder(config: Config, train: Records) -> Embedder:
-    if train.captions is not None:
-        pictures = _build_stream(config, train)
-        return TwoStreamEmbedder(config.model.build_text(), pictures)
-    return _build_stream(config, train)
+    embedder = _build_stream(config, train)
+    return embedder if train.captions is None else TwoStreamEmbedder(config.model.build_text(), embedder)
 
 
 def _build_stream(config: Config, train: Records) -> Embedder:
@@ -93,8 +79,8 @@ def _build_stream(config: Config, train: Records) -> Embedder:
         if config.training.head_only and model.dim is not None:  # features have no more directions than numbers
             model = replace(model, dim=min(model.dim, width))
         return model.build(width=width)
-    channels, size = getattr(config.transform, "channels", 3), getattr(config.transform, "size", None)
-    embedder = config.model.build(channels=channels, size=size)
+    shown = cast(ImageTransform, config.transform.evaluation())
+    embedder = config.model.build(channels=shown.channels, size=shown.size)
     if "role" in train.columns and config.model.streams == 2 and train.captions is None:
         return TwoStreamEmbedder(embedder, copy.deepcopy(embedder))  # both start alike
     return embedder
@@ -111,10 +97,8 @@ def _build_sampler(config: Config, train: Records) -> Sampler:
     strata = arguments.get("strata")
     if isinstance(strata, str):  # the name of a column
         if strata not in train.columns:
-            raise ConfigError(
-                f"sampler.strata names a column of the data, got {strata!r}. Columns here: "
-                f"{', '.join(train.columns) or 'none'}."
-            )
+            advice = f"Columns here: {', '.join(train.columns) or 'none'}."
+            raise ConfigError(f"sampler.strata names a column of the data, got {strata!r}. {advice}")
         arguments["strata"] = train.columns[strata]
     if "roles" in known and "role" in train.columns:
         arguments["roles"] = train.columns["role"]
@@ -148,10 +132,8 @@ class OwnSampler:
             plan = [[int(row) for row in batch] for batch in self.sampler]
         bad = next((row for batch in plan for row in batch if not 0 <= row < self.rows), None)
         if bad is not None:
-            raise ConfigError(
-                f"your sampler gives row {bad}, but there are {self.rows} training records. Give a function of the "
-                f"training labels: sampler=lambda labels: MySampler(labels)."
-            )
+            advice = "Give a function of the training labels: sampler=lambda labels: MySampler(labels)."
+            raise ConfigError(f"your sampler gives row {bad}, but there are {self.rows} training records. {advice}")
         return plan
 
     def __len__(self) -> int:
@@ -175,15 +157,9 @@ def _build_loss(config: Config, labels: np.ndarray, dim: int) -> nn.Module:
             raise ConfigError(f"loss.nested has sizes up to model.dim={dim}, got {sizes[-1]}.")
         whole = config.replace(loss=replace(slot, arguments=parts))
         return NestedLoss([_build_loss(whole, labels, size) for size in sizes], sizes)
-    classes = np.unique(labels)
-    layout = getattr(kind, "layout", None)
-    derived = {
-        "classes": len(classes),
-        "dim": dim,
-        "known": tuple(classes.tolist()),
-        "seed": seed,
-        "blocks": layout is not None and getattr(SAMPLERS.get(config.sampler.name), "layout", None) == layout,
-    }
+    classes, layout = np.unique(labels), getattr(kind, "layout", None)
+    blocks = layout is not None and getattr(SAMPLERS.get(config.sampler.name), "layout", None) == layout
+    derived = {"classes": len(classes), "dim": dim, "known": tuple(classes.tolist()), "seed": seed, "blocks": blocks}
     if arguments.get("dim", dim) != dim:
         raise ConfigError(f"loss.dim={arguments['dim']}, but the embeddings have {dim} numbers. Leave loss.dim out.")
     if config.model.head == "hyperbolic":

@@ -12,19 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save
 from torch import Tensor
 
 from vicinal.errors import ConfigError, DataError, RunError
-from vicinal.files import (
-    decoding,
-    read_object,
-    read_tensors,
-    remove_parts,
-    sync_directory,
-    write_atomically,
-    write_json,
-)
+from vicinal.files import decoding, read_object, read_tensors, remove_parts, sync_directory, write_json, write_tensors
 
 FORMAT = 1
 REMEDY = "Remove that folder to use an older one."  # of a damaged checkpoint
@@ -41,8 +32,7 @@ def save_checkpoint(folder: Path, step: int, state: dict[str, Any], *, keep: int
     partial.mkdir(parents=True)
     tensors: dict[str, Tensor] = {}
     tree = _encode(state, "state", tensors)
-    blob = save(tensors)
-    write_atomically(partial / "state.safetensors", lambda file: file.write(blob))
+    write_tensors(partial / "state.safetensors", tensors)
     write_json(partial / "state.json", {"format": FORMAT, "step": step, "state": tree})
     if final.exists():
         final.rename(replaced)
@@ -55,8 +45,7 @@ def save_checkpoint(folder: Path, step: int, state: dict[str, Any], *, keep: int
 
 def latest_checkpoint(folder: Path) -> Path | None:
     """Return the newest whole checkpoint, or None."""
-    steps = _steps(folder)
-    return steps[-1] if steps else None
+    return next(reversed(_steps(folder)), None)
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from rich.console import Console as RichConsole
@@ -42,13 +43,9 @@ class Console:
         if not self._rich.is_terminal:
             yield Follower(self, total, done, title)
             return
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=None),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[facts]}"),
-            TimeRemainingColumn(compact=True),
-        )
+        title_column, facts_column = TextColumn("{task.description}"), TextColumn("{task.fields[facts]}")
+        bar, left = BarColumn(bar_width=None), TimeRemainingColumn(compact=True)
+        columns = title_column, bar, MofNCompleteColumn(), facts_column, left
         # The speed over an hour: jobs may take longer than the half minute that rich looks back.
         progress = Progress(*columns, console=self._rich, transient=True, expand=True, speed_estimate_period=3600)
         with progress:
@@ -56,21 +53,19 @@ class Console:
             yield Follower(self, total, done, title, progress, task)
 
 
+@dataclass
 class Follower:
     """Progress through a known number of items."""
 
-    def __init__(
-        self,
-        console: Console,
-        total: int,
-        done: int,
-        title: str,
-        progress: Progress | None = None,
-        task: TaskID | None = None,
-    ) -> None:
-        self._console, self._total, self._title = console, total, title
-        self._progress, self._task = progress, task
-        self._start, self._first, self._last = time.monotonic(), done, time.monotonic()
+    console: Console
+    total: int
+    first: int
+    title: str
+    progress: Progress | None = None
+    task: TaskID | None = None
+
+    def __post_init__(self) -> None:
+        self._start = self._last = time.monotonic()
 
     def advance(self, done: int, facts: str = "", run_left: float | None = None) -> None:
         """Report that ``done`` items are behind us, with what is worth seeing now.
@@ -79,14 +74,14 @@ class Follower:
         """
         if run_left is not None:
             facts += f"  run {spell(run_left)} left, until {datetime.now() + timedelta(seconds=run_left):%H:%M}"
-        if self._progress is not None and self._task is not None:
-            self._progress.update(self._task, completed=done, facts=escape(facts))
+        if self.progress is not None and self.task is not None:
+            self.progress.update(self.task, completed=done, facts=escape(facts))
             return
         now = time.monotonic()
-        if now - self._last >= PLAIN_SECONDS or (done == self._total and now - self._start >= PLAIN_SECONDS):
+        if now - self._last >= PLAIN_SECONDS or (done == self.total and now - self._start >= PLAIN_SECONDS):
             self._last = now
-            words = [f"{self._title} {done}/{self._total}", facts]
-            if done > self._first:
-                left = (now - self._start) / (done - self._first) * (self._total - done)
+            words = [f"{self.title} {done}/{self.total}", facts]
+            if done > self.first:
+                left = (now - self._start) / (done - self.first) * (self.total - done)
                 words.append(f"{'' if run_left is None else 'epoch '}{spell(left)} left")
-            self._console.line("  ".join(words))
+            self.console.line("  ".join(words))

@@ -5,11 +5,10 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import torch
 
 from vicinal.config import Config
-from vicinal.data.records import SPLITS, Records
+from vicinal.data.records import Records
 from vicinal.data.transforms import ImageTransform
 from vicinal.methods.method import Method
 from vicinal.models import count_parameters
@@ -59,11 +58,8 @@ def introduce(path: Path, console: Console, config: Config, records: Records, me
 
 def _found(records: Records) -> str:
     """Say how many records of how many classes each split holds."""
-    parts = []
-    for split, use in zip(SPLITS, ("to train on", "to select by", "to test on"), strict=True):
-        labels = records.labels[records.splits == split]
-        if len(labels):
-            parts.append(f"{len(labels)} of {len(np.unique(labels))} classes {use}")
+    uses = zip(records.counts().values(), ("to train on", "to select by", "to test on"), strict=True)
+    parts = [f"{rows} of {classes} classes {use}" for (rows, classes), use in uses if rows]
     held = records.source.kind + ("" if records.captions is None else " and texts")
     return f"{len(records)} {held} in {records.name}: {', '.join(parts)}"
 

@@ -10,7 +10,6 @@ from multiprocessing.reduction import ForkingPickler
 
 import numpy as np
 import torch
-from safetensors.torch import save
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from vicinal import parallel
@@ -23,15 +22,10 @@ from vicinal.data.transforms import ImageTransform, OwnTransform, Transform
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.encoder import Embedded, Encoder
 from vicinal.evaluation.measure import measure
-from vicinal.files import write_atomically
+from vicinal.files import write_tensors
 from vicinal.methods.method import Method
+from vicinal.models import starts
 from vicinal.models.config import COMPUTED_STARTS
-from vicinal.models.starts import (
-    start_as_discriminants,
-    start_as_features,
-    start_as_principal_components,
-    start_by_glorot,
-)
 from vicinal.run_directory import RunDirectory
 from vicinal.training.build import build_method, norms_are_frozen
 from vicinal.training.console import Console
@@ -139,15 +133,14 @@ class Experiment:
         if model.start == "random":
             return
         if model.start == "glorot":
-            start_by_glorot(embedder, self.config.training.seed)
+            starts.start_by_glorot(embedder, self.config.training.seed)
             return
         with self.console.following(len(self.train), 0, "features of the training set") as follower:
-            encoder = Encoder(embedder, self.preprocessing, self.device)
-            found = self.embed(encoder, self.train, features=True, progress=follower.advance)
+            found = self.embed(self.encoder, self.train, features=True, progress=follower.advance)
         if model.start == "principal":
-            start_as_principal_components(embedder, found.vectors, model.start_length)
+            starts.start_as_principal_components(embedder, found.vectors, model.start_length)
         elif model.start == "discriminant":
-            start_as_discriminants(embedder, found.vectors, found.labels, model.start_length)
+            starts.start_as_discriminants(embedder, found.vectors, found.labels, model.start_length)
         else:
             self._start_best(found)
         head = parallel.from_first(lambda: {name: value.cpu() for name, value in embedder.head.state_dict().items()})
@@ -156,12 +149,12 @@ class Experiment:
     def _start_best(self, found: Embedded) -> None:
         """Start as the features are, unless their discriminants are better on the held-out classes."""
         embedder, validation = self.method.embedder, self.records.part("validation")
-        start_as_features(embedder, found.vectors)
+        starts.start_as_features(embedder, found.vectors)
         if not len(validation):
             self.console.line("the head starts as the features are: no held-out classes could choose another start")
             return
         plain, heads = self._precision(validation), copy.deepcopy(embedder.head.state_dict())
-        start_as_discriminants(embedder, found.vectors, found.labels, self.config.model.start_length)
+        starts.start_as_discriminants(embedder, found.vectors, found.labels, self.config.model.start_length)
         discriminant = self._precision(validation)
         if discriminant <= plain:
             embedder.head.load_state_dict(heads)
@@ -178,8 +171,7 @@ class Experiment:
         """Keep the head in closed form that training starts from, for its row of the results."""
         closed = self.config.model.start in COMPUTED_STARTS and self.steps > 0
         if closed and len(self.method.embedder.streams) == 1:
-            tensors = {name: value.cpu().contiguous() for name, value in self.method.embedder.head.state_dict().items()}
-            write_atomically(run.head_path, lambda file: file.write(save(tensors)))
+            write_tensors(run.head_path, self.method.embedder.head.state_dict())
 
     def selected(self, run: RunDirectory) -> Encoder:
         """Load the selected model of the run, whose folder only the first process needs to see."""

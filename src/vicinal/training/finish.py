@@ -12,7 +12,7 @@ from vicinal.data import open_path, own_data
 from vicinal.data.records import SPLITS, Batch, Records, Split
 from vicinal.data.transforms import ImageTransform
 from vicinal.errors import ConfigError, unknown
-from vicinal.evaluation.artefacts import write_artefacts, write_thumbnails
+from vicinal.evaluation.artefacts import whole_classes, write_artefacts, write_thumbnails
 from vicinal.evaluation.compact import check_compact, compact_scores
 from vicinal.evaluation.encoder import Embedded, Encoder
 from vicinal.evaluation.generalization import diagnosis
@@ -212,10 +212,7 @@ def _sample(train: Records, seed: int) -> Records:
     """Take whole training classes, up to a bound, for a diagnosis at a cost that does not grow with the data."""
     if len(train) <= TRAIN_SAMPLE:
         return train
-    classes, sizes = np.unique(train.labels, return_counts=True)
-    order = np.random.default_rng(seed).permutation(len(classes))
-    chosen = classes[order[: max(2, int((np.cumsum(sizes[order]) <= TRAIN_SAMPLE).sum()))]]
-    return train.take(np.flatnonzero(np.isin(train.labels, chosen)))
+    return train.take(whole_classes(train.labels, TRAIN_SAMPLE, np.random.default_rng(seed), least=2))
 
 
 def write_figures(run: RunDirectory, method: Method, train: Records, last_batch: Batch | None) -> None:

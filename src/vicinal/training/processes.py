@@ -1,7 +1,8 @@
-"""Several processes of one run: started by torch's elastic launcher, joined in one process group.
+"""Several processes of one run: started by torch's elastic launcher, joined in one process group, stopped together.
 
-When a process dies, exchanges with it raise `ContactError` in the others, and the launcher ends those that hang on a
-GPU. The run goes on from its last written checkpoint.
+Ctrl-C asks to stop between steps, and the run stops where it can be resumed. When a process dies, exchanges with it
+raise `ContactError` in the others, and the launcher ends those that hang on a GPU. The run goes on from its last
+written checkpoint.
 """
 
 import gc
@@ -10,9 +11,12 @@ import os
 import signal
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from types import FrameType, TracebackType
 from typing import Any
 from uuid import uuid4
 
@@ -21,12 +25,13 @@ import torch.distributed as dist
 
 from vicinal import parallel
 from vicinal.errors import ConfigError, VicinalError
-from vicinal.training.interruption import Interrupted, await_turn
 
 # Of one exchange, for a machine that vanishes without closing its connections. It must be longer than the first process
 # takes to measure, for which the others wait.
 TIMEOUT = timedelta(hours=12)
 FAILED, REJECTED, INTERRUPTED = 1, 2, 130  # exit codes, as with one process
+HEADSTART_SECONDS = 0.5  # most errors meet all processes: the first one reports those
+ECHO_SECONDS = 1.0  # a terminal and a launcher may both pass on one and the same Ctrl-C
 
 
 def launch(count: int) -> bool:
@@ -109,3 +114,54 @@ def _leave() -> None:
     parallel.from_all(None)
     dist.destroy_process_group()
     gc.collect()  # the group ends its threads when nothing refers to it any more
+
+
+class Interrupted(KeyboardInterrupt):
+    """Every process has stopped after the same step, as was asked for."""
+
+
+class Interruption:
+    """While entered, the first SIGINT or SIGTERM asks to stop; a later SIGINT interrupts at once.
+
+    A signal that cut a step in half would leave weights and optimizer out of step, so the step is finished first.
+    """
+
+    def __init__(self) -> None:
+        self._asked_at: float | None = None
+        self._agreement = parallel.Agreement()
+        self._launcher = os.getppid()
+        self._before: dict[int, object] = {}
+
+    def __enter__(self) -> "Interruption":
+        if threading.current_thread() is threading.main_thread():  # Python delivers signals nowhere else
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._ask)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+        if error is None:
+            self._agreement.answer()  # nothing is left on its way
+
+    def requested(self) -> bool:
+        """Whether to stop after this step, asked once in each; all processes answer alike, whichever was signalled."""
+        orphaned = parallel.processes() > 1 and os.getppid() != self._launcher
+        return self._agreement(orphaned or self._asked_at is not None)
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if self._asked_at is None:
+            self._asked_at = now
+        elif number == signal.SIGINT and now - self._asked_at > ECHO_SECONDS:
+            raise KeyboardInterrupt
+
+
+def await_turn(error: BaseException) -> None:
+    """Before several processes report an error: let the one speak that knows most, and nothing interrupt it."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # which a launcher sends to those that are left
+        signal.signal(number, signal.SIG_IGN)
+    if not parallel.first() and not isinstance(error, parallel.ContactError):
+        time.sleep(HEADSTART_SECONDS)

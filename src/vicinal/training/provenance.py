@@ -8,7 +8,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from vicinal import parallel
@@ -19,13 +18,7 @@ from vicinal.training.experiment import Experiment
 def info(experiment: Experiment, run_name: str, command: str) -> dict[str, Any]:
     """Return the content of ``run.json``."""
     config, records = experiment.config, experiment.records
-    counts = {
-        split: {
-            "records": int((records.splits == split).sum()),
-            "classes": len(np.unique(records.labels[records.splits == split])),
-        }
-        for split in ("train", "validation", "test")
-    }
+    counts = {split: {"records": rows, "classes": classes} for split, (rows, classes) in records.counts().items()}
     return {
         "vicinal": package_version("vicinal"),
         "name": run_name,

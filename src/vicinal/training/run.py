@@ -68,9 +68,8 @@ def resume(
             experiment = prepare(config, console)
             now = experiment.records.fingerprint()
             if before != now:
-                raise RunError(
-                    f"the data of {run.path} changed since it started (rows {before}, now {now}). Start a new run."
-                )
+                advice = "Start a new run."
+                raise RunError(f"the data of {run.path} changed since it started (rows {before}, now {now}). {advice}")
             checkpoint = parallel.from_first(lambda: latest_checkpoint(run.checkpoints_path))
             trainer = Trainer(experiment, run, experiment.begin() if checkpoint is None else None)
             if parallel.first():

@@ -118,19 +118,11 @@ class WeightsAndBiases:
             write_text(kept, secrets.token_hex(4))
         for old in folder.glob("offline-run-*"):
             shutil.rmtree(old)
-        settings = wandb.Settings(
-            silent=True, console="off", disable_git=True, save_code=False, x_disable_stats=True, x_disable_meta=True
-        )
-        self._run = wandb.init(
-            project="vicinal",
-            name=run.path.name,
-            id=kept.read_text(encoding="utf-8").strip(),
-            dir=str(run.path.absolute()),
-            config=json.loads(json.dumps(config, default=str)),
-            mode="offline",
-            reinit="create_new",
-            settings=settings,
-        )
+        quiet = {"silent": True, "console": "off", "disable_git": True, "save_code": False}
+        settings = wandb.Settings(**quiet, x_disable_stats=True, x_disable_meta=True)
+        where = {"dir": str(run.path.absolute()), "name": run.path.name, "id": kept.read_text(encoding="utf-8").strip()}
+        how = {"mode": "offline", "reinit": "create_new", "settings": settings}
+        self._run = wandb.init(project="vicinal", config=json.loads(json.dumps(config, default=str)), **where, **how)
 
     def log(self, step: int, scalars: Mapping[str, float]) -> None:
         self._run.log(dict(scalars), step=step)
@@ -141,11 +133,8 @@ class WeightsAndBiases:
         self._run.finish(exit_code=0 if state == "finished" else 1)
 
 
-_KNOWN: dict[str, Callable[[RunDirectory, Mapping[str, Any]], Tracker]] = {
-    "tensorboard": TensorBoard,
-    "mlflow": MLflow,
-    "wandb": WeightsAndBiases,
-}
+Opened = Callable[[RunDirectory, Mapping[str, Any]], Tracker]
+_KNOWN: dict[str, Opened] = {"tensorboard": TensorBoard, "mlflow": MLflow, "wandb": WeightsAndBiases}
 
 
 class Trackers:
@@ -176,9 +165,8 @@ def check_trackers(names: Sequence[str]) -> None:
     for name in names:
         found = find_spec(name)
         if found is None or found.origin is None:  # a folder of that name is not the package
-            raise ConfigError(
-                f"training.trackers={name} needs a package that is not installed. Run `pip install 'vicinal[{name}]'`."
-            )
+            advice = f"Run `pip install 'vicinal[{name}]'`."
+            raise ConfigError(f"training.trackers={name} needs a package that is not installed. {advice}")
 
 
 def open_trackers(names: Sequence[str], run: RunDirectory, config: Mapping[str, Any]) -> Trackers:

@@ -4,14 +4,14 @@ import itertools
 import math
 import os
 import time
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vicinal import parallel
 from vicinal.data.records import Batch
@@ -19,13 +19,12 @@ from vicinal.errors import DivergenceError
 from vicinal.evaluation.measure import measure
 from vicinal.methods.method import Method
 from vicinal.run_directory import Journal, RunDirectory
-from vicinal.training.averaging import WeightAverage
 from vicinal.training.checkpoint import latest_checkpoint, random_state, save_checkpoint, set_random_state
 from vicinal.training.console import Follower
 from vicinal.training.cuda_graph import CUDAGraphStep
 from vicinal.training.experiment import Experiment, check_equal_parts, pick_precision
 from vicinal.training.finish import write_figures, write_results
-from vicinal.training.interruption import Interrupted, Interruption, await_turn
+from vicinal.training.processes import Interrupted, Interruption, await_turn
 from vicinal.training.trackers import open_trackers
 
 COLLAPSED_SPREAD = 1e-3  # embeddings this near their mean, relative to their length, are one point
@@ -213,7 +212,7 @@ class Trainer:
         for step in self._pending:
             scalars = {name: next(values) for name in step.scalars}
             self._check_divergence(step, scalars)
-            self._record({"kind": "step", "step": step.number, "epoch": self.position.epoch, **scalars})
+            self._record("step", {"step": step.number, **scalars})
             self._steps += 1
             self._rows += parallel.processes() * len(step.batch.labels)
             for index in step.batch.skipped:
@@ -235,8 +234,7 @@ class Trainer:
             parallel.buffers_from_first(self.method.embedder)
             embedded = self.experiment.embed(self.experiment.encoder, validation)
             scores = parallel.from_first(lambda: measure(embedded, recalls=(1,), clustering=False).scores)
-            where = {"step": position.step, "epoch": position.epoch, "split": "validation"}
-            self._record({"kind": "evaluation", **where, "metrics": scores})
+            self._record("evaluation", {"split": "validation", "metrics": scores})
             score = scores["recall@1"]
             best = position.best is None or score > position.best
             if best:
@@ -253,7 +251,8 @@ class Trainer:
 
     # -- saving -----------------------------------------------------------------------------------
 
-    def _record(self, line: dict[str, Any]) -> None:
+    def _record(self, kind: str, facts: dict[str, Any]) -> None:
+        line = {"kind": kind, "step": self.position.step, "epoch": self.position.epoch, **facts}
         self.metrics.append(line)
         self.trackers.record(line)
 
@@ -265,7 +264,7 @@ class Trainer:
         """Save where the run stands: all processes stand there, so the first one does."""
         if parallel.first():
             self.position.metrics_length = self.metrics.sync()
-            self.position.seconds = self._seconds()
+            self.position.seconds = round(self._seconds_before + time.monotonic() - self._began, 3)
             state = {
                 "position": asdict(self.position),
                 "plan": None if self._plan is None else _pack(self._plan),
@@ -276,9 +275,6 @@ class Trainer:
             self.trackers.flush()
             save_checkpoint(self.run.checkpoints_path, self.position.step, state)
         self._saved_at = time.monotonic()
-
-    def _seconds(self) -> float:
-        return round(self._seconds_before + time.monotonic() - self._began, 3)
 
     def _write_status(self, state: str, message: str | None = None) -> None:
         where = {"epoch": self.position.epoch, "step": self.position.step, "seconds": self.position.seconds}
@@ -331,18 +327,79 @@ class Trainer:
             self._event(f"could not read {name}; another record of its class stood in for it")
 
     def _event(self, message: str) -> None:
-        line = {"kind": "event", "step": self.position.step, "epoch": self.position.epoch, "message": message}
-        self._record(line)
+        self._record("event", {"message": message})
         self.console.line(message, warning=True)
 
 
 def _pack(plan: Sequence[Sequence[int]]) -> dict[str, Tensor]:
     """Return an epoch's batches as two tensors, whatever their number."""
-    return {
-        "rows": torch.tensor([row for batch in plan for row in batch]),
-        "lengths": torch.tensor([len(b) for b in plan]),
-    }
+    return {"rows": torch.tensor([*itertools.chain(*plan)]), "lengths": torch.tensor([*map(len, plan)])}
 
 
 def _unpack(packed: dict[str, Tensor]) -> list[list[int]]:
     return [rows.tolist() for rows in torch.split(packed["rows"], packed["lengths"].tolist())]
+
+
+class WeightAverage:
+    """An exponential moving average of a network's trained parameters and buffers (Polyak and Juditsky 1992).
+
+        θ̄ ← d θ̄ + (1 - d) θ,   d = min(decay, (1 + t) / (10 + t))        at update t = 0, 1, ...
+
+    The smaller d of the first updates lets the average forget the initial weights. Frozen parameters are left out;
+    integer buffers are copied. Nothing waits for the device.
+
+    Args:
+        embedder: the network, on the device that trains it and with the weights that training starts from.
+        decay: between 0 and 1; 0.999 averages over about the last thousand steps.
+    """
+
+    def __init__(self, embedder: nn.Module, decay: float) -> None:
+        self.decay, self.updates = decay, 0
+        self._average = {name: tensor.clone() for name, tensor in _averaged(embedder).items()}
+
+    @torch.no_grad()
+    def update(self, embedder: nn.Module) -> None:
+        """Take the weights after an optimizer step into the average."""
+        decay = min(self.decay, (1 + self.updates) / (10 + self.updates))
+        self.updates += 1
+        current = _averaged(embedder)
+        real = [name for name, tensor in current.items() if tensor.is_floating_point()]
+        whole = [name for name in current if name not in real]
+        if real:
+            torch._foreach_lerp_([self._average[n] for n in real], [current[n] for n in real], 1 - decay)
+        if whole:
+            torch._foreach_copy_([self._average[n] for n in whole], [current[n] for n in whole])
+
+    @contextmanager
+    def applied(self, embedder: nn.Module) -> Iterator[None]:
+        """Let ``embedder`` have the averaged weights for a while, and afterwards its own again, bit for bit.
+
+        Values are copied into the same storage, which compiled code and captured CUDA graphs refer to.
+        """
+        current = _averaged(embedder)
+        own = [tensor.clone() for tensor in current.values()]
+        try:
+            _copy(current.values(), [self._average[name] for name in current])
+            yield
+        finally:
+            _copy(current.values(), own)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the average and the number of updates behind it."""
+        return {"updates": self.updates, "average": dict(self._average)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where ``state`` was saved."""
+        self.updates = int(state["updates"])
+        _copy(self._average.values(), [state["average"][name] for name in self._average])
+
+
+@torch.no_grad()
+def _copy(targets: Iterable[Tensor], sources: list[Tensor]) -> None:
+    torch._foreach_copy_(list(targets), sources)
+
+
+def _averaged(module: nn.Module) -> dict[str, Tensor]:
+    """Return what training changes, by name: parameters that are not frozen, and all buffers."""
+    parameters = {name: p.detach() for name, p in module.named_parameters() if p.requires_grad}
+    return parameters | dict(module.named_buffers())
