@@ -248,11 +248,9 @@ def serve(
         typer.echo(f"no match beyond {library.threshold.distance:.4f}. {library.threshold.words}")
     if host not in LOOPBACK:
         typer.secho(f"listening at {host}: whoever reaches this machine can see the collection", fg="yellow", err=True)
-    run_server(
-        library,
-        host=host,
-        port=port,
-        allow_hosts=tuple(allow_host or ()),
-        limits=Limits(upload_bytes=max_upload * MEBIBYTE),
-        ready=lambda address: typer.echo(f"serving at {address} (Ctrl-C ends)"),
-    )
+    limits = Limits(upload_bytes=max_upload * MEBIBYTE)
+
+    def ready(address: str) -> None:
+        typer.echo(f"serving at {address} (Ctrl-C ends)")
+
+    run_server(library, host=host, port=port, hosts=allow_host or (), limits=limits, ready=ready)

@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+Rows = Iterable[Sequence[str]]
+Places = Collection[int]  # of columns
 WIDE = 10_000  # columns of a file or pipe: no line there needs to be broken
 
 
@@ -29,12 +31,7 @@ def print_fitting(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]
 
 
 def print_grid(
-    title: str,
-    heads: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    *,
-    unbroken: Collection[int] = (0,),
-    left: Collection[int] | None = None,
+    title: str, heads: Sequence[str], rows: Rows, *, unbroken: Places = (0,), left: Places | None = None
 ) -> None:
     """Print rows of texts below a title, none of it taken for markup.
 

@@ -96,12 +96,9 @@ def read_progress(lines: Iterable[Mapping[str, Any]]) -> Progress:
                 _collect(evaluations.setdefault(line["split"], {}), line["step"], line["metrics"])
             case "event":
                 events.append({"step": line["step"], "epoch": line.get("epoch"), "message": line["message"]})
-    return Progress(
-        {name: series.curve() for name, series in scalars.items()},
-        {split: {name: series.curve() for name, series in found.items()} for split, found in evaluations.items()},
-        events[:EVENTS],
-        max(0, len(events) - EVENTS),
-    )
+    curves = {name: series.curve() for name, series in scalars.items()}
+    evaluated = {split: {name: one.curve() for name, one in found.items()} for split, found in evaluations.items()}
+    return Progress(curves, evaluated, events[:EVENTS], max(0, len(events) - EVENTS))
 
 
 def _collect(found: dict[str, Series], step: int, values: Mapping[str, Any]) -> None:

@@ -22,6 +22,8 @@ from vicinal.files import lock_open_file, naming
 
 NAME = "annotations.journal"
 Target = int | str  # an item by its id; what is not in the collection by its path
+Targets = Sequence[Target]
+Words = Iterable[str]
 _FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC if os.name == "posix" else 0
 _WRITING = os.O_RDWR | os.O_CREAT | os.O_APPEND
 
@@ -97,13 +99,7 @@ class Annotations:
         return {}
 
     def change(
-        self,
-        targets: Sequence[Target],
-        *,
-        label: str | None = None,
-        drop: bool = False,
-        add: Iterable[str] = (),
-        remove: Iterable[str] = (),
+        self, targets: Targets, *, label: str | None = None, drop: bool = False, add: Words = (), remove: Words = ()
     ) -> None:
         """Give the targets a label, drop them, add or remove tags; when it returns, this survives a power cut."""
         given: dict[str, Any] = {"label": label, "drop": drop, "add": sorted(set(add)), "remove": sorted(set(remove))}

@@ -142,10 +142,10 @@ def calibration(run: RunDirectory, *, device: torch.device | None = None) -> Cal
     part = records.part("validation")
     classes = len(np.unique(part.labels))
     if classes < 2:
-        raise ConfigError(
-            f"a distance threshold is set on at least 2 validation classes, but the run {run.path} held out "
-            f"{classes or 'none'}. Train with `training.validation=0.1`, or name a distance with --max-distance."
+        fault = (
+            f"a distance threshold needs 2 or more validation classes; the run {run.path} held out {classes or 'none'}"
         )
+        raise ConfigError(f"{fault}. Train with `training.validation=0.1`, or name a distance with --max-distance.")
     encoder = Encoder.load(run, device)
     if encoder.embedder.metric != "euclidean":
         fault = f"thresholds are set for Euclidean distances, but the run {run.path} has a hyperbolic head"

@@ -218,10 +218,8 @@ def collection_views(
                 found.append((row, seen.astype(np.float16)))
             progress(row + 1)
     if len(found) < 2:
-        raise DataError(
-            f"near duplicates are told by their pictures, and {len(found)} of {len(snapshot)} things have one that "
-            f"can be read. Compare the embeddings instead, with --embeddings --distance D."
-        )
+        fault = f"duplicates are told by pictures, and {len(found)} of {len(snapshot)} things have one that can be read"
+        raise DataError(f"{fault}. Compare the embeddings instead, with --embeddings --distance D.")
     rows, views = np.array([row for row, _ in found], np.int64), np.stack([seen for _, seen in found])
     if snapshot.folder.is_dir():
         write_arrays(path, {"rows": rows, "views": views})

@@ -53,14 +53,9 @@ class Export:
 
 
 def export_run(
-    run: RunDirectory,
-    folder: Path | None = None,
-    *,
-    onnx: bool = True,
-    role: Role | None = None,
-    license: str = "unknown",
+    run: RunDirectory, to: Path | None = None, *, onnx: bool = True, role: Role | None = None, license: str = "unknown"
 ) -> Export:
-    """Write the selected model of a run into ``folder``, by default ``RUN/export`` (``RUN/export/ROLE`` with a role).
+    """Write the selected model of a run into a folder, by default ``RUN/export`` (``RUN/export/ROLE`` with a role).
 
     The layout is that of the Hugging Face Hub: ``README.md`` is the model card, ``config.json`` and
     ``model.safetensors`` are the model, which ``vicinal.load(folder)`` opens. ``model.onnx`` is compared with torch
@@ -69,14 +64,14 @@ def export_run(
 
     Args:
         run: a run that has selected a model.
-        folder: made where it is missing; an older export in it is replaced, other people's files are not.
+        to: the folder, made where it is missing; an older export in it is replaced, other people's files are not.
         onnx: without it only the weights and the JSON are written, and no further package is needed.
         role: which network to export of a run that embeds queries and gallery images by different ones.
         license: the identifier of the weights' license for the card, such as ``"apache-2.0"``.
     """
     if not re.fullmatch(r"[a-zA-Z0-9.+-]+", license):
         raise ConfigError(f"a license is an identifier such as apache-2.0 or cc-by-nc-4.0; got {license!r}.")
-    folder = run.path / "export" / (role or "") if folder is None else folder
+    folder = run.path / "export" / (role or "") if to is None else to
     _reject_foreign(folder)
     encoder = Encoder.load(run).stream(role)
     encoder = replace(encoder, embedder=encoder.embedder.merged())

@@ -68,17 +68,13 @@ def publish(
     part.mkdir()
     _write_vectors(part / VECTORS, vectors, len(items), dim)
     write_text(part / ITEMS, "".join(json.dumps(asdict(item), ensure_ascii=False) + "\n" for item in items))
-    about: dict[str, Any] = {
-        "format": FORMAT,
-        "generation": number,
-        "count": len(items),
-        "dim": dim,
+    about: dict[str, Any] = {"format": FORMAT, "generation": number, "count": len(items), "dim": dim}
+    about |= {
         "metric": "euclidean",
         "next_id": ids[-1] + 1 if ids else 0,
         "places": [asdict(place) for place in places],
-        **(facts or {}),
-        "store": None if engine is None else dict(engine(number, part / VECTORS)),
     }
+    about |= {**(facts or {}), "store": None if engine is None else dict(engine(number, part / VECTORS))}
     about["seal"] = seal(about)
     write_json(part / ABOUT, about)
     os.replace(part, folder)

@@ -143,15 +143,9 @@ class MilvusStore:
 
 
 def _row(generation: int, id: int, vector: Float[np.ndarray, "d"], attributes: Mapping[str, str]) -> dict[str, Any]:
-    return {
-        "key": (generation << _ID_BITS) | id,  # a replaced thing has two rows for a while
-        "id": id,
-        "born": generation,
-        "gone": _FOREVER,
-        "label": _kept(attributes.get("label")),
-        "attributes": dict(attributes),
-        "vector": np.asarray(vector, np.float32).tolist(),
-    }
+    key = (generation << _ID_BITS) | id  # a replaced thing has two rows for a while
+    row = {"key": key, "id": id, "born": generation, "gone": _FOREVER, "label": _kept(attributes.get("label"))}
+    return row | {"attributes": dict(attributes), "vector": np.asarray(vector, np.float32).tolist()}
 
 
 def _filter(generation: int, where: Mapping[str, str], exclude: Ids) -> str:

@@ -57,14 +57,10 @@ class Answer:
             facts = {name: getattr(match.item, name) for name in ("id", "path", "label", "metadata")}
             return {**facts, "distance": round(match.distance, 6)}
 
-        return {
-            "query": self.query.title,
-            "generation": self.generation,
-            "metric": self.metric,
-            "threshold": self.threshold,
-            "matches": [entry(match) for match in self.matches],
-            "beyond": None if self.beyond is None else entry(self.beyond),
-        }
+        asked = {"query": self.query.title, "generation": self.generation, "metric": self.metric}
+        beyond = None if self.beyond is None else entry(self.beyond)
+        matches = [entry(match) for match in self.matches]
+        return {**asked, "threshold": self.threshold, "matches": matches, "beyond": beyond}
 
 
 def ask(snapshot: Snapshot, query: Query, k: int, *, where: Where = None, threshold: float | None = None) -> Answer:

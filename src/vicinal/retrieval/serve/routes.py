@@ -41,13 +41,9 @@ MaxDistance = Annotated[
 Named = Annotated[
     int | None, Query(ge=0, le=_LARGEST, description="The generation this address is for; lets browsers keep it.")
 ]
-_UPLOAD = {
-    "requestBody": {
-        "required": True,
-        "description": f"The bytes of an image file: {', '.join(FORMATS)}, told by content.",
-        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
-    }
-}
+_BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+_IMAGE = f"The bytes of an image file: {', '.join(FORMATS)}, told by content."
+_UPLOAD = {"requestBody": {"required": True, "description": _IMAGE, "content": _BYTES}}
 _NOT_FOUND = described({404: "There is no such item."})
 _PICTURE = _NOT_FOUND | {
     200: {"description": "The picture, encoded anew.", "content": {"image/jpeg": {}, "image/png": {}}}

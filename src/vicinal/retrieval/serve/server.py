@@ -136,33 +136,21 @@ def allowed_hosts(host: str, more: Collection[str]) -> list[str]:
 
 
 def serve(
-    library: Library,
-    *,
-    host: str,
-    port: int,
-    allow_hosts: Collection[str],
-    limits: Limits,
-    ready: Callable[[str], None],
+    library: Library, *, host: str, port: int, hosts: Collection[str], limits: Limits, ready: Callable[[str], None]
 ) -> None:
     """Answer requests until interrupted.
 
     Args:
+        hosts: further names by which it may be called.
         ready: told the page's address once the port is bound.
     """
-    names = allowed_hosts(host, allow_hosts)
+    names = allowed_hosts(host, hosts)
     # Whoever else reaches this machine may look, not change.
     application = create_application(library, hosts=names, limits=limits, writable=host in LOOPBACK)
     with bind(host, port) as bound:
         name = host if host not in _ANYWHERE else "localhost"
         ready(f"http://{f'[{name}]' if ':' in name else name}:{bound.getsockname()[1]}/")
-        config = uvicorn.Config(
-            application,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,  # a header must not decide who is asking
-            limit_concurrency=_AT_ONCE,
-            ws="none",
-            http=Protocol,
-        )
+        quiet: Any = {"log_level": "warning", "access_log": False, "server_header": False, "ws": "none"}
+        # Without the headers of proxies: a header must not decide who is asking.
+        config = uvicorn.Config(application, proxy_headers=False, limit_concurrency=_AT_ONCE, http=Protocol, **quiet)
         uvicorn.Server(config).run(sockets=[bound])

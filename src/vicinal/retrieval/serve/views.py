@@ -18,7 +18,7 @@ from vicinal.reports.html import chart_data
 from vicinal.reports.series import ACTIVE_CAPTION, Chart, charts, read_progress
 from vicinal.retrieval.collection import Snapshot
 from vicinal.retrieval.map import CollectionMap
-from vicinal.retrieval.serve.guard import FORMATS, SHARED, Described, Limits, RequestError, described, text
+from vicinal.retrieval.serve.guard import FORMATS, SHARED, Limits, RequestError, described, text
 from vicinal.retrieval.serve.library import Library, Workers
 from vicinal.retrieval.serve.routes import Answer, Text, ThresholdAnswer, threshold_of
 from vicinal.run_directory import RunDirectory
@@ -115,9 +115,8 @@ class Hardness(Answer):
     figures: int = Field(description="Pictures of the method's inside, on the report's page.")
 
 
-_MAP_ANSWERS: Described = {
-    202: {"model": MapAnswer, "description": "It is being computed; ask again in a second or two."},
-    **described({500: "It could not be computed."}),
+_MAP_ANSWERS = described({500: "It could not be computed."}) | {
+    202: {"model": MapAnswer, "description": "It is being computed; ask again in a second or two."}
 }
 
 
