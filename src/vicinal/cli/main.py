@@ -148,10 +148,8 @@ def run() -> None:
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and not _OUT_OF_MEMORY.search(str(error)):
             raise
-        _fail(
-            f"out of memory: {str(error).splitlines()[0]} Set training.batch_size, evaluation.batch_size, model.dim or "
-            f"the setting that you changed lower."
-        )
+        settings = "training.batch_size, evaluation.batch_size, model.dim or the setting that you changed"
+        _fail(f"out of memory: {str(error).splitlines()[0]} Set {settings} lower.")
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
 

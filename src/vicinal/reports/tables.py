@@ -77,15 +77,10 @@ def headline(results: Mapping[str, Any]) -> dict[str, Any] | None:
     metric = (moved or metrics)[0]
     known = _gain(results, metric)
     before, after, head = (scores.get(name, {}).get(metric) for name in ("untrained", "trained", "head start"))
-    return {
-        "metric": metric_title(metric),
-        "before": per_cent(before),
-        "after": per_cent(after),
-        "gain": gain(before, after),
-        "interval": interval(known),
-        "significant": None if known is None else bool(moved),
-        "head": None if head is None else gain(before, head),
-    }
+    told = {"metric": metric_title(metric), "before": per_cent(before), "after": per_cent(after)}
+    told |= {"gain": gain(before, after), "interval": interval(known)}
+    significant, alone = None if known is None else bool(moved), None if head is None else gain(before, head)
+    return {**told, "significant": significant, "head": alone}
 
 
 def warning(results: Mapping[str, Any]) -> str:

@@ -75,11 +75,8 @@ def export_run(
     _reject_foreign(folder)
     encoder = Encoder.load(run).stream(role)
     encoder = replace(encoder, embedder=encoder.embedder.merged())
-    document = {
-        "format": FORMAT,
-        "run": {**_facts(run), "role": role},
-        **handover(encoder.embedder, encoder.preprocessing, metric=encoder.embedder.metric),
-    }
+    document: dict[str, Any] = {"format": FORMAT, "run": {**_facts(run), "role": role}}
+    document |= handover(encoder.embedder, encoder.preprocessing, metric=encoder.embedder.metric)
     tensors = {name: value.contiguous() for name, value in encoder.embedder.state_dict().items()}
     config = {"format": RUN_FORMAT, "library_name": "vicinal", "embedder": describe(encoder.embedder)}
     config["preprocessing"] = describe(encoder.preprocessing)

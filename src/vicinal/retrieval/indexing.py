@@ -158,11 +158,10 @@ class _Indexing:
             embedded = self._embed(plan, journal)
             if plan.unreadable and not self.request.skip_corrupt:
                 named = "; ".join(plan.unreadable[:_NAMED]) + ("; ..." if len(plan.unreadable) > _NAMED else "")
-                raise DataError(
-                    f"{len(plan.unreadable)} of {sum(len(listing.entries) for listing in plan.listings)} things cannot "
-                    f"be read: {named}. Repair or remove them, or leave them out with --skip-corrupt; what was "
-                    f"embedded is kept for that."
-                )
+                total = sum(len(listing.entries) for listing in plan.listings)
+                fault = f"{len(plan.unreadable)} of {total} things cannot be read: {named}"
+                advice = "Repair or remove them, or leave them out with --skip-corrupt; what was embedded is kept."
+                raise DataError(f"{fault}. {advice}")
             items = [item for item in plan.items if item.digest in journal or item.digest in self.rows]
             generation = self._publish(items, plan, journal)
         journal.clear()

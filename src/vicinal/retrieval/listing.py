@@ -215,15 +215,13 @@ def _list_table(path: Path, split: str, images: str | None) -> Listing:
             raise ConfigError(f"{path} has no row of the split {split!r}; it has {', '.join(sorted(set(splits)))}.")
     if "text" in columns.cells:  # a picture may have several; the first stands beside it
         rows = sorted({paths[row]: row for row in reversed(rows)}.values())
-    names = [name for name in columns.cells if name not in ("path", "label")]
-    entries = [
-        Entry(
-            _below(root, paths[row], columns, row),
-            _text(columns.cells["label"][row]) if "label" in columns.cells else None,
-            {name: text for name in names if (text := _text(columns.cells[name][row])) is not None},
-        )
-        for row in rows
-    ]
+
+    def entry(row: int) -> Entry:
+        texts = {name: text for name, column in columns.cells.items() if (text := _text(column[row])) is not None}
+        path, label = _below(root, texts.pop("path"), columns, row), texts.pop("label", None)
+        return Entry(path, label, texts)
+
+    entries = [entry(row) for row in rows]
     place = Place(str(path.resolve()), "table", str(root), split=split, images=images)
     return Listing(place, entries, ImageFiles(root, [entry.path for entry in entries]))
 

@@ -154,16 +154,14 @@ def search_routes(library: Library, limits: Limits, searching: Workers, embeddin
         near = together.search(snapshot, vector, options.k, where=options.where, without=without)
         seconds, threshold = time.perf_counter() - began, threshold_of(library, options.max_distance)
         within = [None if threshold is None else match.distance <= threshold.distance for match in near]
+        judged = zip(near, within, strict=True)
         return Found(
             generation=snapshot.generation,
             by=by,
             query=None if query is None else ItemAnswer(**vars(query)),
             threshold=threshold,
             no_match=None if threshold is None else not any(within),
-            matches=[
-                MatchAnswer(**vars(match.item), distance=match.distance, matches=matches)
-                for match, matches in zip(near, within, strict=True)
-            ],
+            matches=[MatchAnswer(**vars(one.item), distance=one.distance, matches=ok) for one, ok in judged],
             embedding_seconds=embedding_seconds,
             search_seconds=seconds,
         )
