@@ -11,9 +11,8 @@ from vicinal.data.folder import Folder
 from vicinal.data.glyphs import Glyphs
 from vicinal.data.images import read_image
 from vicinal.data.location import existing, expanded
-from vicinal.data.omniglot import Omniglot, OmniglotPairs
 from vicinal.data.packed import Packed, pack, unpack
-from vicinal.data.published import CUB, Cars196, InShop, StanfordOnlineProducts
+from vicinal.data.published import CUB, Cars196, InShop, Omniglot, OmniglotPairs, StanfordOnlineProducts
 from vicinal.data.records import Batch, Dataset, FeatureArray, ImageArray, ImageFiles, Records, Source, Texts
 from vicinal.data.shards import HuggingFace, Shards
 from vicinal.data.splits import hold_out
