@@ -187,11 +187,11 @@ def resident_if_it_fits(
         if len(records) * int(np.prod(shape)) > _FREE_SHARE.get(device.type, 0.0) * free_memory(device):
             return None
     if shape is None:
-        raise ConfigError(
-            f"images that stay on a device need one size, but those of {records.name} differ under fit = "
-            f"{transform.fit!r} with resize = {transform.resize}. Set `transform.canvas` (the center square is kept), "
-            f"or `transform.fit=squash` with `transform.resize`."
+        fault = f"those of {records.name} differ under fit = {transform.fit!r} with resize = {transform.resize}"
+        advice = (
+            "Set `transform.canvas` (the center square is kept), or `transform.fit=squash` with `transform.resize`."
         )
+        raise ConfigError(f"images that stay on a device need one size, but {fault}. {hint}")
     held = np.unique(positions)
     slots = np.full(len(source), -1, dtype=np.int64)
     slots[held] = np.arange(len(held))

@@ -241,11 +241,9 @@ class _ImageTable(SplitByClass):
             if strict and not (root / path).is_file()
         ]
         if missing:
-            raise DataError(
-                f"{columns.path} names images that do not exist, {len(missing)} in its {len(columns)} rows: "
-                f"{few(missing, separator='; ')}. Relative paths start from "
-                f"{root.resolve()}; `data.images` names another folder."
-            )
+            fault = f"{len(missing)} in its {len(columns)} rows: {few(missing, separator='; ')}"
+            advice = f"Relative paths start from {root.resolve()}; `data.images` names another folder."
+            raise DataError(f"{columns.path} names images that do not exist, {fault}. {advice}")
         return root, list(paths.values())
 
 

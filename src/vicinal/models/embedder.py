@@ -337,9 +337,7 @@ def check_chunks(embedder: Embedder, rows: int) -> None:
     ]
     embedder.train(training)
     if names:
-        raise ConfigError(
-            f"training.chunk={rows} embeds {rows} rows at a time, but {len(names)} norms of the network take their "
-            f"statistics from a batch ({few(names)}), so its gradients "
-            f"would not be those of the whole batch. Freeze them with model.freeze_norm=true, take a model with layer "
-            f"norms, or leave training.chunk out."
-        )
+        norms = f"{len(names)} norms of the network take their statistics from a batch ({few(names)})"
+        fault = f"{norms}, so its gradients would not be those of the whole batch"
+        advice = "Freeze them with model.freeze_norm=true, take a model with layer norms, or leave training.chunk out."
+        raise ConfigError(f"training.chunk={rows} embeds {rows} rows at a time, but {fault}. {advice}")

@@ -75,11 +75,10 @@ class LibraryBackbone(Backbone):
         try:
             return self._download()
         except Exception as error:  # whatever the libraries raise without a connection
-            raise ConfigError(
-                f"weights {name!r} of {self.library}:{self.name} are neither in the cache of {self.library} nor could "
-                f"they be downloaded: {first_line(error):.200}. Download them on a machine with a connection, set "
-                f"model.weights to the path of a file, or set model.weights=none."
-            ) from error
+            fault = f"are neither in the cache of {self.library} nor could they be downloaded: {first_line(error):.200}"
+            advice = "Download them on a machine with a connection, set model.weights to the path of a file"
+            what = f"weights {name!r} of {self.library}:{self.name} {fault}"
+            raise ConfigError(f"{what}. {advice}, or set model.weights=none.") from error
 
 
 class TimmBackbone(LibraryBackbone):

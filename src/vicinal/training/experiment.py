@@ -205,16 +205,12 @@ def prepare(
     device = parallel.pick_device(training.device)
     check_trackers(training.trackers)
     if training.head_only and config.model.start not in COMPUTED_STARTS:
-        raise ConfigError(
-            f"training.head_only keeps a head in closed form, got model.start={config.model.start}. "
-            f"Set model.start=discriminant."
-        )
+        got = f"model.start={config.model.start}. Set model.start=discriminant."
+        raise ConfigError(f"training.head_only keeps a head in closed form, got {got}")
     config, records = load_records(config)
     if records.source.kind != config.transform.kind:
-        raise ConfigError(
-            f"the transform prepares {config.transform.kind}, got {records.name} with {records.source.kind}. "
-            f"Leave `transform` out, or name another preset."
-        )
+        got = f"{records.name} with {records.source.kind}. Leave `transform` out, or name another preset."
+        raise ConfigError(f"the transform prepares {config.transform.kind}, got {got}")
     train = records.part("train")
     if (classes := len(np.unique(train.labels))) < 2:
         raise DataError(f"{records.name} has {classes} training classes; learning needs at least 2.")
