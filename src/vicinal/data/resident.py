@@ -188,9 +188,7 @@ def resident_if_it_fits(
             return None
     if shape is None:
         fault = f"those of {records.name} differ under fit = {transform.fit!r} with resize = {transform.resize}"
-        advice = (
-            "Set `transform.canvas` (the center square is kept), or `transform.fit=squash` with `transform.resize`."
-        )
+        hint = "Set `transform.canvas` (the center square is kept), or `transform.fit=squash` with `transform.resize`."
         raise ConfigError(f"images that stay on a device need one size, but {fault}. {hint}")
     held = np.unique(positions)
     slots = np.full(len(source), -1, dtype=np.int64)
