@@ -35,7 +35,6 @@ _WORTH_PROCESSES = 500  # images: fewer are decoded before processes have starte
 _FREE_SHARE = {"cuda": 0.5, "cpu": 0.25}  # of the free memory that `auto` may take: the network needs the rest
 
 Residency = Literal["auto", "on", "off"]
-Chunk = tuple[UInt8[Tensor, "n c h w"], dict[int, str]]  # prepared images, and why some positions are black
 
 
 @dataclass(frozen=True)
@@ -236,7 +235,8 @@ class _Preparation:
         names = "\n".join(self.source.name(position) for position in self.positions.tolist())
         return f"{type(self.source).__name__} {self.transform.preparation} {tuple(self.shape)}\n{names}"
 
-    def __call__(self, start: int) -> Chunk:
+    def __call__(self, start: int) -> tuple[UInt8[Tensor, "n c h w"], dict[int, str]]:
+        """Return prepared images, and why some positions are black."""
         positions = self.positions[start : start + IMAGES_AT_ONCE].tolist()
         prepared, errors = torch.zeros(len(positions), *self.shape, dtype=torch.uint8), dict[int, str]()
         for row, position in enumerate(positions):

@@ -23,8 +23,6 @@ from vicinal.models.resnet import ResNet, SmallResNet
 from vicinal.models.small import Identity, SmallConvNet
 from vicinal.models.text import MiniLM, NGrams
 
-Head = Literal["linear", "mlp", "hyperbolic", "none"]
-Start = Literal["random", "glorot", "principal", "discriminant", "best"]
 COMPUTED_STARTS = ("principal", "discriminant", "best")
 
 BACKBONES: dict[str, type[nn.Module]] = {
@@ -90,14 +88,14 @@ class ModelConfig(Settings):
     name: str = "efficientnet_lite0"
     arguments: Mapping[str, Any] = field(default_factory=dict)
     dim: Width | None = 512
-    head: Head = "linear"
+    head: Literal["linear", "mlp", "hyperbolic", "none"] = "linear"
     curvature: Positive = 0.1
     clip: Positive = 2.3
     head_norm: bool = False
     pooling: Pooling | None = None
     normalize: bool = True
     weights: str = "auto"
-    start: Start = "random"
+    start: Literal["random", "glorot", "principal", "discriminant", "best"] = "random"
     start_length: Positive = 1.0
     freeze: str | None = None
     freeze_norm: bool | None = None
