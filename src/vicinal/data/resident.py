@@ -21,7 +21,7 @@ from torch import Tensor
 
 from vicinal.data.augmentation import Crops, cut_resized, cut_squares, to_device
 from vicinal.data.draws import uniform
-from vicinal.data.loader import Corrupt, Plan, checked_rows, in_order, in_processes, readable_rows, tensor_columns
+from vicinal.data.loader import Corrupt, Plan, checked_rows, in_processes, readable_rows, tensor_columns
 from vicinal.data.records import Batch, ImageArray, Records, Source
 from vicinal.data.transforms import ImageTransform, TrainingTransform, Transform
 from vicinal.errors import ConfigError, DataError
@@ -68,29 +68,13 @@ class Resident:
             and bool((self.slots[positions] >= 0).all())
         )
 
-    def load(
-        self,
-        records: Records,
-        plan: Plan,
-        transform: ImageTransform,
-        *,
-        seed: int,
-        epoch: int,
-        skip_corrupt: bool = False,
-    ) -> Iterator[Batch]:
-        """Yield one batch per index list of the plan, on the device; see ``loader.load``."""
-        return self._batches(records, plan, transform, seed, epoch, "replace" if skip_corrupt else "raise")
-
-    def load_all(
-        self, records: Records, transform: ImageTransform, *, batch_size: int = 256, skip_corrupt: bool = False
-    ) -> Iterator[Batch]:
-        """Yield all records in their order, not augmented; see ``loader.load_all``."""
-        plan = in_order(len(records), batch_size)
-        return self._batches(records, plan, transform.evaluation(), 0, 0, "drop" if skip_corrupt else "raise")
-
-    def _batches(
+    def batches(
         self, records: Records, plan: Plan, transform: ImageTransform, seed: int, epoch: int, corrupt: Corrupt
     ) -> Iterator[Batch]:
+        """Yield one batch per index list of the plan, on the device; arguments as ``loader.load`` has them.
+
+        ``corrupt`` says what becomes of unreadable rows: an error, another row of the class, or none.
+        """
         if not self.serves(records, transform):
             raise ConfigError(
                 f"the tensor on {self.pixels.device} holds {len(self.pixels)} images as {self.transform} prepares "

@@ -12,7 +12,7 @@ from torch import Tensor
 from vicinal import parallel
 from vicinal.arguments import build, describe
 from vicinal.data import TRANSFORMS
-from vicinal.data.loader import load_all
+from vicinal.data.loader import in_order, load_all
 from vicinal.data.records import BOTH, GALLERY, QUERY, Batch, Records
 from vicinal.data.resident import Resident
 from vicinal.data.transforms import ImageTransform, TextTransform, Transform
@@ -114,7 +114,8 @@ class Encoder:
         share = parallel.part(range(len(records)))
         mine, transform = records.take(np.asarray(share, dtype=np.int64)), self.preprocessing
         if isinstance(transform, ImageTransform) and resident is not None and resident.serves(mine, transform):
-            batches = resident.load_all(mine, transform, batch_size=batch_size, skip_corrupt=skip_corrupt)
+            plan = in_order(len(mine), batch_size)
+            batches = resident.batches(mine, plan, transform.evaluation(), 0, 0, "drop" if skip_corrupt else "raise")
         else:
             batches = load_all(mine, transform, batch_size=batch_size, workers=workers, skip_corrupt=skip_corrupt)
         vectors, kept, skipped = self._forward(batches, features=features, progress=progress)

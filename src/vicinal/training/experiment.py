@@ -96,7 +96,7 @@ class Experiment:
         training = self.config.training
         transform, seed, skip = self.config.transform, training.seed, training.skip_corrupt
         if self.resident is not None and isinstance(transform, ImageTransform):
-            read = self.resident.load(self.train, rest, transform, seed=seed, epoch=epoch, skip_corrupt=skip)
+            read = self.resident.batches(self.train, rest, transform, seed, epoch, "replace" if skip else "raise")
         else:
             read = load(self.train, rest, transform, seed=seed, epoch=epoch, workers=self.workers, skip_corrupt=skip)
         for rows, batch in zip(whole, read, strict=True):
