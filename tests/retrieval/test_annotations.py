@@ -137,6 +137,7 @@ def test_many_writers_lose_nothing(tmp_path):
         {"targets": [1], "label": "a\nb"},
         {"targets": [1], "label": ""},
         {"targets": [1], "add": ["a;b"]},
+        {"targets": [1], "add": ["a;b"], "label": "a;b"},
         {"targets": [1], "add": ["x" * 201]},
     ],
 )

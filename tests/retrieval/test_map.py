@@ -135,4 +135,4 @@ def test_parquet_has_the_columns_that_embedding_atlas_reads(collection, vectors,
 def test_parquet_without_pyarrow_says_what_to_install(collection, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ConfigError, match=r"pip install 'vicinal\[parquet\]'"):
-        module.write_parquet(collection.snapshot(), tmp_path / "map.parquet")
+        module.write_parquet(collection.snapshot(), tmp_path / "map.parquet", {})

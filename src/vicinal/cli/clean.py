@@ -154,7 +154,7 @@ def clean(
         vicinal clean runs/birds
         vicinal clean runs/birds --apply decisions.csv
     """
-    from vicinal.cli.tables import print_rows
+    from vicinal.cli.tables import print_grid
     from vicinal.parallel import pick_device
     from vicinal.retrieval import cleaning
     from vicinal.retrieval.contact_sheets import write_shown
@@ -163,7 +163,7 @@ def clean(
 
     opened, console = RunDirectory.open(run), Console()
     folder = opened.path / "clean" if to is None else to
-    snapshot = _snapshot(opened, console, data, "clean/collection", collection, trust, device)
+    snapshot = _snapshot(opened, data, "clean/collection", collection, trust, device)
     if apply is not None:
         table = folder / "labels.csv"
         originals = {apply.resolve(), *(Path(place.path).resolve() for place in snapshot.places)}
@@ -178,11 +178,8 @@ def clean(
         findings = cleaning.find_issues(snapshot, features, follower.advance)
     items = snapshot.items()
     shown = ((each, items[each.row]) for each in findings.found[:_PRINTED])
-    print_rows(
-        "",
-        ("score", "kind", "label", "suggested", "path"),
-        ((f"{each.score:.3f}", each.kind, item.label or "", each.suggested, item.path) for each, item in shown),
-    )
+    rows = ((f"{each.score:.3f}", each.kind, item.label or "", each.suggested, item.path) for each, item in shown)
+    print_grid("", ("score", "kind", "label", "suggested", "path"), rows, unbroken=(), left=range(1, 5))
     contents = cleaning.findings_contents(snapshot, findings)
     _write(console, snapshot, contents, folder / "findings", cleaning.findings_table(snapshot, findings))
 
@@ -216,8 +213,8 @@ def suggest(
     from vicinal.training.console import Console
 
     opened, console = RunDirectory.open(run), Console()
-    known = _snapshot(opened, console, None, "", collection, trust, device)
-    asked = _snapshot(opened, console, pool, "suggest/collection", None, trust, device)
+    known = _snapshot(opened, None, "", collection, trust, device)
+    asked = _snapshot(opened, pool, "suggest/collection", None, trust, device)
     chosen = choose(asked, known, k)
     contents = suggestions_contents(asked, chosen)
     folder = opened.path / "suggest" if to is None else to
@@ -225,18 +222,13 @@ def suggest(
 
 
 def _snapshot(
-    run: "RunDirectory",
-    console: "Console",
-    data: str | None,
-    own: str,
-    collection: Path | None,
-    trust: bool,
-    device: str,
+    run: "RunDirectory", data: str | None, own: str, collection: Path | None, trust: bool, device: str
 ) -> "Snapshot":
     """Return the named data, indexed in a folder of their own, or the run's collection, made if missing."""
     from vicinal.parallel import pick_device
     from vicinal.retrieval.collection import FOLDER, POINTER, CollectionDirectory, snapshot_of
     from vicinal.retrieval.indexing import Request, absolute_place, index
+    from vicinal.training.console import Console
 
     if data is not None and collection is not None:
         raise ConfigError(f"DATA and --collection both name what to look at; got {data} and {collection}. Give one.")
@@ -246,7 +238,7 @@ def _snapshot(
     if data is not None and (place / POINTER).is_file():  # what was looked at before
         held = [each.path for each in CollectionDirectory(place).snapshot().places if each.path != absolute_place(data)]
     request = Request(paths=() if data is None else (data,), remove=held, trust=trust)
-    index(run, request, console, collection=place, device=pick_device(device))
+    index(run, request, Console(), collection=place, device=pick_device(device))
     return CollectionDirectory.open(place, trust=trust).snapshot()
 
 

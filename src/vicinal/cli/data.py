@@ -83,15 +83,10 @@ def pack(
         raise ConfigError("--squash, --gray and --quality need --resize or --canvas: without, files are kept as is.")
     if squash and resize is None:
         raise ConfigError("--squash needs --resize. Give it too, or leave --squash out.")
-    records = open_path(source).load()
+    records, most = open_path(source).load(), part_megabytes * 10**6
     with Console().following(len(records), 0, "packing") as follower:
         files = pack_records(
-            records,
-            folder,
-            transform=transform,
-            quality=90 if quality is None else quality,
-            part_bytes=part_megabytes * 10**6,
-            progress=follower.advance,
+            records, folder, transform=transform, quality=quality or 90, part_bytes=most, progress=follower.advance
         )
     total = sum(file.stat().st_size for file in files)
     typer.echo(f"{len(records)} images of {records.name}: {len(files)} files, {total / 1e6:.1f} MB in {folder}")

@@ -63,15 +63,9 @@ def embed(
             records, batch_size=batch_size, workers=workers, skip_corrupt=skip_corrupt, progress=follower.advance
         )
     kept = embedded.records
-    write_arrays(
-        out,
-        {
-            "embeddings": embedded.vectors.numpy(),
-            "labels": kept.labels,
-            "classes": np.array(kept.classes),
-            "names": np.array([kept.source.name(index) for index in range(len(kept))]),
-        },
-    )
+    names = np.array([kept.source.name(index) for index in range(len(kept))])
+    arrays = {"embeddings": embedded.vectors.numpy(), "labels": kept.labels, "classes": np.array(kept.classes)}
+    write_arrays(out, arrays | {"names": names})
     for name in embedded.skipped:
         typer.secho(f"skipped, could not be read: {name}", fg="yellow", err=True)
     typer.echo(f"{len(kept)} embeddings of {embedded.vectors.shape[1]} dimensions: {out}")

@@ -96,11 +96,12 @@ def _print(answer: "Answer") -> None:
             "no match" + ("." if far is None else f": the nearest, {far.item.path}, lies at {far.distance:.4f}.")
         )
         return
-    from vicinal.cli.tables import print_rows
+    from vicinal.cli.tables import print_grid
 
     near = answer.matches
     rows = ((f"{each.distance:.4f}", str(each.item.id), each.item.label or "", each.item.path) for each in near)
-    print_rows(f"nearest to {answer.query.title}", ("distance", "id", "label", "path"), rows)
+    title, heads = f"nearest to {answer.query.title}", ("distance", "id", "label", "path")
+    print_grid(title, heads, rows, unbroken=(), left=(2, 3))
 
 
 def _write_sheet(snapshot: "Snapshot", answer: "Answer", files: list[Path], out: Path) -> None:

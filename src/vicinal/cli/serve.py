@@ -48,7 +48,7 @@ def serve(
     from vicinal.retrieval.serve.server import LOOPBACK
     from vicinal.retrieval.serve.server import serve as run_server
 
-    library = open_library(run, collection=collection, device=device, max_false_match=max_false_match, trust=trust)
+    library = open_library(run, collection=collection, device=device, rate=max_false_match, trust=trust)
     snapshot = library.collection.snapshot()
     typer.echo(f"{len(snapshot):,} items of generation {snapshot.generation}, {snapshot.dim} dimensions")
     if library.threshold is not None:

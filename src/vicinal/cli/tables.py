@@ -29,16 +29,29 @@ def print_fitting(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]
 
 
 def print_grid(
-    title: str, heads: Sequence[str], rows: Iterable[Sequence[str]], *, unbroken: Collection[int] = (0,)
+    title: str,
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    unbroken: Collection[int] = (0,),
+    left: Collection[int] | None = None,
 ) -> None:
-    """Rows of texts below a title, none of it taken for markup. The columns at ``unbroken`` keep to one line."""
-    _print(title, heads, rows, (0, len(heads) - 1), unbroken, (0, 1, 0, 0))
+    """Print rows of texts below a title, none of it taken for markup.
 
-
-def print_rows(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table of texts, numbers to the right."""
-    left = [place for place, head in enumerate(heads) if head not in ("distance", "id", "score")]
-    _print(title, heads, rows, left)
+    Args:
+        unbroken: columns that keep to one line.
+        left: columns of words, the others are numbers; by default the first and the last, and all stand closer.
+    """
+    console, grid = terminal(), Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0) if left is None else (0, 1))
+    for place, head in enumerate(heads):
+        words = place in ((0, len(heads) - 1) if left is None else left)
+        justify: Literal["left", "right"] = "left" if words else "right"
+        grid.add_column(escape(head), justify=justify, no_wrap=place in unbroken, overflow="fold")
+    for row in rows:
+        grid.add_row(*map(escape, row))
+    if title:
+        console.print(escape(title), highlight=False)  # as the table's own title it would be as narrow as that
+    console.print(grid)
 
 
 def print_table(results: Mapping[str, Any]) -> None:
@@ -50,7 +63,7 @@ def print_table(results: Mapping[str, Any]) -> None:
         terminal().print(escape(below), style="yellow", highlight=False)
     skipped = f", {results['skipped']} unreadable left out" if results.get("skipped") else ""
     title = f"{results['records']} records of {results['classes']} {results['split']} classes{skipped}"
-    _print(title, content.columns, content.rows, (0,))
+    print_grid(title, content.columns, content.rows, unbroken=(), left=(0,))
     for note in results.get("notes", []):
         terminal().print(f"note: {escape(note)}", highlight=False)
 
@@ -68,22 +81,3 @@ def print_compact(results: Mapping[str, Any]) -> None:
         rows.append([kind, *size, f"{1e3 * row['query_seconds']:.2f} ms", *scores])
     heads = ["embedding", "bytes/vector", "in all", "time/query", "Recall@1", "MAP@R"]
     print_grid("Size and time; rescoring reads so many more bytes of a vector, which may lie on disk", heads, rows)
-
-
-def _print(
-    title: str,
-    heads: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    left: Collection[int],
-    unbroken: Collection[int] = (),
-    padding: tuple[int, ...] = (0, 1),
-) -> None:
-    console, grid = terminal(), Table(box=box.SIMPLE_HEAD, padding=padding)  # type: ignore[arg-type]
-    for place, head in enumerate(heads):
-        justify: Literal["left", "right"] = "left" if place in left else "right"
-        grid.add_column(escape(head), justify=justify, no_wrap=place in unbroken, overflow="fold")
-    for row in rows:
-        grid.add_row(*map(escape, row))
-    if title:
-        console.print(escape(title), highlight=False)  # as the table's own title it would be as narrow as that
-    console.print(grid)

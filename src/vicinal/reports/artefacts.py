@@ -14,13 +14,9 @@ import numpy as np
 from PIL import Image
 
 from vicinal.errors import ConfigError, RunError
-from vicinal.figures import Dendrogram, Figure, Scatter, from_json, records_of
+from vicinal.figures import Figure, Scatter, from_json, records_of
 from vicinal.run_directory import RunDirectory
 
-WIDTH, EDGE = 640, 24  # of a scatter on the page: units across, and kept free around its points
-MOST_HEIGHT, LEAST_HEIGHT = 480, 160
-TREE = 400  # units across of a dendrogram, from its root to its leaves; a row of it is 1 high
-SIGNS = ("circle", "square", "diamond", "triangle", "cross")  # groups differ in sign as well as in color
 _PER_CLASS = 6  # thumbnails that stand for one class
 
 
@@ -244,7 +240,7 @@ def format_of(file: str) -> Iterator[None]:
         raise RunError(f"artefacts/{file} is not as run format 1 says: {error}. Evaluate the run anew.") from error
 
 
-# -- a method's own figures, placed on the page ---------------------------------------------------------------------
+# -- a method's own figures ---------------------------------------------------------------------
 
 
 def read_method_figures(run: RunDirectory) -> MethodFigures:
@@ -286,52 +282,3 @@ def unit_square(positions: np.ndarray) -> np.ndarray:
     extent = float((high - low).max()) or 1.0  # one point, or all at one place, stay in the middle
     scaled: np.ndarray = (positions - (low + high) / 2) / extent + 0.5
     return scaled
-
-
-def place_scatter(scatter: Scatter) -> dict[str, Any]:
-    """A scatter in the units of the page's drawing, y downwards.
-
-    Returns:
-        ``height``; ``groups``, name and sign of each; ``points``, ``(x, y, number of the group, title)``; and
-        ``segments``, ``(x, y, x, y)``, those that can be seen.
-    """
-    groups = list(dict.fromkeys(point.group for point in scatter.points))
-    square = unit_square(np.array([(point.x, point.y) for point in scatter.points], float).reshape(-1, 2))
-    tall = float(np.ptp(square[:, 1])) if len(square) else 0.0
-    across = min(WIDTH - 2 * EDGE, (MOST_HEIGHT - 2 * EDGE) / max(tall, 1e-9))
-    height = round(max(tall * across + 2 * EDGE, LEAST_HEIGHT), 1)
-    at = (np.array([WIDTH, height]) / 2 + (square - 0.5) * [across, -across]).round(1).tolist()
-    points = [
-        (*place, groups.index(point.group), ", ".join(filter(None, (point.group, point.label))))
-        for place, point in zip(at, scatter.points, strict=True)
-    ]
-    segments = [(*at[one.start], *at[one.end]) for one in scatter.segments]
-    return {
-        "height": height,
-        "groups": [(group, SIGNS[place % len(SIGNS)]) for place, group in enumerate(groups)],
-        "points": points,
-        "segments": [(x1, y1, x2, y2) for x1, y1, x2, y2 in segments if abs(x1 - x2) + abs(y1 - y2) >= 1],
-    }
-
-
-def place_dendrogram(tree: Dendrogram) -> dict[str, Any]:
-    """A tree from left to right, its leaves at ``TREE``, one below the other, so that no two branches cross.
-
-    Returns:
-        ``leaves`` from top to bottom; ``brackets``, of each merge ``(x1, y1, x, y2, x2)``, from one node to the merge's
-        height to the other node, and what is said of it.
-    """
-    count = len(tree.leaves)
-    below = [[leaf] for leaf in range(count)]  # leaves of each node, in order
-    for merge in tree.merges:
-        below.append(below[merge.first] + below[merge.second])
-    order = below[-1] if below else []
-    highest = max((merge.height for merge in tree.merges), default=0.0) or 1.0
-    at = [(float(TREE), order.index(leaf) + 0.5) for leaf in range(count)]
-    brackets = []
-    for node, merge in enumerate(tree.merges, count):
-        (x1, y1), (x2, y2) = at[merge.first], at[merge.second]
-        x = round(TREE * (1 - 0.98 * merge.height / highest), 1)
-        at.append((x, (y1 + y2) / 2))
-        brackets.append(((x1, y1, x, y2, x2), f"{merge.height:.3g}: {len(below[node])} of {count}"))
-    return {"leaves": [tree.leaves[leaf] for leaf in order], "brackets": brackets}

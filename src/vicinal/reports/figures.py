@@ -32,18 +32,9 @@ _INCH = 0.5  # side of a thumbnail's cell
 _PIXELS = 100  # of a cell; more than the figure's own resolution
 _EDGE = 0.08  # of a cell, between its border and the frame
 # DejaVu comes with matplotlib; the others lend it scripts that it lacks, on machines that have them.
-_FALLBACKS = (
-    "Noto Sans CJK JP",
-    "Noto Sans CJK SC",
-    "Noto Sans CJK KR",
-    "Source Han Sans",
-    "WenQuanYi Zen Hei",
-    "Hiragino Sans",
-    "PingFang SC",
-    "Microsoft YaHei",
-    "Yu Gothic",
-    "Malgun Gothic",
-    "Arial Unicode MS",
+_FALLBACKS: tuple[str, ...] = (
+    *("Noto Sans CJK JP", "Noto Sans CJK SC", "Noto Sans CJK KR", "Source Han Sans", "WenQuanYi Zen Hei"),
+    *("Hiragino Sans", "PingFang SC", "Microsoft YaHei", "Yu Gothic", "Malgun Gothic", "Arial Unicode MS"),
 )
 _UNKNOWN = "□"
 
@@ -100,11 +91,8 @@ def draw_map(embedding_map: EmbeddingMap, thumbnails: Thumbnails | None) -> Figu
         x, y = points[place]
         tile = sheet.crop(thumbnails.box(record.tile))
         axes.imshow(tile, extent=(x - half, x + half, y - half, y + half), aspect="auto", zorder=3)
-        axes.add_patch(
-            Rectangle(
-                (x - half, y - half), 2 * half, 2 * half, fill=False, edgecolor=shades[place], linewidth=1.2, zorder=4
-            )
-        )
+        corner, side = (x - half, y - half), 2 * half
+        axes.add_patch(Rectangle(corner, side, side, fill=False, edgecolor=shades[place], linewidth=1.2, zorder=4))
     axes.set(xlim=(-2 * half, 1 + 2 * half), ylim=(-2 * half, 1 + 2 * half))  # imshow moves the limits
     return figure
 
@@ -116,17 +104,8 @@ def _name_classes(axes: Axes, points: np.ndarray, labels: Sequence[str]) -> None
     for place in apart(middles * [1, 4], 0.14):  # a name is wider than high
         words = names[place] if len(names[place]) <= _NAME else names[place][: _NAME - 1] + "…"
         box = {"facecolor": PAPER, "edgecolor": "none", "alpha": 0.75, "pad": 1.0}
-        axes.text(
-            middles[place, 0],
-            middles[place, 1],
-            words,
-            fontsize=8,
-            color=INK,
-            ha="center",
-            va="center",
-            zorder=5,
-            bbox=box,
-        )
+        style: dict[str, Any] = {"fontsize": 8, "color": INK, "ha": "center", "va": "center", "zorder": 5}
+        axes.text(middles[place, 0], middles[place, 1], words, bbox=box, **style)
 
 
 def apart(points: np.ndarray, distance: float) -> list[int]:
@@ -142,16 +121,8 @@ def _draw_chart(axes: Axes, chart: Chart) -> None:
     for place, (name, curve) in enumerate(chart.lines.items()):
         color, dash = LINES[place % len(LINES)], _DASHES[place // _SOLID % len(_DASHES)]
         marker = "o" if len(curve.steps) <= 30 and chart.axis == "step" else ""
-        axes.plot(
-            curve.steps,
-            curve.mean,
-            color=color,
-            linestyle=dash,
-            marker=marker,
-            markersize=3,
-            linewidth=1.5,
-            label=f" {name}",  # matplotlib would drop a label that starts with an underscore
-        )
+        style: dict[str, Any] = {"color": color, "linestyle": dash, "marker": marker, "markersize": 3, "linewidth": 1.5}
+        axes.plot(curve.steps, curve.mean, label=f" {name}", **style)  # a label that starts with "_" would be dropped
         if curve.low != curve.high:
             axes.fill_between(curve.steps, curve.low, curve.high, color=color, alpha=0.16, linewidth=0)
     axes.set_title(chart.title, loc="left", fontsize=10, color=INK, fontweight="bold")
@@ -166,9 +137,8 @@ def _draw_chart(axes: Axes, chart: Chart) -> None:
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(10, numticks=6))
         axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.yaxis.set_major_formatter(
-        FuncFormatter(lambda value, _: f"{value:.0%}" if chart.unit == "share" else f"{value:g}")
-    )
+    share = chart.unit == "share"
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0%}" if share else f"{value:g}"))
     if len(chart.lines) > 1:
         axes.legend(fontsize=7.5, frameon=False, labelcolor=INK, handlelength=1.6, loc="best")
 

@@ -138,9 +138,6 @@ def charts(progress: Progress) -> list[Chart]:
 # -- diagnostics of generalization, each with a caption that says how to read it -----------------------------------
 
 
-SPECTRUM_CAPTION = (
-    "Singular values, largest first: a line that falls late uses many directions, a cliff means that few carry all."
-)
 ACTIVE_CAPTION = (
     "Tuples of a batch that still have something to learn: near 0 the examples have become too easy, "
     "stuck near 100 % nothing is being learned."

@@ -110,12 +110,13 @@ class Annotations:
         change = {name: value for name, value in given.items() if value not in (None, False, [])}
         if not change or not targets or (drop and label is not None):
             raise DataError("a change names targets, and tags, a label or a drop; not a label and a drop together.")
-        for word in (*change.get("add", ()), *change.get("remove", ()), *([] if label is None else [label])):
+        tags = [*change.get("add", ()), *change.get("remove", ())]
+        for word in (*tags, *([] if label is None else [label])):
             if not word or word != word.strip() or len(word) > 200 or not word.isprintable():
                 rule = "1 to 200 printable characters without space at its ends"
                 raise DataError(f"a label or tag is {rule}; got {word[:60]!r}.")
-            if ";" in word and word != label:
-                raise DataError(f"a tag holds no semicolon, which separates tags; got {word[:60]!r}.")
+        if wrong := [tag for tag in tags if ";" in tag]:
+            raise DataError(f"a tag holds no semicolon, which separates tags; got {wrong[0][:60]!r}.")
         with self._opened(_WRITING) as append:
             append({"time": round(time.time(), 3), "targets": list(targets), **change})
 

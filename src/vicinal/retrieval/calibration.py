@@ -97,15 +97,10 @@ class Calibration:
         accepted = np.cumsum(self.different)
         bins = int(np.searchsorted(accepted, max(rate * total, 1), side="right"))  # those before it keep to the rate
         false = int(accepted[bins - 1]) if bins else 0
-        return Threshold(
-            # Just below the edge, for the bin that begins there no longer belongs to it.
-            distance=float(np.nextafter(bins * self.width, 0)),
-            false_match=false / total,
-            true_match=float(self.same[:bins].sum() / max(1, self.same.sum())),
-            pairs=total,
-            classes=self.classes,
-            unsupported=unsupported,
-        )
+        true = float(self.same[:bins].sum() / max(1, self.same.sum()))
+        # Just below the edge, for the bin that begins there no longer belongs to it.
+        distance = float(np.nextafter(bins * self.width, 0))
+        return Threshold(distance, false / total, true, total, self.classes, unsupported)
 
 
 def distance_threshold(

@@ -236,12 +236,8 @@ def find_issues(
     metric: Metric = snapshot.metric if features is None else "euclidean"
     verdicts = judge_labels(vectors, labels, metric=metric, progress=progress)
     copies, words = _copies(snapshot, rows, labels, names, verdicts)
-    found = [
-        *_label_errors(verdicts, labels, names),
-        *copies,
-        *_outliers(verdicts),
-        *_ambiguous(verdicts, labels, names),
-    ]
+    given = verdicts, labels, names
+    found = [*_label_errors(*given), *copies, *_outliers(verdicts), *_ambiguous(*given)]
     found = [
         replace(each, row=int(rows[each.row]), neighbors=tuple(rows[list(each.neighbors)].tolist())) for each in found
     ]

@@ -283,6 +283,9 @@ class CollectionDirectory:
         number: int = pointer["generation"]
         return number
 
+    def folder(self, generation: int) -> Path:
+        return self.path / f"generation-{generation:08d}"
+
     def snapshot(self) -> Snapshot:
         """Return the newest generation; cheap to call again, and the same object while the number is the same."""
         with self._lock:
@@ -291,7 +294,7 @@ class CollectionDirectory:
                 if self._held is not None and self._held.generation == number:
                     return self._held
                 try:
-                    self._held = Snapshot(generation_folder(self.path, number), trust=self.trust)
+                    self._held = Snapshot(self.folder(number), trust=self.trust)
                 except FileNotFoundError:  # written twice since the pointer was read, so already removed
                     continue
                 return self._held
@@ -318,10 +321,6 @@ def require_same_model(run: RunDirectory, about: Mapping[str, Any]) -> None:
         raise RunError(
             f"the collection was indexed with another model than {run.path} has now. Update it with {again}."
         )
-
-
-def generation_folder(collection: Path, number: int) -> Path:
-    return collection / f"generation-{number:08d}"
 
 
 def seal(about: Mapping[str, Any]) -> str:

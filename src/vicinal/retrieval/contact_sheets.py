@@ -142,18 +142,8 @@ def as_page(snapshot: Snapshot, contents: Contents, table: str, progress: Progre
         cards.append((group, [_card(snapshot, row, distance) for row, distance in rows]))
         left -= len(rows)
         progress(TILES - left)
-    return render_page(
-        "vicinal.retrieval",
-        "groups.html.j2",
-        scripts=(),
-        filters={},
-        contents=contents,
-        cards=cards,
-        hidden=len(contents.groups) - len(cards),
-        table=table,
-        generation=snapshot.generation,
-        items=len(snapshot),
-    )
+    values = {"contents": contents, "cards": cards, "table": table, "snapshot": snapshot}
+    return render_page("vicinal.retrieval", "groups.html.j2", scripts=(), filters={}, **values)
 
 
 def mostly(labels: Sequence[str | None]) -> str:

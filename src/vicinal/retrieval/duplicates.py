@@ -361,11 +361,8 @@ def duplicate_contents(snapshot: Snapshot, found: Groups, distance: float, words
         more = ", ..." if len(labels) > 4 else ""
         warning = f"labels differ: {', '.join(labels[:4])}{more}" if len(labels) > 1 else ""
         groups.append(Group(number, rows, nearest, f"Group {number}: {len(rows):,} things", warning))
-    facts = [
-        ("groups", f"{len(groups):,}"),
-        ("things in them", f"{sum(len(group.rows) for group in groups):,}"),
-        ("distance", f"{distance:.4g}"),
-    ]
+    things = sum(len(group.rows) for group in groups)
+    facts = [("groups", f"{len(groups):,}"), ("things in them", f"{things:,}"), ("distance", f"{distance:.4g}")]
     if disagreeing := sum(bool(group.warning) for group in groups):
         facts.append(("groups with different labels", f"{disagreeing:,}"))
     note = "Nothing was removed. The number below a picture is its distance to the nearest other of its group."

@@ -213,16 +213,9 @@ def _traced(embedder: Embedder, examples: Tensor, metadata: Mapping[str, str]) -
         with warnings.catch_warnings():  # the exporter warns of packages that are not used here
             warnings.simplefilter("ignore")
             logger.setLevel(logging.ERROR)
-            program = torch.onnx.export(
-                embedder,
-                (examples,),
-                dynamo=True,
-                input_names=[INPUT],
-                output_names=[OUTPUT],
-                dynamic_shapes=({0: torch.export.Dim("batch")},),
-                external_data=False,
-                verbose=False,
-            )
+            ends: Any = {"input_names": [INPUT], "output_names": [OUTPUT]}
+            ends |= {"dynamic_shapes": ({0: torch.export.Dim("batch")},), "external_data": False}
+            program = torch.onnx.export(embedder, (examples,), dynamo=True, verbose=False, **ends)
     except Exception as error:  # tracing raises whatever a network's own code runs into
         reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]:.300}"
         fault = f"{type(embedder.backbone).__name__} cannot be written as ONNX: {reason}"

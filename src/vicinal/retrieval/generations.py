@@ -25,17 +25,7 @@ from jaxtyping import Float
 from vicinal.errors import DataError, RunError
 from vicinal.files import check_links, read_json, sync_directory, write_atomically, write_json, write_text
 from vicinal.retrieval.archives import FOLDER as ARCHIVES
-from vicinal.retrieval.collection import (
-    ABOUT,
-    FORMAT,
-    ITEMS,
-    POINTER,
-    VECTORS,
-    CollectionDirectory,
-    Place,
-    generation_folder,
-    seal,
-)
+from vicinal.retrieval.collection import ABOUT, FORMAT, ITEMS, POINTER, VECTORS, CollectionDirectory, Place, seal
 from vicinal.retrieval.store import Item
 
 _KEPT = 2  # the newest and the one before it, which a reader may just be opening
@@ -51,7 +41,6 @@ def publish(
     *,
     dim: int,
     places: Sequence[Place] = (),
-    next_id: int | None = None,
     facts: Mapping[str, Any] | None = None,
     engine: Callable[[int, Path], Mapping[str, Any]] | None = None,
 ) -> int:
@@ -62,8 +51,7 @@ def publish(
         items: by ascending id.
         vectors: one for each item, in the same order.
         places: what ``Item.place`` counts in.
-        next_id: the id that the next new item will get; by default beyond the last here.
-        facts: further entries of ``about.json``.
+        facts: further entries of ``about.json``; ``next_id``, of the next new item, is one beyond the last otherwise.
         engine: brings another engine to this generation, given its number and the file of the vectors, before anyone
             reads it; what it returns is kept as ``store``.
     """
@@ -71,8 +59,9 @@ def publish(
     if ids != sorted(set(ids)):
         raise DataError("items of a generation need ascending ids, each once.")
     path.mkdir(parents=True, exist_ok=True)
-    number = 1 + (CollectionDirectory(path).latest_generation() if (path / POINTER).is_file() else 0)
-    folder = generation_folder(path, number)
+    collection = CollectionDirectory(path)
+    number = 1 + (collection.latest_generation() if (path / POINTER).is_file() else 0)
+    folder = collection.folder(number)
     part = folder.with_name(folder.name + ".part")
     for left in (folder, part):  # of a writer that ended before it could set the pointer
         shutil.rmtree(left, ignore_errors=True)
@@ -85,7 +74,7 @@ def publish(
         "count": len(items),
         "dim": dim,
         "metric": "euclidean",
-        "next_id": next_id if next_id is not None else (ids[-1] + 1 if ids else 0),
+        "next_id": ids[-1] + 1 if ids else 0,
         "places": [asdict(place) for place in places],
         **(facts or {}),
         "store": None if engine is None else dict(engine(number, part / VECTORS)),
@@ -128,7 +117,7 @@ def _remove_old(path: Path, newest: int) -> None:
     used = {
         place["root"]
         for number in range(max(1, newest - _KEPT + 1), newest + 1)
-        for place in read_json(generation_folder(path, number) / ABOUT)["places"]
+        for place in read_json(CollectionDirectory(path).folder(number) / ABOUT)["places"]
     }
     for folder in (path / ARCHIVES).glob("*"):
         if f"{ARCHIVES}/{folder.name}" not in used:

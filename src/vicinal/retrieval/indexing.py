@@ -167,17 +167,10 @@ class _Indexing:
             generation = self._publish(items, plan, journal)
         journal.clear()
         old, new = ({item.id: item.digest for item in each} for each in (self.old, items))
-        store = CollectionDirectory(self.path).snapshot().about.get("store")
-        return Indexed(
-            generation=generation,
-            items=len(items),
-            embedded=embedded,
-            added=len(new.keys() - old.keys()),
-            replaced=sum(new[id] != old[id] for id in new.keys() & old.keys()),
-            removed=len(old.keys() - new.keys()),
-            unreadable=tuple(plan.unreadable),
-            recall=None if store is None else store.get("recall"),
-        )
+        added, removed = len(new.keys() - old.keys()), len(old.keys() - new.keys())
+        replaced = sum(new[id] != old[id] for id in new.keys() & old.keys())
+        recall = (CollectionDirectory(self.path).snapshot().about.get("store") or {}).get("recall")
+        return Indexed(generation, len(items), embedded, added, replaced, removed, tuple(plan.unreadable), recall)
 
     def _embed(self, plan: "Plan", journal: VectorJournal) -> int:
         """Make the vectors that are missing, each batch into the journal at once; return how many."""
@@ -213,21 +206,11 @@ class _Indexing:
         known = before is not None and before.trusted and same
         if before is not None and known and (tuple(items), tuple(plan.places)) == (before.items(), before.places):
             return before.generation
-        number = publish(
-            self.path,
-            items,
-            self._vectors(items, journal),
-            dim=self.dim,
-            places=plan.places,
-            next_id=plan.next_id,
-            facts={
-                "metric": self.encoder.embedder.metric,
-                "model": self.model,
-                "run": str(self.run.path.absolute()),
-                "retired": None if same else store,
-            },
-            engine=None if engine is None else partial(write_engine, engine, items, self.old, store),
-        )
+        facts: dict[str, Any] = {"metric": self.encoder.embedder.metric, "model": self.model}
+        facts |= {"run": str(self.run.path.absolute()), "next_id": plan.next_id, "retired": None if same else store}
+        vectors = self._vectors(items, journal)
+        writer = None if engine is None else partial(write_engine, engine, items, self.old, store)
+        number = publish(self.path, items, vectors, dim=self.dim, places=plan.places, facts=facts, engine=writer)
         retired = None if before is None else before.about.get("retired")
         if before is not None and retired is not None:  # its last readers are two generations behind now
             drop_engine(Engine(**retired), before.dim)

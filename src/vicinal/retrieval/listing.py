@@ -145,14 +145,9 @@ def list_data_set(
         root = str(source.root.resolve())
     elif isinstance(source, FeatureArray) and images is not None:
         root, names, labels = _pictured(images, loaded, positions, len(source), names, labels)
-    place = Place(
-        path=place_path(data),
-        kind="features" if features else "data set",
-        root=root,
-        split=split,
-        images=images,
-        description=None if root is not None or features else describe(data),
-    )
+    kind: Kind = "features" if features else "data set"
+    description = None if root is not None or features else describe(data)
+    place = Place(place_path(data), kind, root, split, images, description)
     columns = loaded.columns.items()
     entries = [
         Entry(path, label, {name: str(column[row].item()) for name, column in columns})

@@ -70,10 +70,7 @@ def collection_map(snapshot: Snapshot) -> CollectionMap:
 
 
 def _placed(
-    snapshot: Snapshot,
-    rows: Int64[np.ndarray, "m"],
-    landmarks: Int64[np.ndarray, "l"],
-    places: Float[np.ndarray, "l 2"],
+    snapshot: Snapshot, rows: Int64[np.ndarray, "m"], landmarks: Int64[np.ndarray, "l"], at: Float[np.ndarray, "l 2"]
 ) -> Float32[np.ndarray, "m 2"]:
     """Place rows at the mean of their three nearest landmarks, the nearer the heavier."""
     vectors = snapshot.vectors()
@@ -82,11 +79,11 @@ def _placed(
         near = store.search(np.asarray(vectors[rows[start : start + LANDMARKS]]), min(3, len(landmarks)))
         weights = 1 / np.maximum(near.distances, 1e-6)  # a copy of a landmark lies where that does
         weights /= weights.sum(axis=1, keepdims=True)
-        found.append((weights[:, :, None] * places[near.ids]).sum(axis=1).astype(np.float32))
+        found.append((weights[:, :, None] * at[near.ids]).sum(axis=1).astype(np.float32))
     return np.concatenate(found)
 
 
-def write_parquet(snapshot: Snapshot, path: Path, groups: Mapping[int, int] | None = None, *, k: int = 10) -> int:
+def write_parquet(snapshot: Snapshot, path: Path, groups: Mapping[int, int], *, k: int = 10) -> int:
     """Write the map as Parquet that embedding-atlas opens; return the number of rows.
 
     Columns: ``id``, ``path``, ``label``, ``text`` (label and path), ``x``, ``y``, ``neighbors``
@@ -120,9 +117,8 @@ def write_parquet(snapshot: Snapshot, path: Path, groups: Mapping[int, int] | No
         "x": found.positions[:, 0],
         "y": found.positions[:, 1],
         "neighbors": pa.array(neighbors, pa.struct({"ids": pa.list_(pa.int64()), "distances": pa.list_(pa.float32())})),
+        "group": pa.array([groups.get(item.id) for item in items], pa.int64()),
     }
-    if groups is not None:
-        columns["group"] = pa.array([groups.get(item.id) for item in items], pa.int64())
     write_atomically(path, lambda file: parquet.write_table(pa.table(columns), file))
     return len(rows)
 

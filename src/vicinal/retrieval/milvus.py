@@ -132,14 +132,9 @@ class MilvusStore:
         if not len(queries):
             return found
         effort = {"ef": max(k, _SEARCH["HNSW"]["ef"])} if table.index == "HNSW" else {}  # HNSW needs ef >= k
-        hits = table.client.search(
-            table.table,
-            data=np.asarray(queries, np.float32).tolist(),
-            limit=k,
-            filter=_filter(self.generation, where or {}, exclude),
-            output_fields=["id"],
-            search_params={"metric_type": "L2", "params": _SEARCH[table.index] | effort},
-        )
+        asked, narrowed = np.asarray(queries, np.float32).tolist(), _filter(self.generation, where or {}, exclude)
+        settings = {"metric_type": "L2", "params": _SEARCH[table.index] | effort}
+        hits = table.client.search(table.table, asked, narrowed, k, output_fields=["id"], search_params=settings)
         for row, near in enumerate(hits):
             pairs = sorted((max(0.0, hit["distance"]) ** 0.5, int(hit["entity"]["id"])) for hit in near)  # squared
             found.distances[row, : len(pairs)] = [distance for distance, _ in pairs]
@@ -246,12 +241,7 @@ def wanted_engine(
 
 
 def write_engine(
-    engine: Engine,
-    items: Sequence[Item],
-    old: Sequence[Item],
-    store: Mapping[str, Any] | None,
-    generation: int,
-    vectors: Path,
+    engine: Engine, items: Sequence[Item], old: Sequence[Item], store: Mapping[str, Any] | None, number: int, file: Path
 ) -> dict[str, Any]:
     """Bring the engine to a generation that is about to be published; return what ``about.json`` keeps of it.
 
@@ -260,18 +250,18 @@ def write_engine(
         items: of the coming generation.
         old: items of the generation before, from which the engine goes on where it has it.
         store: of the generation before.
-        generation: number of the coming one.
-        vectors: the file that already holds its vectors.
+        number: of the coming generation.
+        file: already holds its vectors.
     """
-    rows = read_array(vectors, mapped=True) if items else np.empty((0, 1), np.float32)
+    rows = read_array(file, mapped=True) if items else np.empty((0, 1), np.float32)
     with closing(Milvus(engine.address, engine.table, dim=rows.shape[1], index=engine.index)) as table:
         if store is None or (store["address"], store["table"]) != (engine.address, engine.table):
             table.drop()  # what a collection that is no more may have left under this name
             added, removed = list(range(len(items))), list[int]()
         else:
             added, removed = _difference(old, items)
-        table.write(generation, ((items[row].id, rows[row], items[row].attributes) for row in added), removed)
-        recall = _recall(table, generation, items, rows) if engine.index != "FLAT" and items else None
+        table.write(number, ((items[row].id, rows[row], items[row].attributes) for row in added), removed)
+        recall = _recall(table, number, items, rows) if engine.index != "FLAT" and items else None
     return asdict(replace(engine, recall=recall))
 
 

@@ -119,11 +119,10 @@ class EmbeddingModel:
         """
         if batch_size < 1:
             raise ConfigError(f"a batch holds at least 1 image; got batch_size = {batch_size}.")
-        rows = [np.empty((0, self.dim), dtype=np.float32)]
+        embed, none = self._encoder.embedder, np.empty((0, self.dim), dtype=np.float32)
         with torch.inference_mode():
-            for batch in self._batches(images, batch_size):
-                rows.append(self._encoder.embedder(batch.to(self.device)).float().cpu().numpy())  # noqa: PERF401
-        return np.concatenate(rows)
+            rows = (embed(batch.to(self.device)).float().cpu().numpy() for batch in self._batches(images, batch_size))
+            return np.concatenate([none, *rows])
 
     def embed_records(self, records: Records) -> Float32[np.ndarray, "n d"]:
         """Embed the records of a data set, in their order."""
@@ -200,9 +199,8 @@ def _vectors(inputs: Any, width: int) -> Iterator[Float32[np.ndarray, "width"]]:
         arrays = f"float arrays [{width}] or [n, {width}]"
         raise DataError(f"this model embeds feature vectors: {arrays}; got {_shown(inputs)}.")
     one = isinstance(inputs, np.ndarray) and inputs.ndim < 2 and inputs.dtype != object
-    one |= (
-        isinstance(inputs, (list, tuple)) and len(inputs) > 0 and all(isinstance(each, (int, float)) for each in inputs)
-    )
+    if isinstance(inputs, (list, tuple)) and inputs:
+        one = all(isinstance(each, (int, float)) for each in inputs)
     return (_vector(value, place, width) for place, value in enumerate([inputs] if one else inputs))
 
 

@@ -45,7 +45,7 @@ def test_a_run_that_was_calibrated_shows_its_threshold(served):
     model = np.array(model_fingerprint(served))
     served.write_arrays("calibration", **kept, classes=np.array(3), model=model)
     try:
-        usual, asked = (open_library(served.path, device="cpu", max_false_match=rate).threshold for rate in (None, 0.1))
+        usual, asked = (open_library(served.path, device="cpu", rate=rate).threshold for rate in (None, 0.1))
         assert usual.pairs == 432 and usual == counts.threshold(0.001)
         assert usual.distance == counts.threshold(1 / 432).distance  # 0.001 would be less than one pair
         assert asked == counts.threshold(0.1) and asked.distance > usual.distance

@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vicinal.data.images import check_size, decode
-from vicinal.errors import ConfigError, DataError, RunError, VicinalError
+from vicinal.errors import DataError, RunError, VicinalError
 
 _LOG = logging.getLogger("vicinal.retrieval.serve")
 MEBIBYTE = 2**20
@@ -66,11 +66,6 @@ class Limits:
     picture_side: int = 1280
     waiting: int = 64
 
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if value <= 0:
-                raise ConfigError(f"the server's limit `{name}` is above 0; got {value}.")
-
 
 class Problem(BaseModel):
     """Why a request was rejected. Nothing has changed."""
@@ -108,7 +103,6 @@ SHARED = described(  # the errors of all operations
         503: "Too many requests wait already; Retry-After says when to ask again.",
     }
 )
-NOT_FOUND = described({404: "There is no such item."})
 BODY = described(
     {
         400: "A body that cannot be read.",

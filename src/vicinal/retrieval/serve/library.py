@@ -54,17 +54,12 @@ class Library:
 
 
 def open_library(
-    run: Path,
-    *,
-    collection: Path | None = None,
-    device: str = "auto",
-    max_false_match: float | None = None,
-    trust: bool = False,
+    run: Path, *, collection: Path | None = None, device: str = "auto", rate: float | None = None, trust: bool = False
 ) -> Library:
     """Open a run with its collection and model; nothing from the run is executed.
 
     Args:
-        max_false_match: the rate at which to calibrate the threshold for "no match"; by default a run that was
+        rate: of false matches, at which to calibrate the threshold for "no match"; by default a run that was
             calibrated before shows that of ``QUERY_RATE``, and another none.
         trust: whether a collection that somebody else made may name folders and engines outside of itself.
     """
@@ -81,8 +76,8 @@ def open_library(
         advice = "Index with this run, or serve the run that it was indexed with."
         raise ConfigError(f"{run} embeds into {model.dim} dimensions, but {held}. {advice}")
     threshold = None
-    if max_false_match is not None or directory.arrays(NAME) is not None:
-        threshold = distance_threshold(directory, rate=max_false_match, usual=QUERY_RATE, device=model.device)
+    if rate is not None or directory.arrays(NAME) is not None:
+        threshold = distance_threshold(directory, rate=rate, usual=QUERY_RATE, device=model.device)
     embeds = embed if model.kind == "images" else None
     return Library(directory, found, model.kind, embeds, collection_map, threshold, reader)
 

@@ -17,19 +17,7 @@ from vicinal.data.table import LONGEST
 from vicinal.errors import DataError
 from vicinal.retrieval.collection import Snapshot
 from vicinal.retrieval.query import conditions, query_of
-from vicinal.retrieval.serve.guard import (
-    BODY,
-    FORMATS,
-    NOT_FOUND,
-    SHARED,
-    UPLOAD,
-    Described,
-    Limits,
-    RequestError,
-    decoded,
-    described,
-    text,
-)
+from vicinal.retrieval.serve.guard import BODY, FORMATS, SHARED, UPLOAD, Limits, RequestError, decoded, described, text
 from vicinal.retrieval.serve.library import Library, Together, Workers
 from vicinal.retrieval.store import Item
 
@@ -60,7 +48,8 @@ _UPLOAD = {
         "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
     }
 }
-_PICTURE: Described = {
+_NOT_FOUND = described({404: "There is no such item."})
+_PICTURE = _NOT_FOUND | {
     200: {"description": "The picture, encoded anew.", "content": {"image/jpeg": {}, "image/png": {}}}
 }
 _NO_PICTURE = described({415: "No picture of a known type, or a run of feature vectors."})
@@ -199,7 +188,7 @@ def search_routes(library: Library, limits: Limits, searching: Workers, embeddin
         vector, seconds = await timed(lambda: embed(decoded(data, limits)))
         return await found("image", lambda _: (None, vector), options, seconds)
 
-    @routes.get("/api/search/item/{id}", responses=NOT_FOUND, summary="Search by an item")
+    @routes.get("/api/search/item/{id}", responses=_NOT_FOUND, summary="Search by an item")
     async def by_item(id: Id, options: Options) -> Found:
         """Neighbors of an item of the collection, without itself."""
         return await found("item", lambda snapshot: (item_of(snapshot, id), snapshot.vector(id)), options)
@@ -228,7 +217,7 @@ def search_routes(library: Library, limits: Limits, searching: Workers, embeddin
             raise RequestError(422, asked, got, "Send an embedding of this run's model.")
         return await found("vector", lambda _: (None, vector), options)
 
-    @routes.get("/api/search/class", responses=NOT_FOUND, summary="Search by a class")
+    @routes.get("/api/search/class", responses=_NOT_FOUND, summary="Search by a class")
     async def by_class(
         name: Annotated[str, Query(max_length=1000, description="The class.")], options: Options
     ) -> Found:
@@ -269,7 +258,7 @@ def item_routes(library: Library, limits: Limits, listing: Workers, drawing: Wor
         page = [ItemAnswer(**vars(snapshot.items()[row])) for row in rows[offset::step][:limit]]
         return Items(generation=snapshot.generation, total=len(rows), offset=offset, items=page)
 
-    @routes.get("/items/{id}", responses=NOT_FOUND, summary="One item")
+    @routes.get("/items/{id}", responses=_NOT_FOUND, summary="One item")
     @listing.route
     def one(id: Id) -> OneItem:
         snapshot = library.collection.snapshot()
@@ -297,13 +286,13 @@ def item_routes(library: Library, limits: Limits, listing: Workers, drawing: Wor
         return Response(content, media_type=kind, headers=headers)
 
     # Three sides, so that nobody can fill the shelf with a thousand sizes of one picture.
-    @routes.get("/items/{id}/thumbnail", responses=NOT_FOUND | _PICTURE, response_class=Response, summary="Thumbnail")
+    @routes.get("/items/{id}/thumbnail", responses=_PICTURE, response_class=Response, summary="Thumbnail")
     @drawing.route
     def thumbnail(id: Id, side: Literal["64", "128", "256"] = "128", generation: Named = None) -> Response:
         """A small picture, its longer side at most `side` pixels; without the file's metadata."""
         return picture(id, int(side), generation, thumbnails)
 
-    @routes.get("/items/{id}/image", responses=NOT_FOUND | _PICTURE, response_class=Response, summary="Picture")
+    @routes.get("/items/{id}/image", responses=_PICTURE, response_class=Response, summary="Picture")
     @drawing.route
     def image(id: Id, generation: Named = None) -> Response:
         """A large picture, encoded anew, without the file's metadata."""

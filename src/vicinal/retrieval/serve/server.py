@@ -28,28 +28,22 @@ _ANYWHERE = ("0.0.0.0", "::", "")  # every address of the machine; nobody calls 
 _AT_ONCE = 128  # connections; more are answered 503 before anything of theirs is read
 _PER_CLIENT = 64  # of them by one address; a browser has six
 _HEADER_SECONDS = 10.0  # for the headers of a request to arrive
+_LIMITS = Limits()
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
 _KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _HERE = "vicinal.retrieval.serve"
 # Address, package and file of all that the page is made of; nothing else can be asked for.
 SHIPPED = {"/": (_HERE, "page.html"), "/docs": (_HERE, "docs.html")}
-SHIPPED |= {
-    f"/static/{file.name}": (_HERE, file.name)
-    for file in sorted(resources.files(_HERE).iterdir(), key=lambda file: file.name)
-    if PurePath(file.name).suffix in (".js", ".css", ".svg")
-}
+_FILES = sorted(file.name for file in resources.files(_HERE).iterdir())
+SHIPPED |= {f"/static/{name}": (_HERE, name) for name in _FILES if name.endswith((".js", ".css", ".svg"))}
 # The report's own look and charts: one family, one source.
 SHIPPED["/static/report.css"] = "vicinal.reports", "page.css"
 SHIPPED["/static/charts.js"] = "vicinal.reports", "charts.js"
 
 
 def create_application(
-    library: Library,
-    *,
-    hosts: Collection[str] = LOCAL,
-    limits: Limits = Limits(),  # noqa: B008 (frozen)
-    writable: bool = False,
+    library: Library, *, hosts: Collection[str] = LOCAL, limits: Limits = _LIMITS, writable: bool = False
 ) -> FastAPI:
     """Create the application that answers from ``library``.
 
@@ -146,8 +140,8 @@ def serve(
     *,
     host: str,
     port: int,
-    allow_hosts: Collection[str] = (),
-    limits: Limits = Limits(),  # noqa: B008 (frozen)
+    allow_hosts: Collection[str],
+    limits: Limits,
     ready: Callable[[str], None],
 ) -> None:
     """Answer requests until interrupted.

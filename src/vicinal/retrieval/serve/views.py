@@ -2,8 +2,8 @@
 
 import re
 from concurrent.futures import Future
+from functools import lru_cache
 from importlib.metadata import version
-from threading import Lock
 from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
@@ -124,7 +124,11 @@ _MAP_ANSWERS: Described = {
 def view_routes(library: Library, limits: Limits, listing: Workers, reading: Workers, mapping: Workers) -> APIRouter:
     """Route what is served, its map, its hardness and its report."""
     routes = APIRouter(tags=["views"], responses=SHARED)
-    maps = Maps(library, mapping)
+    newest = listing.route(library.collection.snapshot)
+
+    @lru_cache(1)
+    def computing(snapshot: Snapshot) -> "Future[MapAnswer]":
+        return mapping.submit(lambda: _map_answer(snapshot, library.layout(snapshot)))
 
     @routes.get("/api/about", summary="What is served")
     @listing.route
@@ -133,15 +137,18 @@ def view_routes(library: Library, limits: Limits, listing: Workers, reading: Wor
         return _about(library, limits)
 
     @routes.get("/api/map", summary="The map", responses=_MAP_ANSWERS)
-    @listing.route
-    def map(response: Response) -> MapAnswer:
+    async def map(response: Response) -> MapAnswer:
         """Positions of the items, computed once for each generation; 202 and no points while that goes on."""
-        snapshot = library.collection.snapshot()
-        answer = maps.of(snapshot)
-        if answer is None:
+        snapshot = await newest()
+        found = computing(snapshot)
+        if not found.done():
             response.status_code = 202
             return _map_answer(snapshot, None)
-        return answer
+        if (failure := found.exception()) is not None:
+            computing.cache_clear()  # the next request tries again
+            got = f"it could not be computed: {text(str(failure))}"
+            raise RequestError(500, "the map.", got, "Ask again to try again.") from failure
+        return found.result()
 
     @routes.get("/api/hardness", summary="What is hard")
     @reading.route
@@ -159,29 +166,6 @@ def view_routes(library: Library, limits: Limits, listing: Workers, reading: Wor
         return HTMLResponse(content, headers={"Content-Security-Policy": REPORT_POLICY})
 
     return routes
-
-
-class Maps:
-    """The newest generation's map: computed in the background when first asked for, then kept."""
-
-    def __init__(self, library: Library, mapping: Workers) -> None:
-        self.library, self.mapping = library, mapping
-        self._generation, self._future, self._lock = -1, Future[MapAnswer](), Lock()
-
-    def of(self, snapshot: Snapshot) -> MapAnswer | None:
-        """Return the map, or None while it is computed. A failure is reported once; the next request tries again."""
-        with self._lock:
-            if self._generation != snapshot.generation:
-                self._future = self.mapping.submit(lambda: _map_answer(snapshot, self.library.layout(snapshot)))
-                self._generation = snapshot.generation
-            if not self._future.done():
-                return None
-            failure = self._future.exception()
-            if failure is not None:
-                self._generation = -1
-                got = f"it could not be computed: {text(str(failure))}"
-                raise RequestError(500, "the map.", got, "Ask again to try again.") from failure
-            return self._future.result()
 
 
 def _map_answer(snapshot: Snapshot, found: CollectionMap | None) -> MapAnswer:
@@ -267,16 +251,12 @@ def _hardness(run: RunDirectory, snapshot: Snapshot) -> Hardness:
     }
     selected = ((run.results or {}).get("selected") or {}).get("step")
     held = snapshot.labels()
+    shown = sorted(charts(read_progress(run.metrics())), key=_rank)
+    worst = artefacts.worst
     return Hardness(
         generation=snapshot.generation,
-        charts=[
-            ChartAnswer(**chart_data(chart, selected), caption=captions.get(chart.key, ""))
-            for chart in sorted(charts(read_progress(run.metrics())), key=_rank)
-        ],
-        worst=[
-            HardClass(label=e.label, records=e.count, recall=e.recall, items=held.get(e.label, 0))
-            for e in artefacts.worst
-        ],
+        charts=[ChartAnswer(**chart_data(one, selected), caption=captions.get(one.key, "")) for one in shown],
+        worst=[HardClass(label=e.label, records=e.count, recall=e.recall, items=held.get(e.label, 0)) for e in worst],
         confused=[ConfusedPair(**vars(pair)) for pair in artefacts.confused],
         figures=len(method_figures.figures),
     )

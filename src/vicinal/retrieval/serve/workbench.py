@@ -14,16 +14,7 @@ from vicinal.errors import DataError
 from vicinal.retrieval.annotations import Annotation, Annotations, Target
 from vicinal.retrieval.collection import Snapshot
 from vicinal.retrieval.contact_sheets import as_csv
-from vicinal.retrieval.serve.guard import (
-    BODY,
-    SHARED,
-    Described,
-    Limits,
-    RequestError,
-    described,
-    require_own_page,
-    text,
-)
+from vicinal.retrieval.serve.guard import BODY, SHARED, Limits, RequestError, described, require_own_page, text
 from vicinal.retrieval.serve.library import Library, Workers
 from vicinal.retrieval.serve.routes import Answer, ItemAnswer, Text
 from vicinal.retrieval.store import Item
@@ -38,7 +29,7 @@ TargetField = Annotated[int, Field(ge=0, le=2**63 - 1)] | Annotated[str, Field(m
 _CHANGES = BODY | described(
     {403: "Sent by another page, or the server is not on this machine alone.", 415: "The body is not JSON."}
 )
-_CSV: Described = {200: {"description": "A table.", "content": {"text/csv": {}}}}
+_CSV = SHARED | {200: {"description": "A table.", "content": {"text/csv": {}}}}
 
 
 class ItemWork(BaseModel):
@@ -93,23 +84,23 @@ def read_findings(path: Path) -> list[Finding]:
     """Read the table of findings; a DataError names the line that is damaged."""
     if path.stat().st_size > _MOST_BYTES:
         raise DataError(f"{FINDINGS} is larger than {_MOST_BYTES:,} bytes. Write fewer findings.")
-    row, columns, again = 0, None, "Run `vicinal clean` again."
+    again = "Run `vicinal clean` again."
     try:
         columns = read_columns(path)
-        if missing := [name for name in Finding.model_fields if name not in columns.cells]:
-            raise DataError(f"{path} has no column {', '.join(missing)}.")
-        found = list[Finding]()
-        for row in range(len(columns)):
-            cells = {name: columns.cells[name][row] for name in Finding.model_fields}
-            near = [neighbor for neighbor in cells["neighbors"].split("|") if neighbor]
-            found.append(Finding.model_validate(cells | {"neighbors": near[:_NEIGHBORS]}))
-        return found
-    except ValidationError as error:
-        fault = error.errors()[0]
-        place = f"{FINDINGS}, line {columns.lines[row]}" if columns else FINDINGS
-        raise DataError(f"{place}, {fault['loc'][0]}: {fault['msg']}. {again}") from error
     except DataError as error:
         raise DataError(f"{str(error).replace(str(path), FINDINGS)} {again}") from error
+    if missing := [name for name in Finding.model_fields if name not in columns.cells]:
+        raise DataError(f"{FINDINGS} has no column {', '.join(missing)}. {again}")
+    found = list[Finding]()
+    for row, line in enumerate(columns.lines):
+        cells = {name: columns.cells[name][row] for name in Finding.model_fields}
+        near = [neighbor for neighbor in cells["neighbors"].split("|") if neighbor]
+        try:
+            found.append(Finding.model_validate(cells | {"neighbors": near[:_NEIGHBORS]}))
+        except ValidationError as error:
+            fault = error.errors()[0]
+            raise DataError(f"{FINDINGS}, line {line}, {fault['loc'][0]}: {fault['msg']}. {again}") from error
+    return found
 
 
 def _by_path(snapshot: Snapshot) -> dict[str, Item]:
