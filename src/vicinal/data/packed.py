@@ -87,8 +87,8 @@ def _check_parts(folder: Path, listed: Sequence[dict[str, Any]], *, strict: bool
             changed.append(file.name)
     for problem, names in (("are missing", missing), (f"differ in size or hash from what {MANIFEST} lists", changed)):
         if names:
-            advice = "Copy them."
-            raise DataError(f"{len(names)} of {len(listed)} files in {folder} {problem}: {', '.join(names)}. {advice}")
+            count = f"{len(names)} of {len(listed)} files"
+            raise DataError(f"{count} in {folder} {problem}: {', '.join(names)}. Copy them.")
 
 
 class TarImages(Source):

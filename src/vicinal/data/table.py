@@ -181,8 +181,8 @@ def _read_csv(path: Path, separator: str) -> Columns:
             with path.open("rb") as binary:
                 whole = (text == text.decode(errors="replace").encode() for text in binary)
                 line = next((number for number, same in enumerate(whole, 1) if not same), 1)
-        advice = "Save it as UTF-8 text."
-        raise DataError(f"{path}, line {line}: not readable as a table in UTF-8: {error}. {advice}") from error
+        fault = f"{path}, line {line}: not readable as a table in UTF-8: {error}"
+        raise DataError(f"{fault}. Save it as UTF-8 text.") from error
     return Columns(path, {name: [row[place] for row in rows] for place, name in enumerate(header)}, lines, "line")
 
 

@@ -102,8 +102,8 @@ def query_scores(
             found.append(query_score(name, hits, wanted))
         seen += size
     if seen != len(labels):
-        advice = "Pass those of all."
-        raise DataError(f"each query needs its neighbors, got those of {seen} for {len(labels)} labels. {advice}")
+        got = f"those of {seen} for {len(labels)} labels"
+        raise DataError(f"each query needs its neighbors, got {got}. Pass those of all.")
     scores = {name: torch.cat(found) for name, found in parts.items()}
     return QueryScores(labels[counted], scores, counted.nonzero().flatten())
 
