@@ -22,7 +22,7 @@ from torch import Tensor
 from vicinal.data.augmentation import Crops, cut_resized, cut_squares, to_device
 from vicinal.data.draws import uniform
 from vicinal.data.loader import Corrupt, Plan, checked_rows, in_processes, readable_rows, tensor_columns
-from vicinal.data.records import Batch, ImageArray, Records, Source
+from vicinal.data.records import Batch, ImageArray, Progress, Records, Source
 from vicinal.data.transforms import ImageTransform, TrainingTransform, Transform
 from vicinal.errors import ConfigError, DataError
 from vicinal.files import read_array
@@ -138,7 +138,7 @@ def resident_if_it_fits(
     workers: int | None = None,
     skip_corrupt: bool = False,
     channels_last: bool = False,
-    progress: Callable[[int], None] = lambda done: None,
+    progress: Progress = lambda done: None,
 ) -> Resident | None:
     """Read and prepare all records and keep them on the device; None where a loader should read them.
 

@@ -15,7 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from vicinal import parallel
 from vicinal.config import Config
 from vicinal.data.loader import load
-from vicinal.data.records import Batch, Records, Split
+from vicinal.data.records import Batch, Progress, Records, Split
 from vicinal.data.resident import Resident, resident_if_it_fits
 from vicinal.data.splits import hold_out, overlapping_classes
 from vicinal.data.transforms import ImageTransform, OwnTransform, Transform
@@ -104,12 +104,7 @@ class Experiment:
             yield replace(batch.to(self.device), largest_class=largest)
 
     def embed(
-        self,
-        encoder: Encoder,
-        records: Records,
-        *,
-        features: bool = False,
-        progress: Callable[[int], None] | None = None,
+        self, encoder: Encoder, records: Records, *, features: bool = False, progress: Progress | None = None
     ) -> Embedded:
         """Embed records, read as the config says."""
         return encoder.embed(
@@ -192,11 +187,10 @@ def load_records(config: Config) -> tuple[Config, Records]:
     return config, hold_out(records, share, seed) if share > 0 else records
 
 
-def prepare(
-    config: Config,
-    console: Console | None = None,
-    introduce: Callable[[Config, Records, Method, int], None] | None = None,
-) -> Experiment:
+Introduce = Callable[[Config, Records, Method, int], None]
+
+
+def prepare(config: Config, console: Console | None = None, introduce: Introduce | None = None) -> Experiment:
     """Load and split the data, build the method; reject what cannot work before anything is trained.
 
     ``introduce`` is called with config, records, method and number of steps before images are decoded.
