@@ -118,12 +118,7 @@ def cut_resized(
 
 
 def triangle_weights(
-    first: Int[Tensor, "n"],
-    length: Int[Tensor, "n"],
-    size: int,
-    extent: int,
-    *,
-    mirrored: Bool[Tensor, "n"] | None = None,
+    first: Int[Tensor, "n"], length: Int[Tensor, "n"], size: int, extent: int, mirrored: Bool[Tensor, "n"] | None = None
 ) -> Float[Tensor, "n size extent"]:
     """Return how much of each of ``extent`` pixels goes into each of ``size``, for the pixels from ``first`` on.
 

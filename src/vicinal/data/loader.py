@@ -49,12 +49,7 @@ def load(
 
 
 def load_all(
-    records: Records,
-    transform: TrainingTransform,
-    *,
-    batch_size: int = 256,
-    workers: int = 0,
-    skip_corrupt: bool = False,
+    records: Records, transform: TrainingTransform, batch_size: int = 256, workers: int = 0, skip_corrupt: bool = False
 ) -> Iterator[Batch]:
     """Yield all records in their order, not augmented.
 

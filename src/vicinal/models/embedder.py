@@ -209,6 +209,9 @@ class Embedder(nn.Module):
         return self.deploy(self.embed(self.features(inputs)))
 
 
+Apply = Callable[[Embedder, Tensor], Tensor]  # from a stream and its inputs to vectors
+
+
 class TwoStreamEmbedder(Embedder):
     """Queries through one network, gallery images through another (pseudo-siamese: one shape, separate weights).
 
@@ -264,11 +267,7 @@ class TwoStreamEmbedder(Embedder):
         return self.query if role == "query" else self.gallery
 
     def joined(
-        self,
-        apply: Callable[[Embedder, Tensor], Tensor],
-        texts: UInt8[Tensor, "t bytes"],
-        pictures: Tensor,
-        asks: Bool[Tensor, "n"],
+        self, apply: Apply, texts: UInt8[Tensor, "t bytes"], pictures: Tensor, asks: Bool[Tensor, "n"]
     ) -> Float[Tensor, "n d"]:
         """Return what ``apply`` makes of texts with their stream and of pictures with theirs, in the batch's order.
 

@@ -97,13 +97,7 @@ class TimmBackbone(LibraryBackbone):
     install = "Run `pip install 'vicinal[timm]'`."
 
     def __init__(
-        self,
-        name: str,
-        *,
-        freeze_norm: bool = False,
-        size: int | None = None,
-        drop_path: float = 0.0,
-        pooled: bool = True,
+        self, name: str, freeze_norm: bool = False, size: int | None = None, drop_path: float = 0.0, pooled: bool = True
     ) -> None:
         self.drop_path, self.pooled = drop_path, pooled  # first, since the base's constructor builds with them
         super().__init__(name, freeze_norm=freeze_norm, size=size)
