@@ -188,7 +188,7 @@ class ImageTransform(Settings):
         if draws is not None and self.crop == "random":
             boxes[:, :2] = (draws[:, PLACE] * (whole - self.size + 1)).astype(np.int64)
         elif draws is not None and self.crop == "resized":
-            boxes = resized_boxes(whole[:, 0], whole[:, 1], draws, self.area, self.ratio)
+            boxes = resized_boxes(whole, draws, self.area, self.ratio)
         if draws is not None and self.mirror:
             mirrored = draws[:, MIRROR] < 0.5
         if draws is not None and self.changes_colors:
