@@ -8,6 +8,7 @@ list that the caller gives. Nothing in a file can name any other code.
 import dataclasses
 import inspect
 import numbers
+import re
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -85,6 +86,14 @@ def parameters(kind: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 def defaults(kind: Callable[..., Any]) -> dict[str, Any]:
     """Return the arguments that a class or function takes and has a default for."""
     return {name: one.default for name, one in parameters(kind).items() if one.default is not one.empty}
+
+
+def docstring_section(kind: type, *titles: str) -> dict[str, str]:
+    """Return the entries of a section of a class's own docstring, such as ``Args``, by name."""
+    text = inspect.cleandoc(vars(kind).get("__doc__") or "")
+    section = re.search(rf"^(?:{'|'.join(titles)}):\n((?:[ ]+.*\n?|\n)+)", text, re.M)
+    entries = re.findall(r"^ {4}(\w+): (.*(?:\n {5,}.*)*)", section.group(1) if section else "", re.M)
+    return {name: " ".join(words.split()) for name, words in entries}
 
 
 def construct(kind: type[T], arguments: Mapping[str, Any], key: str) -> T:

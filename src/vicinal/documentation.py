@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from vicinal import config
-from vicinal.arguments import parameters
+from vicinal.arguments import docstring_section, parameters
 from vicinal.data import ImageTransform
 from vicinal.errors import ConfigError, unknown
 from vicinal.miners import MINERS
@@ -96,11 +96,9 @@ def arguments_of(kind: type) -> dict[str, str]:
     """Return what a docstring says of each argument; what it leaves out, as that of a base class says it."""
     found: dict[str, str] = {}
     for base in kind.__mro__:
-        section = re.search(r"^(?:Attributes|Args):\n((?:[ ]+.*\n?|\n)+)", inspect.cleandoc(base.__doc__ or ""), re.M)
-        entries = re.findall(r"^ {4}(\w+): (.*(?:\n {5,}.*)*)", section.group(1) if section else "", re.M)
-        for name, words in entries:
+        for name, words in docstring_section(base, "Attributes", "Args").items():
             if base is kind or name in parameters(kind):
-                found.setdefault(name, " ".join(words.replace("``", "`").split()))
+                found.setdefault(name, words.replace("``", "`"))
     return found
 
 

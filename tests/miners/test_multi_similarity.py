@@ -47,7 +47,7 @@ def test_is_what_the_loss_mines_for_itself(unit_vectors):
     embeddings, labels = unit_vectors(24), torch.arange(24) // 3
     loss = MultiSimilarityLoss()
     c = loss.comparisons(embeddings, labels)
-    kept, _ = informative(c.positive, c.keep_positive, c.negative, c.keep_negative, 0.1)
+    kept, _ = informative(c, 0.1)
     assert kept.sum() == len(multi_similarity(embeddings, labels).positive.anchor)
 
 

@@ -8,6 +8,7 @@ from tests.listed import triplets
 
 from vicinal.distances import pairwise_distances, unit_rows
 from vicinal.errors import ConfigError
+from vicinal.losses import Comparisons
 from vicinal.losses.triplet import FEW, NEGATIVES, nearest_else_farthest, semi_hard_counts
 from vicinal.miners import semi_hard
 
@@ -93,17 +94,18 @@ def test_counts_are_those_of_the_list(rng, per_class, margin):
     keep_negative = (labels[:, None] != labels) & (torch.rand(24, 24, generator=rng) < 0.8)
     inside = (distances[:, None] > positive[:, :, None]) & (distances[:, None] < (positive + margin)[:, :, None])
     inside &= keep_positive[:, :, None] & keep_negative[:, None]
-    found = semi_hard_counts(positive, distances, keep_positive, keep_negative, margin)
+    found = semi_hard_counts(Comparisons(positive, keep_positive, distances, keep_negative), margin)
     assert torch.equal(found[0].long(), inside.sum(dim=2)) and torch.equal(found[1].long(), inside.sum(dim=1))
 
 
 def test_counts_in_blocks_of_rows_are_the_same(rng, monkeypatch):
     given = torch.rand(20, 6, generator=rng), torch.rand(20, 30, generator=rng)
-    keep = tuple(torch.rand(side.shape, generator=rng) < 0.7 for side in given)
-    whole = semi_hard_counts(*given, *keep, 0.2)
+    sides = ((side, torch.rand(side.shape, generator=rng) < 0.7) for side in given)
+    c = Comparisons(*(part for side in sides for part in side))
+    whole = semi_hard_counts(c, 0.2)
     monkeypatch.setitem(semi_hard_counts.__globals__, "NEGATIVES", 70)
     assert NEGATIVES > 70
-    for found, expected in zip(semi_hard_counts(*given, *keep, 0.2), whole, strict=True):
+    for found, expected in zip(semi_hard_counts(c, 0.2), whole, strict=True):
         assert torch.equal(found, expected)
 
 

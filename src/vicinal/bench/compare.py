@@ -95,13 +95,9 @@ def _against(first: Group, group: Group, metric: str, sums: Mapping[Path, Mappin
     # Without a shared seed the classes are still the same: all runs of each side against all of the other.
     sides = [[g.runs[seed] for seed in seeds] if seeds else list(g.runs.values()) for g in (group, first)]
     left, right = ([sums[run.path] for run in side[: min(map(len, sides))]] for side in sides)
-    return Comparison(
-        group,
-        t_interval(list(ours.values())),
-        tuple(seeds),
-        difference(ours, theirs, left, right),
-        tuple(dict.fromkeys(note for seed in seeds for note in _unlike(group.runs[seed], first.runs[seed]))),
-    )
+    notes = dict.fromkeys(note for seed in seeds for note in _unlike(group.runs[seed], first.runs[seed]))
+    apart = difference(ours, theirs, left, right)
+    return Comparison(group, t_interval(list(ours.values())), tuple(seeds), apart, tuple(notes))
 
 
 def _tested_on(run: RunDirectory) -> str:
@@ -132,12 +128,8 @@ def _names(found: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
             key for key in own if any(rival.get(key) != own[key] for rival in rivals) and key not in _NO_MATTER
         ]
         renamed = {key.removesuffix(".name") for key in differing if key.endswith(".name")}
-        words = [
-            f"{key.removesuffix('.name')}={own[key]}"
-            for key in differing
-            if key.endswith(".name") or key.partition(".")[0] not in renamed
-        ]
-        names.append(" ".join((str(name), *words)))
+        kept = (key for key in differing if key.endswith(".name") or key.partition(".")[0] not in renamed)
+        names.append(" ".join((str(name), *(f"{key.removesuffix('.name')}={own[key]}" for key in kept))))
     return names
 
 

@@ -4,6 +4,7 @@ Miners that draw take torch's global generator, as the package's do; samplers ar
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -214,6 +215,7 @@ class AccuracyCalculator:
         return [name for name in names if (not include or name in include) and name not in exclude]
 
 
+@dataclass
 class BaseTester:
     """Embed a data set.
 
@@ -226,19 +228,16 @@ class BaseTester:
         accuracy_calculator: for ``test``.
     """
 
-    def __init__(
-        self,
-        normalize_embeddings: bool = True,
-        batch_size: int = 32,
-        dataloader_num_workers: int = 2,
-        data_device: Any = None,
-        data_and_label_getter: Callable[[Any], Any] | None = None,
-        accuracy_calculator: AccuracyCalculator | None = None,
-    ) -> None:
-        self.normalize_embeddings, self.batch_size = normalize_embeddings, batch_size
-        self.dataloader_num_workers, self.data_and_label_getter = dataloader_num_workers, data_and_label_getter
-        self.data_device = torch.device(data_device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        self.accuracy_calculator = accuracy_calculator or AccuracyCalculator()
+    normalize_embeddings: bool = True
+    batch_size: int = 32
+    dataloader_num_workers: int = 2
+    data_device: Any = None
+    data_and_label_getter: Callable[[Any], Any] | None = None
+    accuracy_calculator: Any = None
+
+    def __post_init__(self) -> None:
+        self.data_device = torch.device(self.data_device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self.accuracy_calculator = self.accuracy_calculator or AccuracyCalculator()
 
     def get_all_embeddings(
         self, dataset: Any, trunk_model: nn.Module, embedder_model: nn.Module | None = None

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from vicinal.errors import ConfigError
 
+Ends = Float[Tensor, "p d"]
+OtherEnds = Float[Tensor, "q d"] | None
 BLOCK = 2**20  # pairs of arcs that are solved in one go; their intermediate values take some 40 times this
 MET = 64 * torch.finfo(torch.float64).eps  # squared distance below which there is only rounding
 POINT = 2**-26  # sine below which an arc is a point: root of float64's last digit, so the sine itself is rounding
@@ -30,12 +32,7 @@ def shift_angle(cosine: Float[Tensor, "*shape"], angle: float) -> Float[Tensor, 
 
 
 def arc_distances(
-    starts: Float[Tensor, "p d"],
-    ends: Float[Tensor, "p d"],
-    other_starts: Float[Tensor, "q d"] | None = None,
-    other_ends: Float[Tensor, "q d"] | None = None,
-    *,
-    squared: bool = False,
+    starts: Ends, ends: Ends, other_starts: OtherEnds = None, other_ends: OtherEnds = None, *, squared: bool = False
 ) -> Float[Tensor, "p q"]:
     """Smallest Euclidean distance, or its square, between a point of each arc and a point of each other arc.
 
@@ -56,10 +53,7 @@ def arc_distances(
 
 
 def arc_similarity(
-    starts: Float[Tensor, "p d"],
-    ends: Float[Tensor, "p d"],
-    other_starts: Float[Tensor, "q d"] | None = None,
-    other_ends: Float[Tensor, "q d"] | None = None,
+    starts: Ends, ends: Ends, other_starts: OtherEnds = None, other_ends: OtherEnds = None
 ) -> Float[Tensor, "p q"]:
     """Largest cosine between a point of each arc and a point of each other arc (default: of the arcs themselves).
 

@@ -114,7 +114,7 @@ class AdaptiveNeighborhoodLoss(Loss):
     def core(self, c: Comparisons) -> Terms:
         similar, dissimilar, formed = c.keep_positive, c.keep_negative, c.formed()
         if self.epsilon is not None:  # the miner speaks of similarities
-            similar, dissimilar = informative(-c.positive, similar, -c.negative, dissimilar, self.epsilon)
+            similar, dissimilar = informative(Comparisons(-c.positive, similar, -c.negative, dissimilar), self.epsilon)
         inner = self._radius(
             c.positive, similar, c.positive_weights, self.lambda1, -self.alpha, self.k1, self.without_farthest
         )

@@ -57,17 +57,12 @@ class ClusteringLoss(Loss):
         return Comparisons(compared, ~others, compared, others)
 
     def core(self, c: Comparisons) -> Terms:
-        costs = torch.where(
-            c.keep_positive,
-            c.positive if c.positive_weights is None else c.positive * c.positive_weights,
-            c.negative if c.negative_weights is None else c.negative * c.negative_weights,
-        ).masked_fill(~c.keep_positive & ~c.keep_negative, 0)
+        costs = torch.where(c.keep_positive, c.of_positives(c.positive), c.of_negatives(c.negative))
         there = c.keep_positive.any(dim=1)
         if not there.any():
             return Terms(0 * costs.sum(dim=1), there.to(costs.dtype))
-        medoids, disagreement = best_clustering(
-            costs.detach(), c.keep_positive, self.gamma, self.exchanges, self.restarts
-        )
+        settings = self.gamma, self.exchanges, self.restarts
+        medoids, disagreement = best_clustering(costs.detach(), c.keep_positive, *settings)
         for_class = costs.detach().masked_fill(~c.keep_positive, 0).sum(dim=0)  # what a medoid costs all of its class
         ideal = for_class.expand_as(costs).masked_fill(~c.keep_positive, torch.inf).argmin(dim=1, keepdim=True)
         excess = costs.gather(1, ideal).sum() - costs[:, medoids].amin(dim=1).sum() + self.gamma * disagreement

@@ -70,11 +70,8 @@ class SupervisedContrastiveLoss(InfoNCELoss):
         everyone = torch.logaddexp(
             log_sum_exp(positive, c.keep_positive), log_sum_exp(negative, c.keep_negative, c.negative_weights)
         )
-        losses = everyone[:, None] - positive
-        if c.positive_weights is not None:
-            losses = losses * c.positive_weights
         count = c.keep_positive.sum(dim=1)
-        sums = losses.masked_fill(~c.keep_positive, 0).sum(dim=1) / count.clamp(min=1)
+        sums = c.of_positives(everyone[:, None] - positive).sum(dim=1) / count.clamp(min=1)
         return Terms(sums, (count > 0).to(sums.dtype))
 
 

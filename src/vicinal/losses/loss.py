@@ -118,9 +118,15 @@ class Comparisons:
 
     def add_up(self, pull: Float[Tensor, "n p"], push: Float[Tensor, "n m"]) -> Float[Tensor, "n"]:
         """Return for each anchor the sum of what its positives and its negatives cost, weighted."""
-        pull = pull if self.positive_weights is None else pull * self.positive_weights
-        push = push if self.negative_weights is None else push * self.negative_weights
-        return pull.masked_fill(~self.keep_positive, 0).sum(dim=1) + push.masked_fill(~self.keep_negative, 0).sum(dim=1)
+        return self.of_positives(pull).sum(dim=1) + self.of_negatives(push).sum(dim=1)
+
+    def of_positives(self, values: Float[Tensor, "n p"]) -> Float[Tensor, "n p"]:
+        """Return one value for each positive, weighted; 0 where there is none."""
+        return _weighted(values, self.positive_weights).masked_fill(~self.keep_positive, 0)
+
+    def of_negatives(self, values: Float[Tensor, "n m"]) -> Float[Tensor, "n m"]:
+        """Return one value for each negative, weighted; 0 where there is none."""
+        return _weighted(values, self.negative_weights).masked_fill(~self.keep_negative, 0)
 
     def count_pairs(self) -> Float[Tensor, "n"]:
         """Return for each anchor the number of its positives and negatives."""
@@ -131,8 +137,7 @@ class Comparisons:
 
         ``against`` says which do; the default is those of anchors with a negative whose weight is not 0.
         """
-        if self.positive_weights is not None:
-            losses = losses * self.positive_weights
+        losses = _weighted(losses, self.positive_weights)
         if self.penalty is not None:
             losses = losses + self.penalty[:, None]
         if against is None:
@@ -161,6 +166,10 @@ class Comparisons:
                 yield checkpoint(function, column, *given, use_reentrant=False, preserve_rng_state=False)
             else:
                 yield function(column, *given)
+
+
+def _weighted(values: Tensor, weights: Tensor | None) -> Tensor:
+    return values if weights is None else values * weights
 
 
 @dataclass(eq=False, repr=False)
@@ -324,16 +333,13 @@ class Loss(nn.Module, ABC):
             negative: pairs of two classes.
             reference: the rows among which the second members of pairs are numbered.
         """
-        rows, classes = (None, None) if reference is None else (at_least_float32(reference.rows), reference.labels)
-        others = Reference.checked(embeddings, labels, rows, classes, None if reference is None else reference.own)
+        rows, classes, own = (None, None, None) if reference is None else reference
+        others = Reference.checked(embeddings, labels, None if rows is None else at_least_float32(rows), classes, own)
         embeddings = at_least_float32(embeddings)
         shape = len(embeddings), len(embeddings if rows is None else rows)
-        masks = []
-        for pairs in (positive, negative):
-            mask = torch.zeros(shape, dtype=torch.bool, device=embeddings.device)
+        masks = [torch.zeros(shape, dtype=torch.bool, device=embeddings.device) for _ in range(2)]
+        for mask, pairs in zip(masks, (positive, negative), strict=True):
             mask[pairs.anchor, pairs.other] = True
-            masks.append(mask)
-        own = None if others is None else others.own
         allowed = same_class(labels, classes, own), other_class(labels, classes)
         if any(bool((mask & ~fits).any()) for mask, fits in zip(masks, allowed, strict=True)):
             raise DataError("mined pairs contradict the labels: a positive pair is of one class, a negative of two.")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from torch import Tensor
 
 from vicinal.arguments import Positive
@@ -43,28 +43,20 @@ class MultiSimilarityLoss(Loss):
     pair_rows = "class"
 
     def core(self, c: Comparisons) -> Terms:
-        keep_positive, keep_negative = c.keep_positive, c.keep_negative
+        similar, dissimilar = c.keep_positive, c.keep_negative
         if self.epsilon is not None:
-            keep_positive, keep_negative = informative(
-                c.positive, c.keep_positive, c.negative, c.keep_negative, self.epsilon
-            )
-        pull = log_one_plus_sum_exp(-self.alpha * (c.positive - self.base), keep_positive, c.positive_weights)
-        push = log_one_plus_sum_exp(self.beta * (c.negative - self.base), keep_negative, c.negative_weights)
+            similar, dissimilar = informative(c, self.epsilon)
+        pull = log_one_plus_sum_exp(-self.alpha * (c.positive - self.base), similar, c.positive_weights)
+        push = log_one_plus_sum_exp(self.beta * (c.negative - self.base), dissimilar, c.negative_weights)
         sums = pull / self.alpha + push / self.beta
         return Terms(sums, torch.ones_like(sums))
 
 
-def informative(
-    positive: Float[Tensor, "n p"],
-    keep_positive: Bool[Tensor, "n p"],
-    negative: Float[Tensor, "n m"],
-    keep_negative: Bool[Tensor, "n m"],
-    epsilon: float,
-) -> tuple[Bool[Tensor, "n p"], Bool[Tensor, "n m"]]:
-    """Return which pairs are no easier than ``epsilon`` beyond the hardest pair of the other kind."""
-    if not positive.shape[1] or not negative.shape[1]:
-        return torch.zeros_like(keep_positive), torch.zeros_like(keep_negative)
-    weakest = positive.masked_fill(~keep_positive, torch.inf).amin(dim=1, keepdim=True)
-    strongest = negative.masked_fill(~keep_negative, -torch.inf).amax(dim=1, keepdim=True)
+def informative(c: Comparisons, epsilon: float) -> tuple[Bool[Tensor, "n p"], Bool[Tensor, "n m"]]:
+    """Return which pairs are no easier than ``epsilon`` beyond the hardest of the other kind, by similarities."""
+    if not c.positive.shape[1] or not c.negative.shape[1]:
+        return torch.zeros_like(c.keep_positive), torch.zeros_like(c.keep_negative)
+    weakest = c.positive.masked_fill(~c.keep_positive, torch.inf).amin(dim=1, keepdim=True)
+    strongest = c.negative.masked_fill(~c.keep_negative, -torch.inf).amax(dim=1, keepdim=True)
     # What is not easier, rather than what is harder: NaN is neither, and must reach the loss instead of a loss of 0.
-    return keep_positive & ~(positive - epsilon >= strongest), keep_negative & ~(negative + epsilon <= weakest)
+    return c.keep_positive & ~(c.positive - epsilon >= strongest), c.keep_negative & ~(c.negative + epsilon <= weakest)

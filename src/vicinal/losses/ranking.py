@@ -34,8 +34,7 @@ def ahead(
 
     def count(place: Tensor, positive: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:
         own = positive[:, place]
-        push = of_negatives(negative - own)
-        push = (push if c.negative_weights is None else push * c.negative_weights).masked_fill(~c.keep_negative, 0)
+        push = c.of_negatives(of_negatives(negative - own))
         if of_positives is None:
             return torch.zeros_like(own[:, 0]), push.sum(dim=1)
         rivals = of_positives(positive - own).masked_fill(~c.keep_positive | (places == place), 0)
@@ -63,9 +62,7 @@ def with_anchor(c: Comparisons) -> Comparisons:
 
 def _per_anchor(c: Comparisons, losses: Float[Tensor, "n p"]) -> Terms:
     """Return one term for each anchor that has positives: the mean of their losses."""
-    weights = c.keep_positive.to(losses.dtype)
-    if c.positive_weights is not None:
-        weights = weights * c.positive_weights
+    weights = c.of_positives(torch.ones_like(losses))
     total = weights.sum(dim=1)
     sums = (losses.masked_fill(~c.keep_positive, 0) * weights).sum(dim=1) / total.masked_fill(total == 0, 1)
     return Terms(sums, (total > 0).to(sums.dtype))
@@ -174,8 +171,7 @@ class ROADMAPLoss(Loss):
     def core(self, c: Comparisons) -> Terms:
         positives, negatives = ahead(c, lambda difference: (difference.detach() >= 0).to(difference.dtype), self.bound)
         losses = (1 - self.calibration) * negatives / (1 + positives + negatives)
-        push = relu(c.negative - self.negative_margin)
-        push = (push if c.negative_weights is None else push * c.negative_weights).masked_fill(~c.keep_negative, 0)
+        push = c.of_negatives(relu(c.negative - self.negative_margin))
         strong = push.sum(dim=1) / c.keep_negative.sum(dim=1).clamp(min=1)
         pull = relu(self.positive_margin - c.positive)
         return _per_anchor(c, losses + self.calibration * (pull + strong[:, None]))
@@ -217,16 +213,13 @@ class RecallAtKLoss(Loss):
 
     def core(self, c: Comparisons) -> Terms:
         positives, negatives = ahead(c, self._step, self._step)
-        weights = c.keep_positive.to(positives.dtype)
-        weights = weights if c.positive_weights is None else weights * c.positive_weights
+        weights = c.of_positives(torch.ones_like(positives))
         ranks, count, formed = 1 + positives + negatives, weights.sum(dim=1), c.keep_positive.any(dim=1)
         recall = torch.zeros_like(count)
         for k in self.ks:
-            found = (((k - ranks) / self.rank_temperature).sigmoid().masked_fill(~c.keep_positive, 0) * weights).sum(
-                dim=1
-            )
+            within = ((k - ranks) / self.rank_temperature).sigmoid().masked_fill(~c.keep_positive, 0)
             most = count.clamp(max=k)
-            recall = recall + found.clamp(max=k) / most.masked_fill(most == 0, 1) / len(self.ks)
+            recall = recall + (within * weights).sum(dim=1).clamp(max=k) / most.masked_fill(most == 0, 1) / len(self.ks)
         return Terms((1 - recall).masked_fill(~formed, 0), formed.to(recall.dtype))
 
     def _step(self, difference: Tensor) -> Tensor:

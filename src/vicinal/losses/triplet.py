@@ -169,12 +169,12 @@ class SemiHardTripletLoss(Loss):
             if c.negative_weights is not None:
                 losses = losses * c.negative_weights.gather(1, chosen)
             return c.per_positive(losses, there[:, None])
-        kept = (c.positive.detach(), c.negative.detach(), c.keep_positive, c.keep_negative)
-        of_positive, of_negative = semi_hard_counts(*kept, self.margin)
+        of_positive, of_negative = semi_hard_counts(c, self.margin)
         if c.positive_weights is not None or c.negative_weights is not None:
             return Terms(_sums_by_positive(c, self._term), of_positive.sum(dim=1))
         # Both sides hold as many terms, so any centre cancels; with this one no digits are lost to what they share.
-        centre = (of_positive * kept[0]).sum(dim=1, keepdim=True) / of_positive.sum(dim=1, keepdim=True).clamp(min=1)
+        there = of_positive.sum(dim=1, keepdim=True)
+        centre = (of_positive * c.positive.detach()).sum(dim=1, keepdim=True) / there.clamp(min=1)
         pull = (of_positive * (c.positive - centre + self.margin)).sum(dim=1)
         return Terms(pull - (of_negative * (c.negative - centre)).sum(dim=1), of_positive.sum(dim=1))
 
@@ -314,20 +314,16 @@ def nearest_else_farthest(
 
 
 @torch.no_grad()
-def semi_hard_counts(
-    positive: Float[Tensor, "n p"],
-    negative: Float[Tensor, "n m"],
-    keep_positive: Bool[Tensor, "n p"],
-    keep_negative: Bool[Tensor, "n m"],
-    margin: float,
-) -> tuple[Float[Tensor, "n p"], Float[Tensor, "n m"]]:
+def semi_hard_counts(c: Comparisons, margin: float) -> tuple[Float[Tensor, "n p"], Float[Tensor, "n m"]]:
     """Count the semi-hard triplets of its anchor in which each positive and each negative stands, without listing them.
 
     >>> there = torch.ones(1, 3, dtype=torch.bool)
-    >>> semi_hard_counts(torch.tensor([[1.0]]), torch.tensor([[0.9, 1.1, 1.3]]), there[:, :1], there, 0.2)
+    >>> c = Comparisons(torch.tensor([[1.0]]), there[:, :1], torch.tensor([[0.9, 1.1, 1.3]]), there)
+    >>> semi_hard_counts(c, 0.2)
     (tensor([[1.]]), tensor([[0., 1., 0.]]))
     """
-    lower = positive.masked_fill(~keep_positive, torch.inf)
+    positive, negative = c.positive.detach(), c.negative.detach()
+    lower = positive.masked_fill(~c.keep_positive, torch.inf)
     # A margin too small to move d_ap, or below 0, leaves an empty range instead of a reversed one.
     upper = torch.maximum(lower + margin, torch.nextafter(lower, lower.new_full((), torch.inf)))
     of_positive, of_negative = torch.zeros_like(positive), torch.zeros_like(negative)
@@ -335,7 +331,7 @@ def semi_hard_counts(
     step = max(1, NEGATIVES // max(1, negative.shape[1]))
     for start in range(0, len(negative), step):
         rows = slice(start, start + step)
-        kept = negative[rows].contiguous().masked_fill(~keep_negative[rows], -torch.inf)
+        kept = negative[rows].contiguous().masked_fill(~c.keep_negative[rows], -torch.inf)
         count(lower[rows], upper[rows], kept, of_positive[rows], of_negative[rows])
     return of_positive, of_negative
 

@@ -17,7 +17,6 @@ from vicinal.methods.ala.assessment import Head, Over, Scored, Scoring, TripletS
 from vicinal.methods.ala.method import ALA
 from vicinal.methods.hdml.generator import LabelTerm, reconstruction_cost
 from vicinal.methods.hdml.method import HDML
-from vicinal.methods.hdml.report import CAPTIONS
 from vicinal.methods.hdml.synthesis import Synthesis
 from vicinal.methods.method import Method, Parts, StepResult
 from vicinal.samplers.episodes import episode_triplets
@@ -179,7 +178,8 @@ class HDMLALA(Method):
 
     @property
     def captions(self) -> Mapping[str, str]:
-        return {"hdml": CAPTIONS["hardness"], "generator": CAPTIONS["generator"], **self.ala.captions}
+        hdml = self.hdml.captions
+        return {"hdml": hdml["hardness"], "generator": hdml["generator"], **self.ala.captions}
 
     def collapsed_loss(self, batch: Batch) -> float:
         return self.ala.collapsed_loss(batch)

@@ -38,23 +38,6 @@ SHOWN = 12  # hardest pairs in the report
 Turning = Literal["any", "quarters", "none"]
 _STEPS = {"any": 0.0, "quarters": 90.0}
 
-CAPTIONS = {
-    "triplets_share": (
-        "Of each query with its match and every other gallery image of the batch: hard, where the other image is "
-        "nearer than the match; easy, where it is farther by the margin and more, so that the triplet weighs next to "
-        "nothing. Hard should fall towards 0 and easy rise. Easy near 100 % early: the batch is too small to hold hard "
-        "exemplars."
-    ),
-    "weight": (
-        "The mean weight of a triplet: 1 where its gap is half the margin, at most log2(1 + e^(m/2)). It falls with "
-        "the share of hard triplets; 1 throughout where weighting is off."
-    ),
-    "orientation": (
-        "By how many degrees the head is off about how far the gallery image is turned, a mean over the batch. "
-        "Guessing gives 90."
-    ),
-}
-
 
 @dataclass(eq=False)
 class HER(Method):
@@ -78,6 +61,16 @@ class HER(Method):
             ``"quarters"`` of a full turn as in the authors' code, or not at all (``"none"``).
         regression: whether a head learns how far each match is turned.
         classifier: whether a normalized softmax over the classes takes the place of the triplets.
+
+    Charts:
+        triplets_share: Of each query with its match and every other gallery image of the batch: hard, where the other
+            image is nearer than the match; easy, where it is farther by the margin and more, so that the triplet weighs
+            next to nothing. Hard should fall towards 0 and easy rise. Easy near 100 % early: the batch is too small to
+            hold hard exemplars.
+        weight: The mean weight of a triplet: 1 where its gap is half the margin, at most log2(1 + e^(m/2)). It falls
+            with the share of hard triplets; 1 throughout where weighting is off.
+        orientation: By how many degrees the head is off about how far the gallery image is turned, a mean over the
+            batch. Guessing gives 90.
     """
 
     lambda1: NonNegative = 1.0
@@ -155,8 +148,7 @@ class HER(Method):
 
     @property
     def captions(self) -> Mapping[str, str]:
-        mine = {name: text for name, text in CAPTIONS.items() if name != "orientation" or self.regression}
-        return {**mine, **super().captions}
+        return {name: text for name, text in super().captions.items() if name != "orientation" or self.regression}
 
     def collapsed_loss(self, batch: Batch) -> float:
         """All gaps are 0, and a head that sees one point is off by a right angle in the mean."""

@@ -31,21 +31,6 @@ from vicinal.tuples import other_class
 
 MOST_SHOWN = 80  # classes in the report: some four screens
 
-CAPTIONS = {
-    "margin": (
-        "How much farther a negative should be than a positive, in squared distance: the least, mean and largest "
-        "margin of the batch's pairs of classes. One line in the first epoch, where all are equal; then they should "
-        "part, near classes low and far ones high. A least margin far below 0: some class is wider than its distance "
-        "to another, so its triplets ask for nothing. All equal to the end: the tree merges every class at one level, "
-        "so `levels` is too small."
-    ),
-    "tree": (
-        "d_0 is the mean squared distance within classes, the threshold below which classes merge first; nearest is "
-        "the mean squared distance of a class to its nearest other one, which should rise above d_0 and stay there; "
-        "while it is below, most classes have a neighbor that the network does not separate from them."
-    ),
-}
-
 
 @dataclass(eq=False)
 class HTL(Method):
@@ -62,6 +47,16 @@ class HTL(Method):
         linkage: what merging nodes of several classes means; see ``ClassTree``.
         margins: ``"dynamic"`` margins of the tree, or ``"fixed"`` at the loss's own, which works with any loss.
         sampling: whether batches consist of neighboring classes; False takes random classes.
+
+    Charts:
+        margin: How much farther a negative should be than a positive, in squared distance: the least, mean and largest
+            margin of the batch's pairs of classes. One line in the first epoch, where all are equal; then they should
+            part, near classes low and far ones high. A least margin far below 0: some class is wider than its distance
+            to another, so its triplets ask for nothing. All equal to the end: the tree merges every class at one level,
+            so `levels` is too small.
+        tree: d_0 is the mean squared distance within classes, the threshold below which classes merge first; nearest is
+            the mean squared distance of a class to its nearest other one, which should rise above d_0 and stay there;
+            while it is below, most classes have a neighbor that the network does not separate from them.
     """
 
     beta: Finite = 0.1
@@ -71,7 +66,6 @@ class HTL(Method):
     sampling: bool = True
 
     default_loss: ClassVar[str] = "hierarchical_triplet"
-    own_captions: ClassVar[dict[str, str]] = CAPTIONS
     reads_records: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

@@ -33,17 +33,6 @@ Pairing = Literal["all", "consecutive", "nearest"]
 Overlap = Literal["samples", "arcs"]
 SHOWN = 6  # pairs of pairs in the report
 
-CAPTIONS = {
-    "hardest_negative": (
-        "What the hardest negative is to the loss (a distance; for N-pair and multi-similarity loss a similarity) on "
-        "average: of each sample the hardest real one, of each positive pair the hardest point between two of another "
-        "class. The two should stay apart. Together: arcs are so short that nothing lies between their ends, as when "
-        "classes have collapsed, or they overlap and samples stand for them (overlap=samples). With overlap=arcs, a "
-        "distance of 0 between pairs all along: arcs of different classes cross, so classes overlap, and what lies "
-        "between two samples of a class need not be of it."
-    )
-}
-
 
 # -- positive pairs ---------------------------------------------------------------------------------
 
@@ -278,10 +267,17 @@ class BetweenPairs(Method):
 
     Nothing is generated and nothing is added to the network: a step costs the plain step and a little arithmetic on
     inner products.
+
+    Charts:
+        hardest_negative: What the hardest negative is to the loss (a distance; for N-pair and multi-similarity loss a
+            similarity) on average: of each sample the hardest real one, of each positive pair the hardest point between
+            two of another class. The two should stay apart. Together: arcs are so short that nothing lies between their
+            ends, as when classes have collapsed, or they overlap and samples stand for them (overlap=samples). With
+            overlap=arcs, a distance of 0 between pairs all along: arcs of different classes cross, so classes overlap,
+            and what lies between two samples of a class need not be of it.
     """
 
     layouts: ClassVar[tuple[str, ...]] = ("classes",)
-    own_captions: ClassVar[dict[str, str]] = CAPTIONS
 
     pairing: Pairing
     loss: NegativesBetweenPairs

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 from torch.optim import Optimizer
 
+from vicinal.arguments import docstring_section
 from vicinal.data.records import QUERY, Batch, Records
 from vicinal.data.resident import Resident
 from vicinal.data.transforms import Transform
@@ -92,21 +93,20 @@ class Method(nn.Module):
 
     A method is a dataclass (``eq=False``) whose fields are its settings, as in ``HDML(alpha=0.5)``. `build` returns a
     copy with networks and optimizers; calling it with a batch takes one training step. A subclass writes `setup` and
-    `step` where they differ from training on the loss alone. All that the next step depends on is in modules, buffers,
+    `step` where they differ from training on the loss alone. Its docstring says in a section ``Charts`` how to read the
+    chart of each group of its scalars. All that the next step depends on is in modules, buffers,
     ``optimizers`` and ``schedule``, or in ``get_extra_state``.
 
     Attributes:
         default_loss: its name in `vicinal.losses.LOSSES`.
         layouts: the samplers on whose batches it can train, keys of `vicinal.samplers.SAMPLERS`, the default first.
         title: the method's name in messages.
-        own_captions: how to read the chart of each group of its scalars.
         chunkable: whether it trains with ``training.chunk``: it differentiates the network once per step.
     """
 
     default_loss: ClassVar[str] = "multi_similarity"
     layouts: ClassVar[tuple[str, ...]] = ANY_LAYOUT
     title: ClassVar[str]
-    own_captions: ClassVar[Mapping[str, str]] = {}
     chunkable: ClassVar[bool] = True
 
     embedder: Embedder
@@ -285,6 +285,12 @@ class Method(nn.Module):
     def captions(self) -> Mapping[str, str]:
         """How to read the chart of a group of scalars: one or two sentences by the group's name, for the report."""
         return {**self.own_captions, **CAPTIONS}
+
+    @property
+    def own_captions(self) -> Mapping[str, str]:
+        """What ``captions`` says of the method's own scalars: the section ``Charts`` of its docstring."""
+        charts = [docstring_section(kind, "Charts") for kind in reversed(type(self).__mro__)]
+        return {name: text for chart in charts for name, text in chart.items()}
 
     def diagnostics(self, result: StepResult, largest_class: int | None = None) -> dict[str, Tensor]:
         """Describe a batch by what a step on it returned; asked every few steps."""

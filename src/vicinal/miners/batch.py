@@ -17,7 +17,7 @@ from torch.nn.functional import pad
 from vicinal.arguments import coerce
 from vicinal.distances import Distance, Euclidean, at_least_float32, cosine_similarity, pairwise_distances, unit_rows
 from vicinal.errors import ConfigError, unknown
-from vicinal.losses.loss import tuple_loss
+from vicinal.losses.loss import Comparisons, tuple_loss
 from vicinal.losses.multi_similarity import informative
 from vicinal.losses.triplet import nearest_else_farthest
 from vicinal.tuples import Embeddings, Pairs, Reference, SingleLabels, Triplets, other_class, positives, same_class
@@ -497,7 +497,7 @@ def multi_similarity(
     rows, classes, own = _reference(embeddings, labels, among)
     similarity = cosine_similarity(embeddings, rows)
     positive, negative = same_class(labels, classes, own), other_class(labels, classes)
-    kept = informative(similarity, positive, similarity, negative, epsilon)
+    kept = informative(Comparisons(similarity, positive, similarity, negative), epsilon)
     return MinedPairs(*map(_pairs, kept))
 
 

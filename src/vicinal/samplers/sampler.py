@@ -23,6 +23,7 @@ Labels = Sequence[Any] | np.ndarray
 Batches = Annotated[int, Limits("[1, 1e6]")]  # of an epoch, which are planned at once
 FEWEST = 2  # classes to tell apart, and samples of each to bring together
 MASK = 2**63 - 1
+NO_MORE = "the training part has no more."
 
 
 def generator(seed: int, epoch: int) -> np.random.Generator:
@@ -265,12 +266,8 @@ class PKSampler(BatchSampler):
         asked = batch_size // max(1, per_class) if classes is None else classes
         fits, samples = fit(labels, asked, per_class, batch_size)
         sampler = cls(labels, classes=fits, per_class=samples, seed=seed, batches=batches, strata=strata)
-        if (fits, samples) == (asked, per_class):
-            return sampler
-        return sampler.noted(
-            f"batches have {fits} classes x {samples} samples instead of {asked} x {per_class}: the training part has "
-            f"no more."
-        )
+        note = f"batches have {fits} classes x {samples} samples instead of {asked} x {per_class}: {NO_MORE}"
+        return sampler.noted(None if (fits, samples) == (asked, per_class) else note)
 
     def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
         chosen = self.members.deal_classes(rng, batches=batches, classes=self.classes, strata=self._stratum)
@@ -345,12 +342,9 @@ class CategoryBalancedSampler(PKSampler):
         sampler = cls(
             labels, classes=fits, per_class=samples, seed=seed, batches=batches, strata=strata, categories=wanted
         )
-        if (fits, samples, categories or wanted) == (asked, per_class, wanted):
-            return sampler
-        return sampler.noted(
-            f"batches have {fits} classes of {wanted} categories x {samples} samples instead of {asked} classes of "
-            f"{categories or wanted} x {per_class}: the training part has no more."
-        )
+        got, before = (fits, wanted, samples), (asked, categories or wanted, per_class)
+        note = "batches have {} classes of {} categories x {} samples instead of {} classes of {} x {}: "
+        return sampler.noted(None if got == before else note.format(*got, *before) + NO_MORE)
 
     def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
         groups = self.deal_categories(rng, batches, self.categories or 1)

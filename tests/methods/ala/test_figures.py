@@ -6,7 +6,7 @@ from torch import nn
 
 from vicinal.losses import TripletLoss
 from vicinal.methods.ala.assessment import TripletScoring
-from vicinal.methods.ala.report import SHOWN, Showcase, WeightAnalysis
+from vicinal.methods.ala.method import SHOWN, Showcase, WeightAnalysis
 
 WEIGHTS = torch.tensor([0.2, 0.5, 0.8])
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from vicinal.errors import ConfigError
-from vicinal.methods.hdml.generator import FeatureClassifier, Generator, reconstruction_cost
+from vicinal.methods.hdml.generator import FeatureClassifier, Generator, LabelTerm, reconstruction_cost
 
 
 def test_the_papers_widths():
@@ -65,7 +65,7 @@ def test_the_label_term_is_the_cross_entropy_of_the_kept_rows(rng):
     torch.testing.assert_close(term.mean(), wanted)
     judged = (classifier.judge(features).argmax(dim=1)[keep] == torch.tensor([0, 1, 1])).float().mean()
     assert term.share_kept() == judged
-    assert (term + term).rows == 6 and classifier.label_term(features, labels, ~keep & keep).mean() == 0
+    assert LabelTerm.sum([term, term]).rows == 6 and classifier.label_term(features, labels, ~keep & keep).mean() == 0
 
 
 def test_an_unknown_reconstruction_is_rejected():

@@ -11,6 +11,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from tests.methods.build import build
 
+from vicinal.arguments import docstring_section
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
 from vicinal.figures import Scatter
@@ -18,7 +19,6 @@ from vicinal.losses import MarginLoss, MultiSimilarityLoss, NPairLoss, ProxyNCAL
 from vicinal.losses.diagnostics import CAPTIONS as SHARED_CAPTIONS
 from vicinal.losses.loss import Terms
 from vicinal.methods.hdml import HDML
-from vicinal.methods.hdml.report import CAPTIONS
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.methods.plain import Plain
 from vicinal.models import Embedder, Identity, SmallConvNet
@@ -342,10 +342,11 @@ def test_every_group_of_its_scalars_has_a_caption():
     method = make(NPairLoss(blocks=True))
     result = method(batch_of(PAIRS))
     groups = {name.partition("/")[0] if "/" in name else "loss" for name in result.scalars}
-    assert groups == CAPTIONS.keys()
+    charts = docstring_section(HDML, "Charts")
+    assert groups == charts.keys()
     described = {name.partition("/")[0] for name in method.diagnostics(result)} - {"active", "spread"}
-    assert described == SHARED_CAPTIONS.keys() and method.captions == CAPTIONS | SHARED_CAPTIONS
-    for text in CAPTIONS.values():
+    assert described == SHARED_CAPTIONS.keys() and method.captions == charts | SHARED_CAPTIONS
+    for text in charts.values():
         assert "alpha" in text
 
 

@@ -7,7 +7,7 @@
 | Eq. (10), the virtual step θ' | `meta_gradient.Metric`, `method.ALA.validate` |
 | Eqs. (11), (12), the assessor's gradient and update | `meta_gradient.slopes`, `method.ALA.teach` |
 | Eq. (13), the metric's update | `method.ALA.step` |
-| Sect. 4.3, Figure 4, analysis of the weights | `report.WeightAnalysis` |
+| Sect. 4.3, Figure 4, analysis of the weights | `method.WeightAnalysis` |
 """
 
 from vicinal.methods.ala.method import ALA

@@ -284,16 +284,8 @@ def gradient(
     losses: Tensor, leaves: list[nn.Parameter], cotangent: Tensor | None = None, *, create_graph: bool = False
 ) -> list[Tensor]:
     """Return ∇ in ``leaves``, the graph kept for those to come; 0 for what the losses do not reach."""
-    found = torch.autograd.grad(
-        losses,
-        leaves,
-        cotangent,
-        retain_graph=True,
-        create_graph=create_graph,
-        allow_unused=True,
-        materialize_grads=True,
-    )
-    return list(found)
+    kept = {"retain_graph": True, "create_graph": create_graph, "materialize_grads": True}
+    return list(torch.autograd.grad(losses, leaves, cotangent, **kept))
 
 
 def norm(parts: list[Tensor]) -> Float[Tensor, ""]:

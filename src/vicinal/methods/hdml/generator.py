@@ -56,9 +56,6 @@ class LabelTerm(NamedTuple):
     kept: Float[Tensor, ""]
     rows: Float[Tensor, ""]
 
-    def __add__(self, other: "LabelTerm") -> "LabelTerm":  # type: ignore[override]
-        return LabelTerm(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
-
     @classmethod
     def sum(cls, terms: "Sequence[LabelTerm]") -> "LabelTerm":
         return cls(*(torch.stack(each).sum() for each in zip(*terms, strict=True)))

@@ -5,21 +5,20 @@ from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Integer
 from torch import Tensor, nn
 from torch.optim import Adam
 
 from vicinal.arguments import Count, NonNegative, Positive, Share, check_arguments
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
-from vicinal.figures import Figure
-from vicinal.losses.diagnostics import CAPTIONS as SHARED_CAPTIONS
+from vicinal.figures import Figure, Point, Scatter, Segment
 from vicinal.losses.loss import Comparisons, Terms, reduce
 from vicinal.methods.hdml.generator import FeatureClassifier, Generator, Reconstruction, reconstruction_cost
-from vicinal.methods.hdml.report import CAPTIONS, tuple_scatter
-from vicinal.methods.hdml.synthesis import Path, ReferenceRule, Synthesis, replaceable
+from vicinal.methods.hdml.synthesis import Embed, Path, ReferenceRule, Synthesis, replaceable
 from vicinal.methods.method import Method, Parts, StepResult
 from vicinal.parallel import gather, processes
+from vicinal.tuples import Embeddings
 
 LEAST_LOSS = 1e-6  # below it a loss is 0; keeps α / J_avg finite
 UNKNOWN_LOSS = 1e6  # the authors' J_avg and J_gen before the first window is complete
@@ -118,6 +117,25 @@ class HDML(Method):
         window: steps over which J_avg and J_gen are averaged.
         generator_rate: the generator's learning rate (Adam); the authors' is 1e-2.
         classifier_rate: the classifier's learning rate (Adam), the authors'.
+
+    Charts:
+        loss: loss is what the network descends, w J_m + (1 - w) J_syn; real_loss is J_m, synthetic_loss J_syn.
+            Synthetic tuples should cost more than real ones and fall with them. No more than real ones: alpha is too
+            small. Rising while the real loss falls: alpha is too large.
+        hardness: lambda is the share of its surplus distance that a negative keeps: 1 pulls nothing, 0 pulls all to the
+            distance of the positive pair. It should leave 1 after the first window and fall as the loss falls. Near 1
+            to the end: alpha is too small. Near 0 from the second window on: alpha is too large. w is the weight of
+            real tuples. Near 1 to the end, synthetics never counted: raise beta. Near 0 early, an unskilled generator
+            leads: lower beta.
+        generator: J_recon and J_soft as they stand in J_gen: how far regenerated features are from the real ones, and
+            how hard their labels are to tell. Both should fall and stay; J_soft rising again: negatives are pulled
+            faster than the generator can keep their labels, so alpha is too large or generator_rate too small.
+        zero_loss_share: Anchors whose tuples cost nothing, before and after synthesis. Synthesis should lie clearly
+            below: the same line twice means that alpha is too small. At 0 all along, with a label share that falls:
+            alpha is too large.
+        label_share: Features to which a classifier gives their label. It learns from real ones only, and the generator
+            never sees it. Synthetic negatives should follow the real line; far below it they have become somebody else:
+            alpha is too large, or label_factor too small.
     """
 
     scale: Scale = "relative"
@@ -273,7 +291,7 @@ class HDML(Method):
     @property
     def captions(self) -> Mapping[str, str]:
         without = () if self.generate else ("generator", "label_share")
-        return {group: text for group, text in CAPTIONS.items() if group not in without} | SHARED_CAPTIONS
+        return {group: text for group, text in super().captions.items() if group not in without}
 
     @torch.no_grad()
     def figures(self, batch: Batch) -> Sequence[Figure]:
@@ -365,3 +383,69 @@ def zero_loss_share(comparisons: Comparisons, terms: Terms) -> Float[Tensor, ""]
     formed = terms.counts > 0
     free = ((terms.sums - penalty) <= FREE * terms.counts) & formed
     return free.sum() / formed.sum().clamp(min=1)
+
+
+# -- what it reports ---------------------------------------------------------------------------------
+
+NEGATIVES = 12  # of one anchor: more would hide the arrows
+TUPLE_CAPTION = (
+    "One anchor of the last batch, its positives and its nearest negatives in the plane that shows most of them. "
+    "Arrows go from a real negative to where it was pulled, and on to what generator and head made of it. Arrows of no "
+    "length: alpha is too small. Pulled negatives as near as the positives are as hard as they get; if the regenerated "
+    "ones then mix with the anchor and its positives, alpha is too large. Regenerated points far from the pulled ones: "
+    "the generator does not keep hardness (generator_rate, reconstruction_factor)."
+)
+
+
+@torch.no_grad()
+def tuple_scatter(
+    synthesis: Synthesis,
+    embeddings: Float[Tensor, "b d"],
+    labels: Integer[Tensor, "b"],
+    lambda_: Float[Tensor, ""],
+    embed: Embed,
+    features: Float[Tensor, "b y"],
+) -> Scatter | None:
+    """Draw the tuple of a middling anchor: half of the anchors have a nearer negative. None where there is none."""
+    roles = synthesis.roles(embeddings, labels)
+    distances = roles.distances(embeddings, labels)
+    if roles.chosen is not None:
+        distances = distances.gather(1, roles.chosen)
+    nearest = distances.amin(dim=1) if distances.numel() else distances.new_full((1,), torch.inf)
+    if not nearest.isfinite().any():
+        return None
+    anchor = int((nearest - nearest[nearest.isfinite()].median()).abs().argmin())
+    one, count = slice(anchor, anchor + 1), min(NEGATIVES, int(distances[anchor].isfinite().sum()))
+    columns = distances[anchor].argsort()[:count]
+    rows, there = roles.positives(labels)
+    own = rows[anchor][there[anchor]]
+    pulled = synthesis.mover(embeddings, labels, lambda_, roles)(one)[0][columns]
+    parts = [
+        ("anchor", embeddings[roles.anchors][one], labels[roles.anchors][one]),
+        ("positive", embeddings[own], labels[own]),
+    ]
+    theirs, begin = roles.negatives(labels, one)[0][columns], 1 + len(own)
+    parts += [
+        ("real negative", roles.negatives(embeddings, one)[0][columns], theirs),
+        ("pulled negative", pulled, theirs),
+    ]
+    if synthesis.generator is not None:
+        changed, seen = synthesis.regenerate(pulled, embed)
+        if synthesis.settings.members == "real":
+            lost = features - synthesis.generator(embeddings)
+            seen = embed(changed + roles.negatives(lost, one)[0][columns])
+        parts.append(("regenerated negative", seen, theirs))
+    plane = _plane(torch.cat([vectors for _, vectors, _ in parts]), parts[0][1]).tolist()
+    names = [(group, f"class {label}") for group, _, classes in parts for label in classes.tolist()]
+    points = tuple(Point(x, y, group, label) for (x, y), (group, label) in zip(plane, names, strict=True))
+    steps = range(begin, begin + (len(parts) - 3) * count)  # every negative but the last kind goes on to the next
+    return Scatter("Real and synthetic negatives", TUPLE_CAPTION, points, tuple(Segment(i, i + count) for i in steps))
+
+
+def _plane(vectors: Embeddings, origin: Float[Tensor, "1 d"]) -> Float[Tensor, "n 2"]:
+    """Return vectors about an origin in the two directions in which they extend most."""
+    about = (vectors - origin).double().cpu()
+    directions = torch.linalg.svd(about, full_matrices=False).Vh[:2]
+    found = about @ directions.T
+    found = torch.nn.functional.pad(found, (0, 2 - found.shape[1]))
+    return (found * found.sum(dim=0).sign().where(found.sum(dim=0) != 0, 1)).round(decimals=5)  # a sign of its own

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from vicinal.methods.hdml.method import HDML, LabelAverage
 
 Embed = Callable[[Tensor], Tensor]
+Points = Float[Tensor, "*#rows d"]
+Lengths = Float[Tensor, "*#rows"]
 Path = Literal["straight", "arc"]
 ReferenceRule = Literal["mean", "farthest", "fixed"]
 
@@ -32,12 +34,7 @@ ReferenceRule = Literal["mean", "farthest", "fixed"]
 # -- the augmentor ---------------------------------------------------------------------------------
 
 
-def harder(
-    anchor: Float[Tensor, "*#rows d"],
-    negative: Float[Tensor, "*#rows d"],
-    reference_distance: Float[Tensor, "*#rows"],
-    lambda_: Float[Tensor, ""] | float,
-) -> Float[Tensor, "*#rows d"]:
+def harder(anchor: Points, negative: Points, reference_distance: Lengths, lambda_: Tensor | float) -> Points:
     """Pull negatives towards their anchor on a straight line, never nearer than the reference distance.
 
         ẑ⁻ = z + [λ d + (1 - λ) d⁺] (z⁻ - z) / d    if d = ‖z⁻ - z‖ > d⁺,  else z⁻    Zheng et al. 2019, Eqs. (5)-(7)
@@ -62,12 +59,7 @@ def harder(
     return negative + share[..., None] * (anchor - negative)
 
 
-def farther(
-    anchor: Float[Tensor, "*#rows d"],
-    positive: Float[Tensor, "*#rows d"],
-    reference_distance: Float[Tensor, "*#rows"],
-    push: Float[Tensor, ""] | float,
-) -> Float[Tensor, "*#rows d"]:
+def farther(anchor: Points, positive: Points, reference_distance: Lengths, push: Tensor | float) -> Points:
     """Push positives away from their anchor, at most to a reference distance such as that of the nearest negative.
 
         ẑ⁺ = z + [(1 - push) d + push d⁻] (z⁺ - z) / d              if d = ‖z⁺ - z‖ < d⁻,  else z⁺
@@ -84,12 +76,7 @@ def farther(
     return positive + (-push * missing)[..., None] * (anchor - positive)
 
 
-def harder_on_arc(
-    anchor: Float[Tensor, "*#rows d"],
-    negative: Float[Tensor, "*#rows d"],
-    reference_angle: Float[Tensor, "*#rows"],
-    lambda_: Float[Tensor, ""] | float,
-) -> Float[Tensor, "*#rows d"]:
+def harder_on_arc(anchor: Points, negative: Points, reference_angle: Lengths, lambda_: Tensor | float) -> Points:
     """Turn negatives towards their anchor about the origin, never nearer than the reference angle; lengths stay.
 
         θ̂ = λ θ + (1 - λ) θ⁺    if θ > θ⁺,  else θ                              Eq. (6) with angles for distances
@@ -112,7 +99,7 @@ def harder_on_arc(
     return torch.where(stays, negative, turned)
 
 
-def angles(x: Float[Tensor, "*#rows d"], y: Float[Tensor, "*#rows d"]) -> Float[Tensor, "*#rows"]:
+def angles(x: Points, y: Points) -> Lengths:
     """Return the angle between rows, 0 to π.
 
     From the tangent, because the cosine's inverse has an infinite slope where rows meet.
@@ -385,7 +372,7 @@ class Synthesis:
         if self.label_average == "parts":
             cost = self.classifier.label_term(rows[roles.anchors], labels[roles.anchors]).mean() + moved.mean()
         else:
-            every = self.classifier.label_term(rows[:unaltered], labels[:unaltered]) + moved
+            every = LabelTerm.sum([self.classifier.label_term(rows[:unaltered], labels[:unaltered]), moved])
             cost = every.cost if self.label_average == "sum" else every.mean()
         return Synthetics(found, Regenerated(rows, cost, moved.share_kept()))
 
