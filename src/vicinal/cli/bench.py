@@ -1,5 +1,6 @@
-"""``vicinal bench``: a table of rows and seeds, run by one command."""
+"""``vicinal bench``, ``compare`` and ``tune``: tables of rows and seeds, runs against one another, and settings."""
 
+import json
 import math
 import time
 from collections.abc import Sequence
@@ -190,3 +191,130 @@ def _show(summary: "Summary", folder: Path) -> None:
         typer.echo(summary.remark)
     file = folder / f"{summary.table.name}.jsonl"
     typer.echo(f"page: {page} and {text.name}; results: {file if file.is_file() else folder}")
+
+
+def compare(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN...")],
+    metric: str = "recall@1",
+    as_json: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """Compare runs with a reference, paired by seed and by test class.
+
+    Runs that differ only in their seed form one row. With two shared seeds or more there is an interval over seeds and
+    a test; the interval over resampled test classes needs one run on each side and a metric that is a mean over
+    queries (Recall@K, MAP@R, R-precision). Runs tested on different records are rejected; different training records
+    or protocols are reported.
+
+    Args:
+        runs: Folders of finished runs, the reference first.
+        metric: The metric to compare.
+        as_json: Print JSON instead of a table.
+
+    Examples:
+        vicinal compare runs/plain runs/mine
+        vicinal compare runs/plain runs/mine --metric map@r
+    """
+    from dataclasses import asdict
+
+    from vicinal.bench.compare import compare as compare_runs
+    from vicinal.bench.page import interval, probability, score
+    from vicinal.cli.tables import print_grid
+    from vicinal.reports.tables import metric_title, per_cent
+
+    lines = compare_runs(runs, metric)
+    if as_json:
+        found = [
+            {"name": line.group.name, "runs": [str(run.path) for run in line.group.runs.values()]}
+            | {"score": line.score, "seeds": line.seeds, "notes": line.notes, **vars(line.difference)}
+            for line in lines
+        ]
+        typer.echo(json.dumps({"metric": metric, "rows": found}, indent=2, default=asdict))
+        return
+    heads = ["runs", metric_title(metric), "difference", "over classes", "p", "detectable", "seeds"]
+    rows = [
+        [
+            line.group.name,
+            score(line.score),
+            interval(line.difference.over_seeds),
+            interval(line.difference.over_classes),
+            probability(line.difference.p),
+            per_cent(line.difference.smallest),
+            f"{len(line.seeds)} of {len(line.group.runs)}" if line.seeds else str(len(line.group.runs)),
+        ]
+        for line in lines
+    ]
+    print_grid("differences to the first row, in points", heads, rows, unbroken=range(1, len(heads)))
+    typer.echo(
+        f"{metric_title(metric)}: 95 % intervals over paired seeds, and over test classes drawn anew; p after Holm's "
+        "correction; detectable: the smallest difference that these seeds would show; seeds: paired, of all."
+    )
+    for line in lines:
+        for note in line.notes:
+            typer.secho(f"{line.group.name}: {note}; the difference may come from that", fg="yellow")
+
+
+def tune(
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[PRESET | FILE.toml] [KEY=LOW..HIGH | KEY=LOW..HIGH:log | KEY=A,B,C | KEY=VALUE]..."),
+    ] = None,
+    data: str | None = None,
+    fix: Annotated[list[str] | None, typer.Option("--set")] = None,
+    trials: int = 20,
+    folds: int = 4,
+    seed: int = 0,
+    searcher: str = "random",
+    jobs: int | None = None,
+    out: Path | None = None,
+) -> None:
+    """Choose settings by k-fold cross-validation over training classes; test classes are never used.
+
+    The same command continues after a stop; a larger --trials adds trials. `vicinal bench FILE.py --trials N` tunes all
+    rows of a table, a method and its baseline alike.
+
+    Args:
+        settings: A preset or TOML file, ranges to search, and fixed settings.
+        data: Your data: a folder, a table or an array file.
+        fix: A fixed KEY=VALUE, whose value may contain commas.
+        trials: Number of settings to try, including the experiment's own.
+        folds: Class-disjoint folds of the training classes.
+        seed: Seed of folds, settings and runs.
+        searcher: random, or optuna (an extra: vicinal\\[tune]).
+        jobs: Runs at a time; default one per core, 4 on a GPU.
+        out: Folder to write and to continue in; default runs/tune/NAME.
+
+    Examples:
+        vicinal tune cub_features optimizer.learning_rate=1e-5..1e-3:log --trials 10
+    """
+    from vicinal.bench.page import score
+    from vicinal.bench.pool import slots_here
+    from vicinal.bench.tuning import Search, parse
+    from vicinal.bench.tuning import tune as search_settings
+    from vicinal.training.console import Console
+
+    words = list(settings or [])
+    source = words.pop(0) if words and "=" not in words[0] else ""
+    if source.endswith(".py"):
+        raise ConfigError(f"an experiment is tuned, got {source}. `vicinal bench {source} --trials 20` tunes a table.")
+    space, fixed = parse(words)
+    own = [] if data is None else [f"data={data}"]
+    search = Search(source, (*own, *fixed, *(fix or [])), space, trials, folds, seed, searcher)
+    folder = out or Path("runs/tune") / (Path(source or data or "glyphs").stem or "data")
+    slots = slots_here() if jobs is None else jobs
+    console = Console()
+    try:
+        chosen = search_settings(search, folder, slots=slots, console=console)
+    except KeyboardInterrupt:
+        console.line(f"stopped. Run the same command to continue; so far: {folder / 'trials.jsonl'}")
+        raise
+
+    typer.secho(f"trial {chosen.trial.number} of {trials}, {folds} folds", bold=True)
+    if not chosen.trial.values:
+        typer.echo("  the experiment as it stands")
+    for key, value in chosen.trial.values.items():
+        typer.echo(f"  {key} = {value}   (as good within one standard error: {', '.join(chosen.alike[key])})")
+    found = score(chosen.trial.score)
+    typer.echo(f"  held-out R@1 {found} (95 % over folds), standard deviation {100 * chosen.spread:.1f}")
+    typer.echo(f"  after the last epoch; the folds were best after {', '.join(map(str, chosen.epochs))}")
+    typer.echo(f"train and test it: {search.command(chosen)}")
+    typer.echo(f"all trials: {folder / 'trials.jsonl'}; the choice: {folder / 'tuning.json'}")

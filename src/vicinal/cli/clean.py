@@ -56,10 +56,8 @@ def cluster(
     from vicinal.retrieval.clusters import cluster as group
     from vicinal.retrieval.clusters import cluster_contents
     from vicinal.retrieval.collection import snapshot_of
-    from vicinal.run_directory import RunDirectory
-    from vicinal.training.console import Console
 
-    opened, words = RunDirectory.open(run), list[str]()
+    (opened, console), words = _opened(run), list[str]()
     snapshot = snapshot_of(opened, collection, trust=trust)
     if method == "dbscan":
         device_ = pick_device(device)
@@ -70,7 +68,7 @@ def cluster(
     known = cast("Method", method)  # checked there
     found = group(snapshot.euclidean_vectors(), method=known, groups=groups, distance=distance, least=least, seed=seed)
     contents = cluster_contents(snapshot, found, *words)
-    _write(Console(), snapshot, contents, (opened.path / "clusters" if to is None else to) / "groups")
+    _write(console, snapshot, contents, (opened.path / "clusters" if to is None else to) / "groups")
     if parquet is not None:
         from vicinal.retrieval.map import write_parquet
 
@@ -105,10 +103,8 @@ def dedupe(
     """
     from vicinal.retrieval import duplicates
     from vicinal.retrieval.collection import snapshot_of
-    from vicinal.run_directory import RunDirectory
-    from vicinal.training.console import Console
 
-    opened, console, words = RunDirectory.open(run), Console(), "The distance was named."
+    (opened, console), words = _opened(run), "The distance was named."
     snapshot = snapshot_of(opened, collection, trust=trust)
     if distance is not None and not 0 <= distance < float("inf"):
         raise ConfigError(f"a distance is 0 or more; got --distance {distance}.")
@@ -158,10 +154,8 @@ def clean(
     from vicinal.parallel import pick_device
     from vicinal.retrieval import cleaning
     from vicinal.retrieval.contact_sheets import write_shown
-    from vicinal.run_directory import RunDirectory
-    from vicinal.training.console import Console
 
-    opened, console = RunDirectory.open(run), Console()
+    opened, console = _opened(run)
     folder = opened.path / "clean" if to is None else to
     snapshot = _snapshot(opened, data, "clean/collection", collection, trust, device)
     if apply is not None:
@@ -209,16 +203,21 @@ def suggest(
         vicinal suggest runs/birds pool/ --k 100
     """
     from vicinal.retrieval.cleaning import choose, suggestions_contents, suggestions_table
-    from vicinal.run_directory import RunDirectory
-    from vicinal.training.console import Console
 
-    opened, console = RunDirectory.open(run), Console()
+    opened, console = _opened(run)
     known = _snapshot(opened, None, "", collection, trust, device)
     asked = _snapshot(opened, pool, "suggest/collection", None, trust, device)
     chosen = choose(asked, known, k)
     contents = suggestions_contents(asked, chosen)
     folder = opened.path / "suggest" if to is None else to
     _write(console, asked, contents, folder / "suggestions", suggestions_table(asked, chosen))
+
+
+def _opened(run: Path) -> "tuple[RunDirectory, Console]":
+    from vicinal.run_directory import RunDirectory
+    from vicinal.training.console import Console
+
+    return RunDirectory.open(run), Console()
 
 
 def _snapshot(

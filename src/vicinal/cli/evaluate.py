@@ -1,10 +1,13 @@
-"""``vicinal evaluate``: measure a run again, on its own test classes or on other data."""
+"""``vicinal evaluate``, ``embed`` and ``export``: what a run's model is worth, its vectors, and it to publish."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from vicinal.errors import ConfigError
 
 
 def evaluate(
@@ -40,7 +43,6 @@ def evaluate(
         vicinal evaluate runs/birds --data pictures/ --split all
     """
     from vicinal.cli.tables import print_compact, print_table
-    from vicinal.errors import ConfigError
     from vicinal.parallel import pick_device
     from vicinal.run_directory import RunDirectory
     from vicinal.training.console import Console
@@ -70,3 +72,99 @@ def evaluate(
     else:
         print_table(results)
         print_compact(results)
+
+
+def embed(
+    run: Path,
+    data: str,
+    out: Path = Path("embeddings.npz"),
+    device: str = "auto",
+    batch_size: int = 256,
+    workers: int = 0,
+    skip_corrupt: bool = False,
+    role: str | None = None,
+) -> None:
+    """Embed DATA with the model of RUN into an .npz with `embeddings`, `labels`, `classes` and `names`.
+
+    Images without class folders form one class, named after their folder.
+
+    Args:
+        run: A run's folder.
+        data: Folder of images or of class folders, image, table or array file.
+        out: The .npz to write.
+        device: auto, cpu or cuda.
+        batch_size: Rows at a time.
+        workers: Processes that read images.
+        skip_corrupt: Leave unreadable images out instead of stopping.
+        role: query or gallery, for a model with a network for each; default: the data's own roles.
+
+    Examples:
+        vicinal embed runs/birds pictures/ --out vectors.npz
+    """
+    import numpy as np
+
+    from vicinal.arguments import coerce
+    from vicinal.data import open_path
+    from vicinal.data.folder import without_labels
+    from vicinal.data.splits import SplitByClass
+    from vicinal.evaluation.encoder import Encoder
+    from vicinal.files import write_arrays
+    from vicinal.models.embedder import Role
+    from vicinal.parallel import pick_device
+    from vicinal.run_directory import RunDirectory
+    from vicinal.training.console import Console
+
+    if out.suffix.lower() != ".npz":
+        raise ConfigError(f"embeddings are written as .npz; got --out {out}. Let the name end in .npz.")
+    encoder = Encoder.load(RunDirectory.open(run), pick_device(device))
+    if role is not None:
+        encoder = encoder.stream(coerce(role, Role, "--role"))
+    records = without_labels(data)
+    if records is None:
+        found = open_path(data)
+        if isinstance(found, SplitByClass):
+            found = replace(found, test=1.0)  # nothing is split here, and one class is enough
+        records = found.load()
+    with Console().following(len(records), 0, "embedding") as follower:
+        embedded = encoder.embed(
+            records, batch_size=batch_size, workers=workers, skip_corrupt=skip_corrupt, progress=follower.advance
+        )
+    kept = embedded.records
+    names = np.array([kept.source.name(index) for index in range(len(kept))])
+    arrays = {"embeddings": embedded.vectors.numpy(), "labels": kept.labels, "classes": np.array(kept.classes)}
+    write_arrays(out, arrays | {"names": names})
+    for name in embedded.skipped:
+        typer.secho(f"skipped, could not be read: {name}", fg="yellow", err=True)
+    typer.echo(f"{len(kept)} embeddings of {embedded.vectors.shape[1]} dimensions: {out}")
+
+
+def export(
+    run: Path,
+    to: Annotated[Path | None, typer.Option(metavar="FOLDER")] = None,
+    onnx: bool = True,
+    role: str | None = None,
+    license: Annotated[str, typer.Option(metavar="ID")] = "unknown",
+) -> None:
+    """Write the model of RUN as safetensors and ONNX, with preprocessing and a model card; `vicinal.load` opens it.
+
+    Args:
+        run: A run's folder.
+        to: Where to write. Default: RUN/export.
+        onnx: Also write ONNX, checked against torch.
+        role: query or gallery, for a run with separate networks.
+        license: License of the weights for the card, such as apache-2.0.
+
+    Examples:
+        vicinal export runs/birds --to deployed/
+    """
+    from vicinal.arguments import coerce
+    from vicinal.models.embedder import Role
+    from vicinal.retrieval.export import export_run
+    from vicinal.run_directory import RunDirectory
+
+    network = coerce(role, Role | None, "--role")
+    exported = export_run(RunDirectory.open(run), to, onnx=onnx, role=network, license=license)
+    for path in exported.files:
+        typer.echo(f"{path}  {path.stat().st_size / 1e3:,.0f} kB")
+    if exported.difference is not None:
+        typer.echo(f"onnxruntime gives torch's embeddings to {exported.difference:.1e}, on batches of several sizes")

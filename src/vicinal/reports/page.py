@@ -49,6 +49,7 @@ def render(run: RunDirectory) -> str:
     selected = results.get("selected") or {}
     sheets = {"place": thumbnails, "placed_large": large, "shown": method_figures.thumbnails}
     filters: Filters = {"per_cent": per_cent, "scatter": place_scatter, "dendrogram": place_dendrogram}
+    measured = {"table": table, "changes": changes, "headline": headline, "warning": warning}
     return render_page(
         "vicinal.reports",
         "page.html.j2",
@@ -66,10 +67,7 @@ def render(run: RunDirectory) -> str:
         environment=environment(info),
         notes=notes(info, results),
         results=results,
-        table=table(results) if results.get("rows") else None,
-        changes=changes(results) if results.get("rows") else [],
-        headline=headline(results) if results.get("rows") else None,
-        warning=warning(results) if results.get("rows") else "",
+        **{name: tell(results) if results.get("rows") else None for name, tell in measured.items()},
         selected=selected,
         curves=[chart for chart in drawn if chart not in active],
         active=active,

@@ -231,7 +231,7 @@ def _list_table(path: Path, split: str, images: str | None) -> Listing:
 def _below(root: Path, path: str, columns: Columns, row: int) -> str:
     """Return a table's path relative to the root; a DataError where it leads out of it."""
     inside = os.path.relpath(root / path, root)
-    if inside.startswith(".."):
+    if Path(inside).parts[:1] == ("..",):
         fault = f"{columns.place(row)}: {path} lies outside {root}, where pictures may be read"
         raise DataError(f"{fault}. Name the folder that holds all of them with --images.")
     return Path(inside).as_posix()

@@ -96,20 +96,11 @@ def described(answers: Mapping[int, str]) -> Described:
     return {status: {"model": Problem, "description": words} for status, words in answers.items()}
 
 
-SHARED = described(  # the errors of all operations
-    {
-        421: "The Host header names another machine.",
-        422: "A value that cannot be.",
-        503: "Too many requests wait already; Retry-After says when to ask again.",
-    }
-)
-BODY = described(
-    {
-        400: "A body that cannot be read.",
-        408: "A body that does not arrive in time.",
-        413: "A body, or a picture in it, larger than the limits.",
-    }
-)
+# The errors of all operations, and those of operations with a body.
+SHARED = described({421: "The Host header names another machine.", 422: "A value that cannot be."})
+SHARED |= described({503: "Too many requests wait already; Retry-After says when to ask again."})
+BODY = described({400: "A body that cannot be read.", 408: "A body that does not arrive in time."})
+BODY |= described({413: "A body, or a picture in it, larger than the limits."})
 
 
 class Guard:

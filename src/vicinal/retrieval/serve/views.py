@@ -250,12 +250,13 @@ def _hardness(run: RunDirectory, snapshot: Snapshot) -> Hardness:
         f"scalar-{group}": said for group, said in method_figures.captions.items()
     }
     selected = ((run.results or {}).get("selected") or {}).get("step")
+    mark = selected if isinstance(selected, (int, float)) else None
     held = snapshot.labels()
     shown = sorted(charts(read_progress(run.metrics())), key=_rank)
     worst = artefacts.worst
     return Hardness(
         generation=snapshot.generation,
-        charts=[ChartAnswer(**chart_data(one, selected), caption=captions.get(one.key, "")) for one in shown],
+        charts=[ChartAnswer(**chart_data(one, mark), caption=captions.get(one.key, "")) for one in shown],
         worst=[HardClass(label=e.label, records=e.count, recall=e.recall, items=held.get(e.label, 0)) for e in worst],
         confused=[ConfusedPair(**vars(pair)) for pair in artefacts.confused],
         figures=len(method_figures.figures),
