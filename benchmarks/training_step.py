@@ -86,7 +86,7 @@ def row(
     transform: ImageTransform,
     rounds: int,
 ) -> str:
-    read = resident.load(records, method.batches(0), transform, seed=0, epoch=0)
+    read = resident.batches(records, method.batches(0), transform, 0, 0, "raise")
     batches = (replace(batch, largest_class=4) for batch in read)
     batch = next(batches)
     first = milliseconds(partial(take, batch), 1) / 1000

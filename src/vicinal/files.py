@@ -173,17 +173,25 @@ def decoding(path: Path, remedy: str = "Restore it from a copy.") -> Iterator[No
         raise RunError(f"{path} is damaged ({type(error).__name__}: {error}). {remedy}") from error
 
 
+@contextmanager
+def _reading(path: Path, kind: str, damaged: tuple[type[Exception], ...]) -> Iterator[None]:
+    """Name ``path`` where a file that is there is not of its kind."""
+    try:
+        yield
+    except (FileNotFoundError, DataError):
+        raise
+    except damaged as error:
+        raise _unreadable(path, kind, error) from error
+
+
 def _unreadable(path: Path, kind: str, error: BaseException) -> DataError:
-    return DataError(f"{path} is not readable as {kind}: {error}. Restore it from a copy, or remove it.")
+    reason = "nested too deeply" if isinstance(error, RecursionError) else error
+    return DataError(f"{path} is not readable as {kind}: {reason}. Restore it from a copy, or remove it.")
 
 
 def read_json(path: Path) -> Any:
-    try:
+    with _reading(path, "JSON", (ValueError, RecursionError)):
         return json.loads(regular(path).read_text(encoding="utf-8"))
-    except RecursionError as error:
-        raise _unreadable(path, "JSON", RecursionError("nested too deeply")) from error
-    except ValueError as error:
-        raise error if isinstance(error, DataError) else _unreadable(path, "JSON", error) from error
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -213,14 +221,9 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 def read_array(path: Path, *, mapped: bool = False) -> np.ndarray:
     """Read the array of an ``.npy``, never unpickling; ``mapped`` leaves it on the disk, read-only."""
-    try:
-        with _HEADERS:
-            found: np.ndarray = np.load(regular(path), mmap_mode="r" if mapped else None, allow_pickle=False)
-    except (FileNotFoundError, DataError):
-        raise
-    except _DAMAGED as error:
-        raise _unreadable(path, "an .npy array", error) from error
-    return found
+    with _reading(path, "an .npy array", _DAMAGED), _HEADERS:
+        found: np.ndarray = np.load(regular(path), mmap_mode="r" if mapped else None, allow_pickle=False)
+        return found
 
 
 def read_arrays(path: Path, *, mapped: int | None = None) -> dict[str, np.ndarray]:
@@ -258,9 +261,5 @@ def read_tensors(path: Path) -> "dict[str, Tensor]":
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    try:
+    with _reading(path, "safetensors", (SafetensorError, OSError)):
         return load_file(regular(path))
-    except FileNotFoundError:
-        raise
-    except (SafetensorError, OSError) as error:
-        raise _unreadable(path, "safetensors", error) from error

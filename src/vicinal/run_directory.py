@@ -121,8 +121,8 @@ class RunDirectory:
         status = read_object(self.status_path) if self.status_path.is_file() else {}
         for name in ("epoch", "step", "seconds"):
             if not isinstance(status.get(name), int | float | None):
-                advice = "Restore it from a copy."
-                raise RunError(f"{self.status_path} is damaged: {name} is {status[name]!r:.60}. {advice}")
+                fault = f"{name} is {status[name]!r:.60}"
+                raise RunError(f"{self.status_path} is damaged: {fault}. Restore it from a copy.")
         return status
 
     @property

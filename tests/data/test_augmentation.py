@@ -50,12 +50,12 @@ def test_boxes_follow_torchvision_s_rule(area, ratio):
     heights, widths = np.array([40, 31, 10, 300]).repeat(50), np.array([40, 57, 90, 20]).repeat(50)
     draws = uniform(0, 0, np.arange(200), BOXES.stop)
     expected = [by_hand(h, w, d, area, ratio) for h, w, d in zip(heights.tolist(), widths.tolist(), draws, strict=True)]
-    assert resized_boxes(heights, widths, draws, area, ratio).tolist() == expected
+    assert resized_boxes(np.stack([heights, widths], axis=1), draws, area, ratio).tolist() == expected
 
 
 def test_boxes_lie_inside_and_reach_the_edges():
     draws = uniform(0, 0, np.arange(4000), BOXES.stop)
-    boxes = resized_boxes(np.full(4000, 32), np.full(4000, 40), draws, (0.2, 1.0), (3 / 4, 4 / 3))
+    boxes = resized_boxes(np.tile([32, 40], (4000, 1)), draws, (0.2, 1.0), (3 / 4, 4 / 3))
     top, left, height, width = boxes.T
     assert top.min() == left.min() == 0 and (top + height).max() == 32 and (left + width).max() == 40
     shares = height * width / (32 * 40)

@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 from vicinal.arguments import build, describe
-from vicinal.data import DATASETS, ImageTransform, Omniglot, OmniglotPairs, check, omniglot, open_path
-from vicinal.data.omniglot import ArchivedDrawings
+from vicinal.data import DATASETS, ImageTransform, Omniglot, OmniglotPairs, check, open_path, published
+from vicinal.data.published import ArchivedDrawings
 from vicinal.data.records import GALLERY, QUERY, ImageArray
 from vicinal.data.splits import hold_out, kin_of, overlapping_classes
 from vicinal.errors import ConfigError, DataError
@@ -101,7 +101,7 @@ def test_every_process_opens_the_archives_for_itself(root, monkeypatch):
     source = Omniglot(str(root)).load(strict=False).source
     first = source.read(0)
     opened = []
-    monkeypatch.setattr(omniglot, "ZipFile", lambda path: opened.append(path) or ZipFile(path))
+    monkeypatch.setattr(published, "ZipFile", lambda path: opened.append(path) or ZipFile(path))
     source.read(1)
     assert not opened
     monkeypatch.setattr(os, "getpid", lambda: -1)  # as after a fork

@@ -11,7 +11,7 @@ from tests.gpu import never_waiting
 from vicinal.data import resident as resident_module
 from vicinal.data.augmentation import cut_resized, cut_squares
 from vicinal.data.folder import Folder
-from vicinal.data.loader import load, load_all
+from vicinal.data.loader import in_order, load, load_all
 from vicinal.data.records import FeatureArray, ImageArray, Records
 from vicinal.data.resident import DECODED, Resident, _shared, free_memory, resident_if_it_fits
 from vicinal.data.transforms import FeatureTransform, ImageTransform
@@ -22,6 +22,17 @@ RANDOM = ImageTransform(size=8, resize=11, fit="squash", pad=1, crop="random", m
 BOXES = ImageTransform(size=9, resize=12, canvas=12, crop="resized", mirror=True, area=(0.2, 1.0))
 COLORS = {"brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "order": "BGR", "scale": 255.0}
 PLAN = [[0, 5, 3], [11, 7], [1, 2, 3, 4], []]
+
+
+def cut(resident, records, plan, transform, *, seed, epoch, skip_corrupt=False):
+    """Batches as ``load`` makes them."""
+    return resident.batches(records, plan, transform, seed, epoch, "replace" if skip_corrupt else "raise")
+
+
+def cut_all(resident, records, transform, *, batch_size=256, skip_corrupt=False):
+    """Batches as ``load_all`` makes them."""
+    plan = in_order(len(records), batch_size)
+    return resident.batches(records, plan, transform.evaluation(), 0, 0, "drop" if skip_corrupt else "raise")
 
 
 def decode(*arguments, **options):
@@ -59,8 +70,8 @@ def same(ours, loaded, *, levels=0.0):
 
 def test_random_crops_are_the_loader_s(images):
     resident = decode(images, RANDOM, CPU)
-    same(resident.load(images, PLAN, RANDOM, seed=3, epoch=2), load(images, PLAN, RANDOM, seed=3, epoch=2))
-    same(resident.load_all(images, RANDOM, batch_size=5), load_all(images, RANDOM, batch_size=5))
+    same(cut(resident, images, PLAN, RANDOM, seed=3, epoch=2), load(images, PLAN, RANDOM, seed=3, epoch=2))
+    same(cut_all(resident, images, RANDOM, batch_size=5), load_all(images, RANDOM, batch_size=5))
 
 
 @pytest.fixture(params=["host", "device"])
@@ -83,27 +94,27 @@ def test_resized_crops_and_colours_are_the_loader_s_to_one_level(images, colours
     level = transform.scale / 255
     # A level more before the colours change may be some more after it; Pillow itself gives the same to the last bit.
     levels = 0.0 if way == "host" else (3.0 if colours else 1.01) * level
-    ours = resident.load(images, PLAN, transform, seed=1, epoch=0)
+    ours = cut(resident, images, PLAN, transform, seed=1, epoch=0)
     same(ours, load(images, PLAN, transform, seed=1, epoch=0), levels=levels)
-    same(resident.load_all(images, transform), load_all(images, transform))
+    same(cut_all(resident, images, transform), load_all(images, transform))
 
 
 def test_a_part_of_the_records_is_served_with_its_own_rows(images):
     resident = decode(images, RANDOM, CPU)
     part = images.part("test").take(np.array([5, 0, 3]))
     same(
-        resident.load(part, [[2, 0], [1]], RANDOM, seed=0, epoch=0), load(part, [[2, 0], [1]], RANDOM, seed=0, epoch=0)
+        cut(resident, part, [[2, 0], [1]], RANDOM, seed=0, epoch=0), load(part, [[2, 0], [1]], RANDOM, seed=0, epoch=0)
     )
     half = decode(images.part("test"), RANDOM, CPU)
     assert len(half.pixels) == 6 and half.serves(part, RANDOM) and not half.serves(images, RANDOM)
-    same(half.load_all(part, RANDOM), load_all(part, RANDOM))
+    same(cut_all(half, part, RANDOM), load_all(part, RANDOM))
 
 
 def test_more_batches_than_are_made_ahead_come_in_order(images):
     resident = decode(images, RANDOM, CPU)
     plan = [[row % 12, (row + 1) % 12] for row in range(40)]
-    same(resident.load(images, plan, RANDOM, seed=0, epoch=0), load(images, plan, RANDOM, seed=0, epoch=0))
-    endless = resident.load(images, ([row % 12] for row in itertools.count()), RANDOM, seed=0, epoch=0)
+    same(cut(resident, images, plan, RANDOM, seed=0, epoch=0), load(images, plan, RANDOM, seed=0, epoch=0))
+    endless = cut(resident, images, ([row % 12] for row in itertools.count()), RANDOM, seed=0, epoch=0)
     assert next(endless).indices.tolist() == [0]
 
 
@@ -115,7 +126,7 @@ def test_images_in_memory_may_be_grey(rng, way):
     assert resident.pixels.shape == (6, 1, 17, 14)
     assert not resident.serves(records, ImageTransform(size=15, pad=2, channels=1))
     same(
-        resident.load(records, [[2, 0, 5]], transform, seed=0, epoch=0),
+        cut(resident, records, [[2, 0, 5]], transform, seed=0, epoch=0),
         load(records, [[2, 0, 5]], transform, seed=0, epoch=0),
         levels=4 / 255,
     )
@@ -127,9 +138,9 @@ def test_an_unreadable_image_is_refused_when_it_is_decoded(images):
         decode(images, RANDOM, CPU)
     resident = decode(images, RANDOM, CPU, skip_corrupt=True)
     with pytest.raises(DataError, match=f"{name} cannot be read"):
-        list(resident.load(images, PLAN, RANDOM, seed=0, epoch=0))
+        list(cut(resident, images, PLAN, RANDOM, seed=0, epoch=0))
     with pytest.raises(DataError, match=f"{name} cannot be read"):
-        list(resident.load_all(images, RANDOM))
+        list(cut_all(resident, images, RANDOM))
 
 
 def test_or_replaced_as_the_loader_replaces_it(images):
@@ -138,24 +149,24 @@ def test_or_replaced_as_the_loader_replaces_it(images):
         break_file(images, row)
         resident = decode(images, RANDOM, CPU, skip_corrupt=True)
         same(
-            resident.load(images, plan, RANDOM, seed=0, epoch=0, skip_corrupt=True),
+            cut(resident, images, plan, RANDOM, seed=0, epoch=0, skip_corrupt=True),
             load(images, plan, RANDOM, seed=0, epoch=0, skip_corrupt=True),
         )
     same(
-        resident.load_all(images, RANDOM, batch_size=2, skip_corrupt=True),
+        cut_all(resident, images, RANDOM, batch_size=2, skip_corrupt=True),
         load_all(images, RANDOM, batch_size=2, skip_corrupt=True),
     )
     break_file(images, 3)
     resident = decode(images, RANDOM, CPU, skip_corrupt=True)
     with pytest.raises(DataError, match=r"b/0.jpg cannot be read, and no other .* 'b' .* \(2 tried\)"):
-        list(resident.load(images, [[3]], RANDOM, seed=0, epoch=0, skip_corrupt=True))
+        list(cut(resident, images, [[3]], RANDOM, seed=0, epoch=0, skip_corrupt=True))
 
 
 def test_inputs_may_lie_pixel_by_pixel(images, way):
     for transform in (RANDOM, BOXES):
-        plain = next(decode(images, transform, CPU).load(images, PLAN, transform, seed=0, epoch=0)).inputs
+        plain = next(cut(decode(images, transform, CPU), images, PLAN, transform, seed=0, epoch=0)).inputs
         resident = decode(images, transform, CPU, channels_last=True)
-        (inputs, *_) = (batch.inputs for batch in resident.load(images, PLAN, transform, seed=0, epoch=0))
+        (inputs, *_) = (batch.inputs for batch in cut(resident, images, PLAN, transform, seed=0, epoch=0))
         assert inputs.is_contiguous(memory_format=torch.channels_last)
         torch.testing.assert_close(inputs, plain, rtol=0, atol=0)
 
@@ -163,18 +174,18 @@ def test_inputs_may_lie_pixel_by_pixel(images, way):
 def test_what_is_not_there_is_refused_at_once(images):
     resident = decode(images.part("test"), RANDOM, CPU)
     with pytest.raises(ConfigError, match="holds 6 images"):
-        next(resident.load(images, PLAN, RANDOM, seed=0, epoch=0))
+        next(cut(resident, images, PLAN, RANDOM, seed=0, epoch=0))
     part = images.part("test")
     assert resident.serves(part, RANDOM)
     assert not resident.serves(Folder(str(images.source.root), order="sorted").load().part("test"), RANDOM)  # read anew
     for other in (BOXES, ImageTransform(size=14, resize=12, fit="squash", pad=1), FeatureTransform()):
         assert not resident.serves(part, other)
         with pytest.raises(ConfigError, match="Decode all records that are used"):
-            next(resident.load_all(part, other))
+            next(cut_all(resident, part, other))
     with pytest.raises(ConfigError, match="`batch_size` must be at least 1"):
-        next(resident.load_all(part, RANDOM, batch_size=0))
+        next(cut_all(resident, part, RANDOM, batch_size=0))
     with pytest.raises(ConfigError, match=r"rows 0 to 6 of .*, which has 6"):
-        next(resident.load(part, [[0, 6]], RANDOM, seed=0, epoch=0))
+        next(cut(resident, part, [[0, 6]], RANDOM, seed=0, epoch=0))
 
 
 @pytest.mark.gpu
@@ -182,8 +193,8 @@ def test_what_is_not_there_is_refused_at_once(images):
 def test_on_a_gpu_the_host_never_waits_and_pixels_are_the_same(images, transform):
     resident = decode(images, transform, torch.device("cuda"), channels_last=True)
     with never_waiting():
-        batches = list(resident.load(images, PLAN * 8, transform, seed=0, epoch=0))
-    host = decode(images, transform, CPU).load(images, PLAN * 8, transform, seed=0, epoch=0)
+        batches = list(cut(resident, images, PLAN * 8, transform, seed=0, epoch=0))
+    host = cut(decode(images, transform, CPU), images, PLAN * 8, transform, seed=0, epoch=0)
     for ours, theirs in zip(batches, host, strict=True):
         difference = (ours.inputs.cpu() - theirs.inputs).abs() * 255 / (transform.scale * 2)
         assert ours.labels.cpu().equal(theirs.labels)

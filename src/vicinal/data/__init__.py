@@ -2,7 +2,6 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from vicinal.arguments import build
 from vicinal.data.check import check
@@ -11,18 +10,15 @@ from vicinal.data.folder import Folder
 from vicinal.data.glyphs import Glyphs
 from vicinal.data.images import read_image
 from vicinal.data.location import existing, expanded
-from vicinal.data.omniglot import Omniglot, OmniglotPairs
 from vicinal.data.packed import Packed, pack, unpack
-from vicinal.data.published import CUB, Cars196, InShop, StanfordOnlineProducts
+from vicinal.data.published import CUB, Cars196, InShop, Omniglot, OmniglotPairs, StanfordOnlineProducts
 from vicinal.data.records import Batch, Dataset, FeatureArray, ImageArray, ImageFiles, Records, Source, Texts
 from vicinal.data.shards import HuggingFace, Shards
 from vicinal.data.splits import hold_out
 from vicinal.data.table import VIEWS, Arrays, CrossView, Sentences, Table, array_names, column_names
 from vicinal.data.transforms import TRANSFORMS, FeatureTransform, ImageTransform, TextTransform
 from vicinal.errors import DataError
-
-if TYPE_CHECKING:
-    from vicinal.run_directory import RunDirectory
+from vicinal.run_directory import RunDirectory
 
 # Names of the slot ``data``: the embedded set, data of one's own, and published sets.
 DATASETS_BY_NAME: dict[str, type] = {"glyphs": Glyphs, "folder": Folder, "table": Table, "arrays": Arrays}
@@ -86,13 +82,13 @@ def open_path(path: str | Path) -> Dataset:
     )
 
 
-def own_description(run: "RunDirectory") -> Dataset:
+def own_description(run: RunDirectory) -> Dataset:
     """Return the data set that a run was trained on, not yet read."""
     data: Dataset = build(run.info["data"]["description"], DATASETS)
     return data
 
 
-def own_data(run: "RunDirectory") -> tuple[Dataset, Records]:
+def own_data(run: RunDirectory) -> tuple[Dataset, Records]:
     """Return a run's data set, and its records split as in training: validation classes are held out again."""
     data, settings = own_description(run), run.settings
     records = data.load()

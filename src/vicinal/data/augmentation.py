@@ -48,29 +48,24 @@ def to_device(values: Tensor, device: torch.device) -> Tensor:
 
 
 def resized_boxes(
-    heights: Int[np.ndarray, "n"],
-    widths: Int[np.ndarray, "n"],
-    draws: Float[np.ndarray, "n k"],
-    area: Sequence[float],
-    ratio: Sequence[float],
+    sizes: Int[np.ndarray, "n 2"], draws: Float[np.ndarray, "n k"], area: Sequence[float], ratio: Sequence[float]
 ) -> Int[np.ndarray, "n 4"]:
     """Return boxes (top, left, height, width) of a random share of the area and a random aspect.
 
-    The rule is torchvision's RandomResizedCrop: an area even between the two shares, an aspect (width to height) even
-    on a logarithmic scale; of ten tries the first that fits in the image is placed at random. Where none fits, the
-    largest box of an allowed aspect is cut from the center.
+    ``sizes`` are heights and widths. The rule is torchvision's RandomResizedCrop: an area even between the two shares,
+    an aspect (width to height) even on a logarithmic scale; of ten tries the first that fits in the image is placed at
+    random. Where none fits, the largest box of an allowed aspect is cut from the center.
     """
     tries = draws[:, BOXES].reshape(-1, TRIES, 2)
-    areas = (heights * widths)[:, None] * (area[0] + tries[..., 0] * (area[1] - area[0]))
+    areas = sizes.prod(axis=1)[:, None] * (area[0] + tries[..., 0] * (area[1] - area[0]))
     aspects = np.exp(np.log(ratio[0]) + tries[..., 1] * (np.log(ratio[1]) - np.log(ratio[0])))
     sides = np.rint(np.sqrt(np.stack([areas / aspects, areas * aspects], axis=-1))).astype(np.int64)
-    whole = np.stack([heights, widths], axis=1)
-    fits = ((sides > 0) & (sides <= whole[:, None])).all(axis=2)
+    fits = ((sides > 0) & (sides <= sizes[:, None])).all(axis=2)
     chosen = sides[np.arange(len(sides)), fits.argmax(axis=1)]
-    place = (draws[:, PLACE] * (whole - chosen + 1)).astype(np.int64)
+    place = (draws[:, PLACE] * (sizes - chosen + 1)).astype(np.int64)
     none = ~fits.any(axis=1)
-    chosen[none] = _largest(heights[none], widths[none], ratio)
-    place[none] = (whole[none] - chosen[none]) // 2
+    chosen[none] = _largest(sizes[none, 0], sizes[none, 1], ratio)
+    place[none] = (sizes[none] - chosen[none]) // 2
     return np.concatenate([place, chosen], axis=1)
 
 
@@ -118,12 +113,7 @@ def cut_resized(
 
 
 def triangle_weights(
-    first: Int[Tensor, "n"],
-    length: Int[Tensor, "n"],
-    size: int,
-    extent: int,
-    *,
-    mirrored: Bool[Tensor, "n"] | None = None,
+    first: Int[Tensor, "n"], length: Int[Tensor, "n"], size: int, extent: int, mirrored: Bool[Tensor, "n"] | None = None
 ) -> Float[Tensor, "n size extent"]:
     """Return how much of each of ``extent`` pixels goes into each of ``size``, for the pixels from ``first`` on.
 

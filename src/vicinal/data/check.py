@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vicinal.data.records import Captioned, Dataset, ImageFiles, Records, Taken, Texts
+from vicinal.data.records import Captioned, Dataset, ImageFiles, Progress, Records, Taken, Texts
 from vicinal.data.splits import overlapping_classes
 from vicinal.errors import DataError
 
@@ -93,9 +93,7 @@ def load_unchecked(dataset: Dataset) -> Records:
     return load(strict=False) if "strict" in inspect.signature(load).parameters else load()
 
 
-def check(
-    data: Records | Dataset, *, workers: int | None = None, progress: Callable[[int], None] = lambda done: None
-) -> CheckReport:
+def check(data: Records | Dataset, *, workers: int | None = None, progress: Progress = lambda _: None) -> CheckReport:
     """Read every row of a set and report.
 
     Args:

@@ -49,12 +49,7 @@ def load(
 
 
 def load_all(
-    records: Records,
-    transform: TrainingTransform,
-    *,
-    batch_size: int = 256,
-    workers: int = 0,
-    skip_corrupt: bool = False,
+    records: Records, transform: TrainingTransform, batch_size: int = 256, workers: int = 0, skip_corrupt: bool = False
 ) -> Iterator[Batch]:
     """Yield all records in their order, not augmented.
 
@@ -110,11 +105,9 @@ def _replacement(records: Records, row: int, used: set[int], read: Callable[[int
             return other, read(other)
         except DataError:
             continue
-    raise DataError(
-        f"{records.source.name(row)} cannot be read, and no other image of its class "
-        f"{records.classes[records.labels[row]]!r} can take its place ({len(others)} tried). "
-        f"Restore the files or remove the class; `vicinal data check` lists all such files."
-    )
+    name, known = records.source.name(row), records.classes[records.labels[row]]
+    fault = f"{name} cannot be read, and no other image of its class {known!r} can take its place ({len(others)} tried)"
+    raise DataError(f"{fault}. Restore the files or remove the class; `vicinal data check` lists all such files.")
 
 
 def tensor_columns(records: Records, rows: Int[np.ndarray, "n"]) -> dict[str, Tensor]:
@@ -136,10 +129,9 @@ class _Reader:
     def __post_init__(self) -> None:
         kind = self.records.source.kind
         if kind != self.transform.kind:
-            raise ConfigError(
-                f"{self.records.name} holds {kind}, which {type(self.transform).__name__} does not take. "
-                f"Use {dict(images='ImageTransform', features='FeatureTransform').get(kind, 'TextTransform')}."
-            )
+            use = {"images": "ImageTransform", "features": "FeatureTransform", "text": "TextTransform"}[kind]
+            mine = type(self.transform).__name__
+            raise ConfigError(f"{self.records.name} holds {kind}, which {mine} does not take. Use {use}.")
 
     def __call__(self, indices: Sequence[int]) -> Batch:
         records, transform, skipped = self.records, self.transform, list[int]()

@@ -10,7 +10,7 @@ import io
 import os
 import tarfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ from vicinal.arguments import describe
 from vicinal.data.folder import ENDINGS
 from vicinal.data.images import decode
 from vicinal.data.location import existing
-from vicinal.data.records import ImageFiles, Records, Source
+from vicinal.data.records import ImageFiles, Progress, Records, Source
 from vicinal.data.transforms import ImageTransform, as_image
 from vicinal.errors import ConfigError, DataError
 from vicinal.files import read_arrays, read_json, regular, write_arrays, write_atomically, write_json, write_text
@@ -40,7 +40,6 @@ _BLOCK, _RECORD = 512, 10_240  # tar pads members to the one and files to the ot
 _IMAGES_AT_ONCE = 256  # encoded ahead of the writing
 
 Encoded = tuple[bytes, str]  # an image file's bytes, and the ending of such files
-Progress = Callable[[int], None]  # called with the number of images done
 
 
 @dataclass(frozen=True)
@@ -87,8 +86,8 @@ def _check_parts(folder: Path, listed: Sequence[dict[str, Any]], *, strict: bool
             changed.append(file.name)
     for problem, names in (("are missing", missing), (f"differ in size or hash from what {MANIFEST} lists", changed)):
         if names:
-            advice = "Copy them."
-            raise DataError(f"{len(names)} of {len(listed)} files in {folder} {problem}: {', '.join(names)}. {advice}")
+            count = f"{len(names)} of {len(listed)} files"
+            raise DataError(f"{count} in {folder} {problem}: {', '.join(names)}. Copy them.")
 
 
 class TarImages(Source):

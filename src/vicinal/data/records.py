@@ -1,7 +1,7 @@
 """Labeled examples as columns, the sources that read them, and the batch a method sees."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -20,6 +20,7 @@ from vicinal.errors import DataError, unknown
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 Kind = Literal["images", "features", "text"]
+Progress = Callable[[int], None]  # called with the number of records done
 BOTH, QUERY, GALLERY = 0, 1, 2  # values of the column ``role`` of records
 
 

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from vicinal.data.augmentation import Crops, cut_resized, cut_squares, to_device
 from vicinal.data.draws import uniform
-from vicinal.data.loader import Corrupt, Plan, checked_rows, in_order, in_processes, readable_rows, tensor_columns
-from vicinal.data.records import Batch, ImageArray, Records, Source
+from vicinal.data.loader import Corrupt, Plan, checked_rows, in_processes, readable_rows, tensor_columns
+from vicinal.data.records import Batch, ImageArray, Progress, Records, Source
 from vicinal.data.transforms import ImageTransform, TrainingTransform, Transform
 from vicinal.errors import ConfigError, DataError
 from vicinal.files import read_array
@@ -35,7 +35,6 @@ _WORTH_PROCESSES = 500  # images: fewer are decoded before processes have starte
 _FREE_SHARE = {"cuda": 0.5, "cpu": 0.25}  # of the free memory that `auto` may take: the network needs the rest
 
 Residency = Literal["auto", "on", "off"]
-Chunk = tuple[UInt8[Tensor, "n c h w"], dict[int, str]]  # prepared images, and why some positions are black
 
 
 @dataclass(frozen=True)
@@ -69,29 +68,13 @@ class Resident:
             and bool((self.slots[positions] >= 0).all())
         )
 
-    def load(
-        self,
-        records: Records,
-        plan: Plan,
-        transform: ImageTransform,
-        *,
-        seed: int,
-        epoch: int,
-        skip_corrupt: bool = False,
-    ) -> Iterator[Batch]:
-        """Yield one batch per index list of the plan, on the device; see ``loader.load``."""
-        return self._batches(records, plan, transform, seed, epoch, "replace" if skip_corrupt else "raise")
-
-    def load_all(
-        self, records: Records, transform: ImageTransform, *, batch_size: int = 256, skip_corrupt: bool = False
-    ) -> Iterator[Batch]:
-        """Yield all records in their order, not augmented; see ``loader.load_all``."""
-        plan = in_order(len(records), batch_size)
-        return self._batches(records, plan, transform.evaluation(), 0, 0, "drop" if skip_corrupt else "raise")
-
-    def _batches(
+    def batches(
         self, records: Records, plan: Plan, transform: ImageTransform, seed: int, epoch: int, corrupt: Corrupt
     ) -> Iterator[Batch]:
+        """Yield one batch per index list of the plan, on the device; arguments as ``loader.load`` has them.
+
+        ``corrupt`` says what becomes of unreadable rows: an error, another row of the class, or none.
+        """
         if not self.serves(records, transform):
             raise ConfigError(
                 f"the tensor on {self.pixels.device} holds {len(self.pixels)} images as {self.transform} prepares "
@@ -155,7 +138,7 @@ def resident_if_it_fits(
     workers: int | None = None,
     skip_corrupt: bool = False,
     channels_last: bool = False,
-    progress: Callable[[int], None] = lambda done: None,
+    progress: Progress = lambda done: None,
 ) -> Resident | None:
     """Read and prepare all records and keep them on the device; None where a loader should read them.
 
@@ -187,11 +170,9 @@ def resident_if_it_fits(
         if len(records) * int(np.prod(shape)) > _FREE_SHARE.get(device.type, 0.0) * free_memory(device):
             return None
     if shape is None:
-        raise ConfigError(
-            f"images that stay on a device need one size, but those of {records.name} differ under fit = "
-            f"{transform.fit!r} with resize = {transform.resize}. Set `transform.canvas` (the center square is kept), "
-            f"or `transform.fit=squash` with `transform.resize`."
-        )
+        fault = f"those of {records.name} differ under fit = {transform.fit!r} with resize = {transform.resize}"
+        hint = "Set `transform.canvas` (the center square is kept), or `transform.fit=squash` with `transform.resize`."
+        raise ConfigError(f"images that stay on a device need one size, but {fault}. {hint}")
     held = np.unique(positions)
     slots = np.full(len(source), -1, dtype=np.int64)
     slots[held] = np.arange(len(held))
@@ -238,7 +219,8 @@ class _Preparation:
         names = "\n".join(self.source.name(position) for position in self.positions.tolist())
         return f"{type(self.source).__name__} {self.transform.preparation} {tuple(self.shape)}\n{names}"
 
-    def __call__(self, start: int) -> Chunk:
+    def __call__(self, start: int) -> tuple[UInt8[Tensor, "n c h w"], dict[int, str]]:
+        """Return prepared images, and why some positions are black."""
         positions = self.positions[start : start + IMAGES_AT_ONCE].tolist()
         prepared, errors = torch.zeros(len(positions), *self.shape, dtype=torch.uint8), dict[int, str]()
         for row, position in enumerate(positions):

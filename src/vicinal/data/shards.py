@@ -84,8 +84,8 @@ class Shards(SplitByClass):
                     if image is not None:
                         yield image, label
         except (tarfile.TarError, UnicodeDecodeError, ValueError, AttributeError, EOFError) as error:
-            advice = "Shards are uncompressed .tar files."
-            raise DataError(f"{path} cannot be read as a shard: {error}. {advice}") from error
+            fault = f"{path} cannot be read as a shard: {error}"
+            raise DataError(f"{fault}. Shards are uncompressed .tar files.") from error
 
 
 def _key(member: tarfile.TarInfo) -> str:

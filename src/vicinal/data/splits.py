@@ -85,11 +85,10 @@ def hold_out(records: Records, share: float, seed: int) -> Records:
     classes = np.unique(kinds[training])
     count = int(share * len(classes) + 0.5)
     if count < 2 or len(classes) - count < 2:
-        raise DataError(
-            f"holding {share:g} of the {len(classes)} training classes of {records.name} out for validation leaves "
-            f"{len(classes) - count} to train and {count} to validate; both need at least 2. "
-            f"Set `training.validation` to another share, or to 0 to train without."
-        )
+        part = f"{share:g} of the {len(classes)} training classes of {records.name}"
+        left = f"{len(classes) - count} to train and {count} to validate; both need at least 2"
+        advice = "Set `training.validation` to another share, or to 0 to train without."
+        raise DataError(f"holding {part} out for validation leaves {left}. {advice}")
     splits = records.splits.astype(_TEXT)
     splits[training & np.isin(kinds, shuffled(classes, seed)[:count])] = "validation"
     return replace(records, splits=splits)

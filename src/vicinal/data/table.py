@@ -181,8 +181,8 @@ def _read_csv(path: Path, separator: str) -> Columns:
             with path.open("rb") as binary:
                 whole = (text == text.decode(errors="replace").encode() for text in binary)
                 line = next((number for number, same in enumerate(whole, 1) if not same), 1)
-        advice = "Save it as UTF-8 text."
-        raise DataError(f"{path}, line {line}: not readable as a table in UTF-8: {error}. {advice}") from error
+        fault = f"{path}, line {line}: not readable as a table in UTF-8: {error}"
+        raise DataError(f"{fault}. Save it as UTF-8 text.") from error
     return Columns(path, {name: [row[place] for row in rows] for place, name in enumerate(header)}, lines, "line")
 
 
@@ -241,11 +241,9 @@ class _ImageTable(SplitByClass):
             if strict and not (root / path).is_file()
         ]
         if missing:
-            raise DataError(
-                f"{columns.path} names images that do not exist, {len(missing)} in its {len(columns)} rows: "
-                f"{few(missing, separator='; ')}. Relative paths start from "
-                f"{root.resolve()}; `data.images` names another folder."
-            )
+            fault = f"{len(missing)} in its {len(columns)} rows: {few(missing, separator='; ')}"
+            advice = f"Relative paths start from {root.resolve()}; `data.images` names another folder."
+            raise DataError(f"{columns.path} names images that do not exist, {fault}. {advice}")
         return root, list(paths.values())
 
 

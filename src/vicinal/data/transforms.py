@@ -17,18 +17,14 @@ from jaxtyping import Float, Int, UInt8
 from PIL import Image, ImageOps
 from torch import Tensor, nn
 
-from vicinal.arguments import Limits, Positive, Settings, Share
+from vicinal.arguments import Limits, NonNegative, Positive, Settings, Share
 from vicinal.data.augmentation import BOXES, COLOR, MIRROR, PLACE, Crops, jitter, resized_boxes, to_device
 from vicinal.data.images import check_size
 from vicinal.data.records import Kind
 from vicinal.errors import ConfigError, DataError
 
 Fit = Literal["squash", "shorter"]
-Crop = Literal["centre", "random", "resized"]
-Order = Literal["RGB", "BGR"]
-Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos"]
 Side = Annotated[int, Limits("[1, 16384]")]
-Change = Annotated[float, Limits("[0, inf)")]
 
 
 @dataclass(frozen=True)
@@ -66,7 +62,7 @@ class ImageTransform(Settings):
     fit: Fit = "shorter"
     pad: Annotated[int, Limits("[0, 4096]")] = 0
     fill: Annotated[int, Limits("[0, 255]")] = 0
-    crop: Crop = "centre"
+    crop: Literal["centre", "random", "resized"] = "centre"
     mirror: bool = False
     channels: Literal[1, 3] = 3
     mean: tuple[float, ...] = (0.5,)
@@ -74,12 +70,12 @@ class ImageTransform(Settings):
     canvas: Side | None = None
     area: tuple[Share, ...] = (0.08, 1.0)
     ratio: tuple[Positive, ...] = (3 / 4, 4 / 3)
-    brightness: Change = 0.0
-    contrast: Change = 0.0
-    saturation: Change = 0.0
-    order: Order = "RGB"
+    brightness: NonNegative = 0.0
+    contrast: NonNegative = 0.0
+    saturation: NonNegative = 0.0
+    order: Literal["RGB", "BGR"] = "RGB"
     scale: Positive = 1.0
-    interpolation: Interpolation = "bilinear"
+    interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos"] = "bilinear"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -192,7 +188,7 @@ class ImageTransform(Settings):
         if draws is not None and self.crop == "random":
             boxes[:, :2] = (draws[:, PLACE] * (whole - self.size + 1)).astype(np.int64)
         elif draws is not None and self.crop == "resized":
-            boxes = resized_boxes(whole[:, 0], whole[:, 1], draws, self.area, self.ratio)
+            boxes = resized_boxes(whole, draws, self.area, self.ratio)
         if draws is not None and self.mirror:
             mirrored = draws[:, MIRROR] < 0.5
         if draws is not None and self.changes_colors:

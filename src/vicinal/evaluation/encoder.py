@@ -1,6 +1,6 @@
 """An embedder with its preprocessing: what turns records into vectors, and what a run keeps of a model."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,8 +12,8 @@ from torch import Tensor
 from vicinal import parallel
 from vicinal.arguments import build, describe
 from vicinal.data import TRANSFORMS
-from vicinal.data.loader import load_all
-from vicinal.data.records import BOTH, GALLERY, QUERY, Batch, Records
+from vicinal.data.loader import in_order, load_all
+from vicinal.data.records import BOTH, GALLERY, QUERY, Batch, Progress, Records
 from vicinal.data.resident import Resident
 from vicinal.data.transforms import ImageTransform, TextTransform, Transform
 from vicinal.distances import Metric
@@ -93,7 +93,7 @@ class Encoder:
         skip_corrupt: bool = False,
         features: bool = False,
         resident: Resident | None = None,
-        progress: Callable[[int], None] | None = None,
+        progress: Progress | None = None,
     ) -> Embedded:
         """Embed all records in evaluation mode; several processes take a part each, and every one gets all rows.
 
@@ -114,7 +114,8 @@ class Encoder:
         share = parallel.part(range(len(records)))
         mine, transform = records.take(np.asarray(share, dtype=np.int64)), self.preprocessing
         if isinstance(transform, ImageTransform) and resident is not None and resident.serves(mine, transform):
-            batches = resident.load_all(mine, transform, batch_size=batch_size, skip_corrupt=skip_corrupt)
+            plan = in_order(len(mine), batch_size)
+            batches = resident.batches(mine, plan, transform.evaluation(), 0, 0, "drop" if skip_corrupt else "raise")
         else:
             batches = load_all(mine, transform, batch_size=batch_size, workers=workers, skip_corrupt=skip_corrupt)
         vectors, kept, skipped = self._forward(batches, features=features, progress=progress)
@@ -128,7 +129,7 @@ class Encoder:
         return Embedded(torch.cat(found), records.take(np.asarray(positions, dtype=np.int64)), unread, metric)
 
     def _forward(
-        self, batches: Iterable[Batch], *, features: bool, progress: Callable[[int], None] | None
+        self, batches: Iterable[Batch], *, features: bool, progress: Progress | None
     ) -> tuple[Tensor | None, list[int], list[int]]:
         """Vectors, the positions they belong to, and those that could not be read; None where there is no vector."""
         rows, kept, skipped = list[Tensor](), list[int](), list[int]()

@@ -86,10 +86,9 @@ def query_scores(
     relevant = relevant_counts(labels, gallery_labels, same)
     counted = relevant > 0 if lone == "exclude" else torch.ones_like(relevant, dtype=torch.bool)
     if not counted.any():
-        raise DataError(
-            f"retrieval needs queries whose class has {'another' if gallery_labels is None else 'a gallery'} row, got "
-            f"{len(labels)} queries without. Evaluate on classes with at least two rows."
-        )
+        other, got = "another" if gallery_labels is None else "a gallery", f"{len(labels)} queries without"
+        advice = "Evaluate on classes with at least two rows."
+        raise DataError(f"retrieval needs queries whose class has {other} row, got {got}. {advice}")
     names = gallery_labels if gallery_labels is not None else labels
     asked = (*(f"recall@{k}" for k in recalls), "map@r", "r_precision") if metrics is None else metrics
     parts: dict[str, list[Tensor]] = {name: [] for name in asked}
@@ -103,8 +102,8 @@ def query_scores(
             found.append(query_score(name, hits, wanted))
         seen += size
     if seen != len(labels):
-        advice = "Pass those of all."
-        raise DataError(f"each query needs its neighbors, got those of {seen} for {len(labels)} labels. {advice}")
+        got = f"those of {seen} for {len(labels)} labels"
+        raise DataError(f"each query needs its neighbors, got {got}. Pass those of all.")
     scores = {name: torch.cat(found) for name, found in parts.items()}
     return QueryScores(labels[counted], scores, counted.nonzero().flatten())
 

@@ -15,6 +15,7 @@ from vicinal.evaluation.retrieval import QueryScores
 LEVEL = 0.95  # of every interval
 POWER = 0.8  # the usual chance with which an effect of the stated size is found (Cohen 1988)
 CLAIM_SEEDS = 5  # fewer show a difference, but claim none
+BySeed = Mapping[int, float]  # a score of each seed (or fold)
 _FLAT = 1e-12  # spreads below this are rounding: all values are equal
 
 
@@ -68,17 +69,13 @@ def t_interval(values: Sequence[float]) -> Estimate:
     return Estimate(mean, low, high, count, float(test.pvalue))
 
 
-def paired_t_interval(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Estimate:
+def paired_t_interval(ours: BySeed, theirs: BySeed) -> Estimate:
     """Compute the interval of the mean difference ``ours - theirs`` over the seeds (or folds) that both have."""
     return t_interval([ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())])
 
 
 def class_bootstrap(
-    hits: Real[np.ndarray, "c"],
-    other_hits: Real[np.ndarray, "c"],
-    queries: Real[np.ndarray, "c"],
-    *,
-    draws: int = 10_000,
+    hits: Real[np.ndarray, "c"], other_hits: Real[np.ndarray, "c"], queries: Real[np.ndarray, "c"], draws: int = 10_000
 ) -> Estimate:
     """Compute the difference of two recalls, with the interval over test classes drawn anew, pairs kept together.
 
@@ -180,10 +177,7 @@ ClassScores = Mapping[str, Any]  # ``queries`` and ``hits`` of each class, as ``
 
 
 def difference(
-    ours: Mapping[int, float],
-    theirs: Mapping[int, float],
-    our_classes: Sequence[ClassScores],
-    their_classes: Sequence[ClassScores],
+    ours: BySeed, theirs: BySeed, our_classes: Sequence[ClassScores], their_classes: Sequence[ClassScores]
 ) -> Difference:
     """Compare the scores of two sides by seed and, as many runs of each, by class."""
     seeds = sorted(ours.keys() & theirs.keys())

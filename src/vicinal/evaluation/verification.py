@@ -92,10 +92,8 @@ def _scores(passes: Passes, fars: Sequence[float]) -> dict[str, float]:
     upper = sum((_histogram(_bits(distances) >> 16, same) for distances, same in passes()), start=none)
     different, same = upper.sum(dim=1).tolist()
     if not different or not same:
-        raise DataError(
-            f"verification needs pairs of both kinds, got {same} same and {different} different pairs. "
-            f"Pass at least two classes, one of them with two rows."
-        )
+        got = f"{same} same and {different} different pairs. Pass at least two classes, one of them with two rows."
+        raise DataError(f"verification needs pairs of both kinds, got {got}")
     for far in fars:
         if not 1 / different <= far < 1:
             raise ConfigError(

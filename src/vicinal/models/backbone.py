@@ -102,11 +102,9 @@ class Backbone(nn.Module, ABC):
         """Find the weights called ``name`` on this machine, or raise an error that says how to get them."""
         cached = Path(torch.hub.get_dir()) / "checkpoints" / self.public_file
         if not cached.is_file():
-            raise ConfigError(
-                f"weights {name!r} of {type(self).__name__} come in no package, and {cached} does not exist. "
-                f"Download {self.publisher}'s {self.public_file} and set model.weights to its path, or set "
-                f"model.weights=none."
-            )
+            fault = f"weights {name!r} of {type(self).__name__} come in no package, and {cached} does not exist"
+            file = f"{self.publisher}'s {self.public_file}"
+            raise ConfigError(f"{fault}. Download {file} and set model.weights to its path, or set model.weights=none.")
         return cached
 
     def adapt(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -284,11 +282,9 @@ def load_weights(
     missing = [name for name in wanted if name not in given and not any(part in name for part in spared)]
     if not fitting or missing or unexpected:
         listed = [f"{len(names)} ({few(names)})" if names else "0" for names in (missing, unexpected)]
-        raise ConfigError(
-            f"{where} does not hold the weights of {type(module).__name__}: {len(fitting)} tensors fit, "
-            f"{listed[0]} missing, {listed[1]} unexpected. Set model.name and its arguments to the "
-            f"network that the file was saved from, or set model.weights=none."
-        )
+        fault = f"{len(fitting)} tensors fit, {listed[0]} missing, {listed[1]} unexpected"
+        saved = "model.name and its arguments to the network that the file was saved from, or set model.weights=none"
+        raise ConfigError(f"{where} does not hold the weights of {type(module).__name__}: {fault}. Set {saved}.")
     module.load_state_dict(fitting, strict=False)
     return LoadReport(tuple(fitting), (*extra, *beside))
 

@@ -23,8 +23,6 @@ from vicinal.models.resnet import ResNet, SmallResNet
 from vicinal.models.small import Identity, SmallConvNet
 from vicinal.models.text import MiniLM, NGrams
 
-Head = Literal["linear", "mlp", "hyperbolic", "none"]
-Start = Literal["random", "glorot", "principal", "discriminant", "best"]
 COMPUTED_STARTS = ("principal", "discriminant", "best")
 
 BACKBONES: dict[str, type[nn.Module]] = {
@@ -90,14 +88,14 @@ class ModelConfig(Settings):
     name: str = "efficientnet_lite0"
     arguments: Mapping[str, Any] = field(default_factory=dict)
     dim: Width | None = 512
-    head: Head = "linear"
+    head: Literal["linear", "mlp", "hyperbolic", "none"] = "linear"
     curvature: Positive = 0.1
     clip: Positive = 2.3
     head_norm: bool = False
     pooling: Pooling | None = None
     normalize: bool = True
     weights: str = "auto"
-    start: Start = "random"
+    start: Literal["random", "glorot", "principal", "discriminant", "best"] = "random"
     start_length: Positive = 1.0
     freeze: str | None = None
     freeze_norm: bool | None = None
@@ -130,10 +128,8 @@ class ModelConfig(Settings):
         if self.text is None and self.freeze_text is not None:
             raise ConfigError("model.freeze_text goes with texts beside pictures, got no model.text. Leave it out.")
         if self.backbone is Identity and (self.pooling, self.lora, self.freeze) != (None, None, None):
-            raise ConfigError(
-                f"model identity passes feature vectors on and has nothing to pool or train, got model.pooling="
-                f"{self.pooling}, model.freeze={self.freeze}, model.lora={self.lora}. Leave these out."
-            )
+            got = f"model.pooling={self.pooling}, model.freeze={self.freeze}, model.lora={self.lora}. Leave these out."
+            raise ConfigError(f"model identity passes feature vectors on and has nothing to pool or train, got {got}")
         self._check_head()
 
     def _check_head(self) -> None:
@@ -220,10 +216,9 @@ class ModelConfig(Settings):
     def build_text(self) -> Embedder:
         """Build the network of the texts beside pictures, with a head like theirs."""
         if self.text is None or self.head == "none" or self.dim is None:
-            raise ConfigError(
-                f"texts and pictures meet in model.dim numbers, got model.text={self.text}, model.head={self.head} "
-                f"and model.dim={self.dim}. Set model.head=linear and model.dim=128."
-            )
+            got = f"model.text={self.text}, model.head={self.head} and model.dim={self.dim}"
+            advice = "Set model.head=linear and model.dim=128."
+            raise ConfigError(f"texts and pictures meet in model.dim numbers, got {got}. {advice}")
         backbone: Any = BACKBONES[self.text]()
         if isinstance(backbone, Backbone):
             load_pretrained(backbone, "imagenet")

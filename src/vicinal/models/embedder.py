@@ -209,6 +209,9 @@ class Embedder(nn.Module):
         return self.deploy(self.embed(self.features(inputs)))
 
 
+Apply = Callable[[Embedder, Tensor], Tensor]  # from a stream and its inputs to vectors
+
+
 class TwoStreamEmbedder(Embedder):
     """Queries through one network, gallery images through another (pseudo-siamese: one shape, separate weights).
 
@@ -264,11 +267,7 @@ class TwoStreamEmbedder(Embedder):
         return self.query if role == "query" else self.gallery
 
     def joined(
-        self,
-        apply: Callable[[Embedder, Tensor], Tensor],
-        texts: UInt8[Tensor, "t bytes"],
-        pictures: Tensor,
-        asks: Bool[Tensor, "n"],
+        self, apply: Apply, texts: UInt8[Tensor, "t bytes"], pictures: Tensor, asks: Bool[Tensor, "n"]
     ) -> Float[Tensor, "n d"]:
         """Return what ``apply`` makes of texts with their stream and of pictures with theirs, in the batch's order.
 
@@ -337,9 +336,7 @@ def check_chunks(embedder: Embedder, rows: int) -> None:
     ]
     embedder.train(training)
     if names:
-        raise ConfigError(
-            f"training.chunk={rows} embeds {rows} rows at a time, but {len(names)} norms of the network take their "
-            f"statistics from a batch ({few(names)}), so its gradients "
-            f"would not be those of the whole batch. Freeze them with model.freeze_norm=true, take a model with layer "
-            f"norms, or leave training.chunk out."
-        )
+        norms = f"{len(names)} norms of the network take their statistics from a batch ({few(names)})"
+        fault = f"{norms}, so its gradients would not be those of the whole batch"
+        advice = "Freeze them with model.freeze_norm=true, take a model with layer norms, or leave training.chunk out."
+        raise ConfigError(f"training.chunk={rows} embeds {rows} rows at a time, but {fault}. {advice}")

@@ -115,11 +115,9 @@ def freeze_parameters(backbone: nn.Module, pattern: str) -> None:
         names = [name for name in parameters if fnmatchcase(name, pattern)]
         if not names:
             parts = dict.fromkeys(name.split(".")[0] for name in parameters)
-            raise ConfigError(
-                f"no parameter of {type(network).__name__} matches freeze={pattern!r}. Its parameters begin with "
-                f"{', '.join(parts)}. Set model.freeze to a pattern such as '{next(iter(parts), 'layer')}*', to "
-                f"stages:N or to all."
-            )
+            fault = f"no parameter of {type(network).__name__} matches freeze={pattern!r}"
+            advice = f"Set model.freeze to a pattern such as '{next(iter(parts), 'layer')}*', to stages:N or to all."
+            raise ConfigError(f"{fault}. Its parameters begin with {', '.join(parts)}. {advice}")
     for name in names:
         parameters[name].requires_grad_(False)
 

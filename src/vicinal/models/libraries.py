@@ -75,11 +75,10 @@ class LibraryBackbone(Backbone):
         try:
             return self._download()
         except Exception as error:  # whatever the libraries raise without a connection
-            raise ConfigError(
-                f"weights {name!r} of {self.library}:{self.name} are neither in the cache of {self.library} nor could "
-                f"they be downloaded: {first_line(error):.200}. Download them on a machine with a connection, set "
-                f"model.weights to the path of a file, or set model.weights=none."
-            ) from error
+            fault = f"are neither in the cache of {self.library} nor could they be downloaded: {first_line(error):.200}"
+            advice = "Download them on a machine with a connection, set model.weights to the path of a file"
+            what = f"weights {name!r} of {self.library}:{self.name} {fault}"
+            raise ConfigError(f"{what}. {advice}, or set model.weights=none.") from error
 
 
 class TimmBackbone(LibraryBackbone):
@@ -98,13 +97,7 @@ class TimmBackbone(LibraryBackbone):
     install = "Run `pip install 'vicinal[timm]'`."
 
     def __init__(
-        self,
-        name: str,
-        *,
-        freeze_norm: bool = False,
-        size: int | None = None,
-        drop_path: float = 0.0,
-        pooled: bool = True,
+        self, name: str, freeze_norm: bool = False, size: int | None = None, drop_path: float = 0.0, pooled: bool = True
     ) -> None:
         self.drop_path, self.pooled = drop_path, pooled  # first, since the base's constructor builds with them
         super().__init__(name, freeze_norm=freeze_norm, size=size)

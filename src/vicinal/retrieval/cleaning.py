@@ -23,7 +23,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from vicinal.data import own_description
-from vicinal.data.packed import Progress
+from vicinal.data.records import Progress
 from vicinal.data.table import read_columns
 from vicinal.distances import Metric
 from vicinal.errors import DataError, unknown

@@ -17,7 +17,7 @@ from jaxtyping import Float, Float16, Float32, Float64, Int64
 from PIL import Image, ImageEnhance
 from torch import Tensor
 
-from vicinal.data.packed import Progress
+from vicinal.data.records import Progress
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.neighbors import require_finite
 from vicinal.files import read_arrays, write_arrays

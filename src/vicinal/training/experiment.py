@@ -15,7 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from vicinal import parallel
 from vicinal.config import Config
 from vicinal.data.loader import load
-from vicinal.data.records import Batch, Records, Split
+from vicinal.data.records import Batch, Progress, Records, Split
 from vicinal.data.resident import Resident, resident_if_it_fits
 from vicinal.data.splits import hold_out, overlapping_classes
 from vicinal.data.transforms import ImageTransform, OwnTransform, Transform
@@ -96,7 +96,7 @@ class Experiment:
         training = self.config.training
         transform, seed, skip = self.config.transform, training.seed, training.skip_corrupt
         if self.resident is not None and isinstance(transform, ImageTransform):
-            read = self.resident.load(self.train, rest, transform, seed=seed, epoch=epoch, skip_corrupt=skip)
+            read = self.resident.batches(self.train, rest, transform, seed, epoch, "replace" if skip else "raise")
         else:
             read = load(self.train, rest, transform, seed=seed, epoch=epoch, workers=self.workers, skip_corrupt=skip)
         for rows, batch in zip(whole, read, strict=True):
@@ -104,12 +104,7 @@ class Experiment:
             yield replace(batch.to(self.device), largest_class=largest)
 
     def embed(
-        self,
-        encoder: Encoder,
-        records: Records,
-        *,
-        features: bool = False,
-        progress: Callable[[int], None] | None = None,
+        self, encoder: Encoder, records: Records, *, features: bool = False, progress: Progress | None = None
     ) -> Embedded:
         """Embed records, read as the config says."""
         return encoder.embed(
@@ -192,11 +187,10 @@ def load_records(config: Config) -> tuple[Config, Records]:
     return config, hold_out(records, share, seed) if share > 0 else records
 
 
-def prepare(
-    config: Config,
-    console: Console | None = None,
-    introduce: Callable[[Config, Records, Method, int], None] | None = None,
-) -> Experiment:
+Introduce = Callable[[Config, Records, Method, int], None]
+
+
+def prepare(config: Config, console: Console | None = None, introduce: Introduce | None = None) -> Experiment:
     """Load and split the data, build the method; reject what cannot work before anything is trained.
 
     ``introduce`` is called with config, records, method and number of steps before images are decoded.
@@ -205,16 +199,12 @@ def prepare(
     device = parallel.pick_device(training.device)
     check_trackers(training.trackers)
     if training.head_only and config.model.start not in COMPUTED_STARTS:
-        raise ConfigError(
-            f"training.head_only keeps a head in closed form, got model.start={config.model.start}. "
-            f"Set model.start=discriminant."
-        )
+        got = f"model.start={config.model.start}. Set model.start=discriminant."
+        raise ConfigError(f"training.head_only keeps a head in closed form, got {got}")
     config, records = load_records(config)
     if records.source.kind != config.transform.kind:
-        raise ConfigError(
-            f"the transform prepares {config.transform.kind}, got {records.name} with {records.source.kind}. "
-            f"Leave `transform` out, or name another preset."
-        )
+        got = f"{records.name} with {records.source.kind}. Leave `transform` out, or name another preset."
+        raise ConfigError(f"the transform prepares {config.transform.kind}, got {got}")
     train = records.part("train")
     if (classes := len(np.unique(train.labels))) < 2:
         raise DataError(f"{records.name} has {classes} training classes; learning needs at least 2.")

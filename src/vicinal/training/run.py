@@ -68,8 +68,8 @@ def resume(
             experiment = prepare(config, console)
             now = experiment.records.fingerprint()
             if before != now:
-                advice = "Start a new run."
-                raise RunError(f"the data of {run.path} changed since it started (rows {before}, now {now}). {advice}")
+                rows = f"rows {before}, now {now}"
+                raise RunError(f"the data of {run.path} changed since it started ({rows}). Start a new run.")
             checkpoint = parallel.from_first(lambda: latest_checkpoint(run.checkpoints_path))
             trainer = Trainer(experiment, run, experiment.begin() if checkpoint is None else None)
             if parallel.first():

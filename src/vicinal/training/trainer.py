@@ -303,11 +303,9 @@ class Trainer:
         files = ", ".join(self.experiment.train.source.name(int(index)) for index in step.batch.indices[:8])
         checkpoint = latest_checkpoint(self.run.checkpoints_path)
         rows = parallel.processes() * len(step.batch.indices)
-        raise DivergenceError(
-            f"training diverged at step {step.number}: {bad}. Its batch of {rows} rows held "
-            f"{files}. Last good checkpoint: {checkpoint or 'none yet'}. Lower the learning rate, or look at these "
-            f"inputs with `vicinal data check`."
-        )
+        where = f"Its batch of {rows} rows held {files}. Last good checkpoint: {checkpoint or 'none yet'}."
+        advice = "Lower the learning rate, or look at these inputs with `vicinal data check`."
+        raise DivergenceError(f"training diverged at step {step.number}: {bad}. {where} {advice}")
 
     def _watch_collapse(self, batch: Batch, scalars: dict[str, float]) -> None:
         """Say so when all embeddings have become one point, or the loss stands where it would stand then."""
