@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from vicinal.cli.search import serve as command
+from vicinal.cli.index import serve as command
 from vicinal.errors import ConfigError, RunError
 from vicinal.retrieval.calibration import count_pairs
 from vicinal.retrieval.collection import model_fingerprint
