@@ -185,9 +185,9 @@ def _connected(address: str) -> Any:
     except (MilvusException, OSError) as error:
         if is_url(address):
             raise RunError(f"no Milvus answers at {address}: {error}. Start it, or check the address.") from error
-        fault = f"the embedded Milvus store {address} cannot be opened: {error}. Only one process can have it open"
-        advice = "stop the other, or start a server on it (`milvus-lite server`) and name its URL instead"
-        raise RunError(f"{fault}; {advice}.") from error
+        fault = f"the embedded Milvus store {address} cannot be opened: {error}"
+        advice = "Only one process at a time can have it open; stop the other, or serve it (`milvus-lite server`)"
+        raise RunError(f"{fault}. {advice} and name its URL instead.") from error
 
 
 @dataclass(frozen=True)
