@@ -38,8 +38,8 @@ def unknown(kind: str, name: str, choices: Iterable[str]) -> str:
 
     >>> unknown("setting", "epoch", ["epochs", "seed"])
     "unknown setting 'epoch'; did you mean 'epochs'? Known: epochs, seed."
-    >>> unknown("recipe", "x", [])
-    "unknown recipe 'x'; there are none."
+    >>> unknown("preset", "x", [])
+    "unknown preset 'x'; there are none."
     >>> unknown("row", "x", ["margin", "margin, mined"])
     "unknown row 'x'. Known: 'margin', 'margin, mined'."
     """

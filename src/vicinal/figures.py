@@ -66,7 +66,7 @@ class Member:
 
 @dataclass(frozen=True)
 class RecordTuple:
-    """Records that a loss compares, with a caption of what came of it."""
+    """Records that a loss compares, with a caption that states the result."""
 
     members: tuple[Member, ...]
     caption: str

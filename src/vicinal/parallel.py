@@ -40,7 +40,7 @@ def rank() -> int:
 
 
 def first() -> bool:
-    """Return whether this is the process that writes files and speaks."""
+    """Return whether this is the process that writes files and prints."""
     return rank() == 0
 
 

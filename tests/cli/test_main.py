@@ -39,6 +39,11 @@ COMMANDS = {"vicinal": get_command(app), **SHOWN, **SHOWN["data"].commands}
 
 
 @pytest.mark.parametrize("name", COMMANDS)
+def test_every_argument_and_option_is_described(name):
+    assert not [parameter.name for parameter in COMMANDS[name].params if not parameter.help]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_examples_that_parse(name):
     """Below its options: command lines that are accepted as they stand."""
     lines = COMMANDS[name].epilog.splitlines()[1:]

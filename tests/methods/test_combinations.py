@@ -76,6 +76,7 @@ def test_a_combination_trains_and_resumes(name, loss, train):
     assert all(np.isfinite(list(went_on[0].values())))
     assert any(not torch.equal(*pair) for pair in zip(start, method.embedder.parameters(), strict=True))
     assert steps(again, train, 1, plan[1:2]) == went_on
+    assert {scalar.partition("/")[0] for scalar in went_on[0] if "/" in scalar} <= method.captions.keys()
     shares = [went_on[0][f"inseparable_share/{kind}"] for kind in ("similar", "dissimilar")]
     assert min(shares) >= 0 and sum(shares) <= 1 and "ANML" in method.captions["inseparable_share"]
 

@@ -55,7 +55,7 @@ def test_notes_on_the_data_are_shown_until_there_are_results():
 @pytest.mark.parametrize(
     ("status", "sentence"),
     [
-        ({}, "The run has not said how far it came; what follows is what it has written so far."),
+        ({}, "The run has not recorded its progress; this page shows what it has written so far."),
         ({"state": "running"}, "Running; what follows is what it had written by then."),
         ({"state": "failed", "epoch": 2, "step": 1200}, "Failed in epoch 2 after 1,200 steps; what follows"),
         ({"state": "finished", "seconds": 3700}, "Finished after 1 h 1 min."),

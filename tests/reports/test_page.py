@@ -143,7 +143,7 @@ def test_a_run_that_has_only_begun_still_says_what_it_is(make_run, tmp_path):
     run.metrics_path.unlink()
     run.status_path.unlink()
     text = write_report(str(run.path)).read_text(encoding="utf-8")
-    assert "has not said how far it came" in text
+    assert "has not recorded its progress" in text
     assert Outline(text).ids & {"training", "events"} == set()
 
 

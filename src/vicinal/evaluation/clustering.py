@@ -241,7 +241,7 @@ def adjusted_mutual_information(counts: Contingency) -> float:
 
 
 def f1(counts: Contingency) -> float:
-    """Harmonic mean of precision and recall of "these two rows are in one class", told by "in one cluster".
+    """Harmonic mean of precision and recall of "these two rows are in one class", predicted by "in one cluster".
 
         P = TP / pairs in one cluster,  R = TP / pairs in one class,  F1 = 2 P R / (P + R) = 2 TP / (both sums)
 

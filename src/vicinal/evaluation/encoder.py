@@ -102,7 +102,7 @@ class Encoder:
         Args:
             features: give the backbone's feature y instead of the embedding z.
             resident: images already on the device; used where these records are among them.
-            progress: told how many records are done.
+            progress: called with how many records are done.
         """
         if records.source.kind != self.preprocessing.kind:
             raise DataError(

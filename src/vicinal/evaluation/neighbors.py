@@ -391,7 +391,7 @@ def _ranks(
 ) -> Int[Tensor, "b r"]:
     """Count the gallery rows before each relevant one; k where these are k or more, or its id is -1.
 
-    Values count those that surely come before; float64 decides about the few whose values are too near to tell.
+    Values count those that certainly come before; float64 decides about the few whose values are too near to tell.
     """
     own = values.gather(1, relevant.clamp(min=0)).double().masked_fill(relevant < 0, torch.inf)
     before, doubtful = _counted(values, own, reach, k)
@@ -408,7 +408,7 @@ def _ranks(
 def _counted(
     values: Float[Tensor, "b g"], own: Float[Tensor, "b r"], reach: Float[Tensor, "b"], k: int
 ) -> tuple[Int[Tensor, "b r"], Int[Tensor, "3 pairs"]]:
-    """Count with NumPy, which passes over a row in a few microseconds: how many surely come before; which may."""
+    """Count with NumPy, which passes over a row in a few microseconds: how many certainly come before; which may."""
     matrix, before = values.numpy(), np.full(own.shape, k)
     lower, upper = ((own + sign * reach.unsqueeze(1)).numpy() for sign in (-1, 1))
 

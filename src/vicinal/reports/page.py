@@ -284,7 +284,7 @@ def environment(info: Mapping[str, Any]) -> list[Fact]:
 
 
 def state(status: Mapping[str, Any]) -> str:
-    """How far the run came, in a sentence.
+    """Describe the progress of a run in a sentence.
 
     >>> state({"state": "interrupted", "epoch": 3, "step": 180, "seconds": 61.0})
     'Interrupted in epoch 3 after 180 steps and 1 min 1 s; what follows is what it had written by then.'
@@ -293,7 +293,7 @@ def state(status: Mapping[str, Any]) -> str:
     """
     name = str(status.get("state", "unknown"))
     if name not in ("running", "interrupted", "failed", "finished"):
-        return "The run has not said how far it came; what follows is what it has written so far."
+        return "The run has not recorded its progress; this page shows what it has written so far."
     amounts = [f"{status['step']:,} steps"] if status.get("step") is not None else []
     amounts += [duration(status["seconds"])] if status.get("seconds") is not None else []
     after = f" after {' and '.join(amounts)}" if amounts else ""

@@ -141,7 +141,7 @@ def judge_labels(
         vectors: one for each row.
         labels: classes from 0, each with a row.
         metric: by which vectors are near.
-        progress: told how many rows are done.
+        progress: called with how many rows are done.
 
     >>> rng = np.random.default_rng(0)
     >>> labels = np.repeat([0, 1, 2], 40)
@@ -203,7 +203,7 @@ def _fitted(logits: Float[Tensor, "2 b c"], labels: Int[Tensor, "b"]) -> tuple[F
 
 @dataclass(frozen=True)
 class Finding:
-    """Something to look at: row of the collection, what may be wrong, how surely, and the rows that say so."""
+    """Something to look at: the row, what may be wrong, its probability, and the rows that are evidence."""
 
     row: int
     kind: Kind
@@ -229,7 +229,7 @@ def find_issues(
     Args:
         snapshot: the collection.
         features: of all items, by which to judge in the place of the embeddings; see `backbone_features`.
-        progress: told how many rows are done.
+        progress: called with how many rows are done.
     """
     rows, names, labels = labeled(snapshot)
     vectors = np.array((snapshot.vectors() if features is None else features)[rows])

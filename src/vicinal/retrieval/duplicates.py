@@ -72,7 +72,7 @@ def close_pairs(
         rows: may be memory-mapped; some are read at a time.
         distance: 0 or more; 0 finds equal rows.
         first: only pairs with one of so many rows at the beginning.
-        progress: told how many rows have met all rows after them.
+        progress: called with how many rows have met all rows after them.
     """
     if not 0 <= distance < np.inf:
         raise ConfigError(f"pairs are sought within a distance of 0 or more; got distance = {distance}.")
@@ -218,7 +218,7 @@ def collection_views(
                 found.append((row, seen.astype(np.float16)))
             progress(row + 1)
     if len(found) < 2:
-        fault = f"duplicates are told by pictures, and {len(found)} of {len(snapshot)} things have one that can be read"
+        fault = f"duplicates are found by pictures, and {len(found)} of {len(snapshot)} items have a readable one"
         raise DataError(f"{fault}. Compare the embeddings instead, with --embeddings --distance D.")
     rows, views = np.array([row for row, _ in found], np.int64), np.stack([seen for _, seen in found])
     if snapshot.folder.is_dir():

@@ -39,7 +39,7 @@ Batches = Iterator[tuple[list[int], np.ndarray, list[int]]]  # places embedded, 
 
 
 class Audience(Protocol):
-    """Who is told how far the work has come; ``training.console.Console`` is one."""
+    """Receives progress and warnings; ``training.console.Console`` is one."""
 
     def line(self, text: str, *, warning: bool = False) -> None: ...
 
@@ -116,7 +116,7 @@ def index(
     Args:
         run: whose model embeds.
         request: what to index, and how.
-        audience: told how far the work has come, and what cannot be read.
+        audience: receives progress, and what cannot be read.
         collection: its folder; by default ``RUN/collection``.
         device: where to embed; by default the CPU.
     """
@@ -256,7 +256,7 @@ def make_plan(
         run: whose collection it is; for its own data and splits.
         collection: its folder.
         request: what the user asked for.
-        audience: told how many things are read, and which cannot be.
+        audience: receives how many items are read, and which cannot be.
         before: the generation before, if there is one.
         anew: whether all places have to be read, because another model made the vectors of the one before.
     """

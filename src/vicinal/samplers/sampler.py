@@ -1,7 +1,7 @@
 """The base of all samplers, and batches of classes, pairs and triplets.
 
 An epoch is a function of the seed and its number alone. Classes and samples are dealt as from shuffled decks of cards:
-nothing comes twice before all came. Every sampler is made of two deals, each a few array operations however many
+nothing is repeated before all were used. Every sampler is made of two deals, each a few array operations however many
 classes there are: which classes form each batch, and which samples of a class it shows each time that it comes up.
 """
 
@@ -600,7 +600,7 @@ def _spread(
 
 
 def _occurrence(values: np.ndarray) -> np.ndarray:
-    """Count how often each value came before: 0 for its first place, 1 for its second, ..."""
+    """Count how often each value occurred before: 0 for its first place, 1 for its second, ..."""
     order = np.argsort(values, kind="stable")
     grouped = values[order]
     first = np.concatenate([[True], grouped[1:] != grouped[:-1]])

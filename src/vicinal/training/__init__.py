@@ -1,1 +1,1 @@
-"""Training: the loop, the run that writes it down, checkpoints and recipes."""
+"""Train an experiment: the loop, the run directory that it writes, checkpoints."""

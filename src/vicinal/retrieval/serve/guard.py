@@ -268,7 +268,7 @@ def text(value: str) -> str:
 
 
 def decoded(data: bytes, limits: Limits) -> Image.Image:
-    """Decode the uploaded picture, upright. Its type is told by its content, its size by its header."""
+    """Decode the uploaded picture, upright. Its type is detected from its content, its size from its header."""
     if not data:
         raise RequestError(422, "a picture as the body.", "an empty body.", "Send the bytes of an image file.")
     try:

@@ -42,7 +42,7 @@ Named = Annotated[
     int | None, Query(ge=0, le=_LARGEST, description="The generation this address is for; lets browsers keep it.")
 ]
 _BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
-_IMAGE = f"The bytes of an image file: {', '.join(FORMATS)}, told by content."
+_IMAGE = f"The bytes of an image file: {', '.join(FORMATS)}, detected from their content."
 _UPLOAD = {"requestBody": {"required": True, "description": _IMAGE, "content": _BYTES}}
 _NOT_FOUND = described({404: "There is no such item."})
 _PICTURE = _NOT_FOUND | {

@@ -65,7 +65,7 @@ class MapAnswer(Answer):
 
     state: Literal["ready", "computing"]
     total: int = Field(description="Items of the collection; the map may show fewer.")
-    method: str = Field(description="How positions came about.")
+    method: str = Field(description="How positions were computed.")
     classes: list[Text]
     colors: list[str] = Field(description="One for each class.")
     ids: list[int]
