@@ -107,7 +107,7 @@ def test_none_is_said(pictured, vicinal):
     [
         (["nowhere"], "not a run"),
         (["run", "--embeddings"], "Name it with --distance"),
-        (["run"], "0 of 12 things have one that can be read"),
+        (["run"], "0 of 12 items have a readable one"),
         (["run", "--distance", "nan"], "a distance is 0 or more"),
     ],
 )
