@@ -3,7 +3,6 @@
     python benchmarks/stores.py --rows 100000
     python benchmarks/stores.py --rows 1000000 --only flat,faiss-flat,faiss-ivf --write
 
-An approximate index looks at twice as much until 95 % of the exact neighbors are found, 32 times as much at most.
 Each store is a process of its own with a time limit, two threads and the same rows, which it reads from a memory map.
 The time of a query is the least of fifty, which other work on the machine disturbs least.
 LanceDB and Qdrant are no dependencies: ``--python`` names the interpreter of an environment that has them. Memory is
@@ -26,8 +25,7 @@ from measuring import ROOT, hardware, write_between
 
 DIM, K, QUERIES, PASS = 512, 10, 50, 20_000
 THREADS = {name: "2" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS", "LANCE_CPU_THREADS")}
-ENOUGH, MOST = 0.95, 32
-Search = Callable[..., list[int]]  # of a query, the label that what is found must have or None, and how far to look
+Search = Callable[..., list[int]]  # of a query and, as an option, the label that what is found must have
 
 
 def write_data(folder: Path, rows: int) -> None:
@@ -75,7 +73,7 @@ def flat(folder: Path, vectors, classes: int) -> Search:
     publish(folder, items, vectors, dim=DIM)
     snapshot = CollectionDirectory.open(folder).snapshot()
 
-    def search(query, label=None, effort=1):
+    def search(query, label=None):
         where = None if label is None else {"label": str(label)}
         return [match.item.id for match in snapshot.search(np.asarray(query)[None], K, where=where)[0]]
 
@@ -93,18 +91,20 @@ def faiss(kind: str, folder: Path, vectors, classes: int) -> Search:
         index.train(
             np.asarray(vectors[np.sort(rng.choice(len(vectors), min(len(vectors), 40 * cells), replace=False))])
         )
+        index.nprobe = 32
     if kind == "hnsw":
-        index.hnsw.efConstruction = 100
+        index.hnsw.efConstruction, index.hnsw.efSearch = 100, 128
     for _, part, _ in parts(vectors, classes):
         index.add(part)
     labels = np.arange(len(vectors)) % classes
 
-    def search(query, label=None, effort=1):
+    def search(query, label=None):
+        if label is None:
+            return index.search(query[None], K)[1][0].tolist()
+        chosen = faiss.IDSelectorBatch(np.flatnonzero(labels == label))
         made = {"flat": faiss.SearchParameters, "ivf": faiss.SearchParametersIVF, "hnsw": faiss.SearchParametersHNSW}
-        more = {"ivf": {"nprobe": 32 * effort}, "hnsw": {"efSearch": 128 * effort}}.get(kind, {})
-        if label is not None:
-            more["sel"] = faiss.IDSelectorBatch(np.flatnonzero(labels == label))
-        return index.search(query[None], K, params=made[kind](**more))[1][0].tolist()
+        more = {"ivf": {"nprobe": 32}, "hnsw": {"efSearch": 128}}.get(kind, {})
+        return index.search(query[None], K, params=made[kind](sel=chosen, **more))[1][0].tolist()
 
     return search
 
@@ -115,7 +115,7 @@ def milvus(kind: str, folder: Path, vectors, classes: int) -> Search:
     table = Milvus(f"{folder}/store.db", "bench", dim=DIM, index=kind)
     table.write(1, ((row, vectors[row], {"label": str(row % classes)}) for row in range(len(vectors))), [])
     store = table.at(1)
-    return lambda query, label=None, effort=1: (
+    return lambda query, label=None: (
         store.search(query[None], K, where=None if label is None else {"label": str(label)}).ids[0].tolist()
     )
 
@@ -137,9 +137,9 @@ def lancedb(kind: str, folder: Path, vectors, classes: int) -> Search:
         table.create_index(metric="l2", vector_column_name="vector", index_type=kind)
         table.create_scalar_index("label")
 
-    def search(query, label=None, effort=1):
+    def search(query, label=None):
         asked = table.search(query).limit(K).select(["id"])
-        asked = asked if kind == "flat" else asked.nprobes(32 * effort).refine_factor(4 * effort)
+        asked = asked if kind == "flat" else asked.nprobes(32).refine_factor(4)
         asked = asked if label is None else asked.where(f"label = {label}", prefilter=True)
         return asked.to_arrow()["id"].to_pylist()
 
@@ -155,7 +155,7 @@ def qdrant(folder: Path, vectors, classes: int) -> Search:
         payload = [{"label": int(label)} for label in labels]
         client.upload_collection("bench", part, payload, ids=range(start, start + len(part)))
 
-    def search(query, label=None, effort=1):
+    def search(query, label=None):
         only = models.FieldCondition(key="label", match=models.MatchValue(value=label or 0))
         found = client.query_points(
             "bench", query=query.tolist(), limit=K, query_filter=None if label is None else models.Filter(must=[only])
@@ -188,20 +188,15 @@ def one(name: str, data: Path) -> None:
         search = STORES[name](Path(folder), vectors, classes)
         built = time.perf_counter() - start
         search(asked["queries"][0])
-        effort, narrowed = 1, []
-        while True:
-            recall, seconds = [], []
-            for query, exact in zip(asked["queries"], asked["exact"], strict=True):
-                start = time.perf_counter()
-                found = search(query, effort=effort)
-                seconds.append(time.perf_counter() - start)
-                recall.append(len({*found} & {*exact.tolist()}) / K)
-            if statistics.mean(recall) >= ENOUGH or effort >= MOST or name.startswith("milvus"):
-                break
-            effort *= 2
+        seconds, recall, narrowed = [], [], []
+        for query, exact in zip(asked["queries"], asked["exact"], strict=True):
+            start = time.perf_counter()
+            found = search(query)
+            seconds.append(time.perf_counter() - start)
+            recall.append(len({*found} & {*exact.tolist()}) / K)
         for label, query in enumerate(asked["queries"][:10]):
             start = time.perf_counter()
-            found = search(query, label, effort)  # an index of cells may find none: it looks into the nearest cells only
+            found = search(query, label)  # an index of cells may find none: it looks into the nearest cells only
             assert {row % classes for row in found if row >= 0} <= {label}
             narrowed.append(time.perf_counter() - start)
         size = sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file())
