@@ -60,6 +60,34 @@ def test_decisions_become_a_new_table(run, vicinal, tmp_path):
     assert (tmp_path / "decisions.csv").read_text() == "path,label\n0.png,a\n5.png,\n"
 
 
+@pytest.mark.parametrize("numbered", [False, True])
+def test_decisions_on_vectors_become_arrays_that_train(numbered, run, vicinal, tmp_path):
+    held = dict(np.load(tmp_path / "data.npz"))
+    held["splits"] = np.where(held["labels"] == "c", "test", "train")
+    held["classes"], numbers = np.unique(held["labels"], return_inverse=True)
+    if numbered:  # as `vicinal embed` writes them
+        held["labels"] = numbers
+    np.savez(tmp_path / "data.npz", **held)
+    (tmp_path / "decisions.csv").write_text("path,label\n0.png,a\n5.png,\n")
+    done = vicinal("clean", "run", "--apply", "decisions.csv")
+    assert done.returncode == 0 and "train --data run/clean/labels.npz" in done.stdout, done.stderr
+    made = Arrays(str(run.path / "clean" / "labels.npz")).load()
+    assert len(made) == 59 and made.classes[made.labels[0]] == "a" and made.source.name(5) == "6.png"
+    np.testing.assert_array_equal(made.source.read(5), held["features"][6])
+    assert set(made.part("test").labels) == {made.classes.index("c")}
+    assert len(np.load(tmp_path / "data.npz")["labels"]) == 60  # the data stay
+
+
+def test_numbers_stay_numbers_for_other_rows_would_be_for_testing(run, vicinal, tmp_path):
+    held = dict(np.load(tmp_path / "data.npz"))
+    np.savez(tmp_path / "other.npz", features=held["features"], labels=np.repeat([2, 10, 3], 20))
+    (tmp_path / "decisions.csv").write_text("path,label\nrow 0,10\nrow 1,drop\n")
+    done = vicinal("clean", "run", "other.npz", "--apply", "decisions.csv", "--to", "made")
+    assert done.returncode == 0, done.stderr
+    labels = np.load(tmp_path / "made" / "labels.npz")["labels"]
+    assert labels.dtype.kind == "i" and labels[:2].tolist() == [10, 2] and len(labels) == 59
+
+
 def test_named_data_are_looked_at_in_the_place_of_the_collection(run, vicinal, tmp_path):
     rng = np.random.default_rng(1)
     for name in ("other", "third"):

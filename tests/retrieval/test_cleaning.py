@@ -188,9 +188,9 @@ def reviewed(tmp_path):
 
 def applied(reviewed, tmp_path, text, **settings):
     (tmp_path / "decisions.csv").write_text(text)
-    table, changed, dropped = apply_decisions(reviewed, tmp_path / "decisions.csv", **settings)
-    rows = list(csv.DictReader(StringIO(table)))
-    return {row["path"]: row["label"] for row in rows}, changed, dropped, rows
+    made = apply_decisions(reviewed, tmp_path / "decisions.csv", **settings)
+    rows = list(csv.DictReader(StringIO(made.table)))
+    return {row["path"]: row["label"] for row in rows}, made.changed, made.dropped, rows
 
 
 @pytest.mark.parametrize("column", ["label", "decision"])

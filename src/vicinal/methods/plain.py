@@ -32,14 +32,12 @@ class Plain(Method):
 
     def setup(self, parts: Parts) -> None:
         super().setup(parts)
-        if not getattr(parts.loss, "takes_reference", False):
-            return
         rows = getattr(parts.sampler, "training_rows", None)
-        if rows is not None:
+        if rows is not None and getattr(parts.loss, "takes_reference", False):
             self.loss = EpisodeLoss(TripletScoring(tuple_loss(parts.loss, "episodes")), training_rows=rows)
         joint = isinstance(parts.embedder, TwoStreamEmbedder) and parts.embedder.reads_text
         if joint and getattr(parts.sampler, "layout", "") == "cross_view":
-            self.loss = BothWays(tuple_loss(parts.loss, self.title))
+            self.loss = _both_ways(parts.loss)
 
 
 class BothWays(nn.Module):
@@ -62,6 +60,13 @@ class BothWays(nn.Module):
         texts, pictures = ((embeddings[side::2], labels[side::2].contiguous()) for side in (0, 1))
         mean: Tensor = (self.loss(*texts, *pictures) + self.loss(*pictures, *texts)) / 2
         return mean
+
+
+def _both_ways(loss: nn.Module) -> nn.Module:
+    """Let a loss compare texts with pictures alone, in each of nested sizes; one with proxies compares neither."""
+    if isinstance(loss, wrappers.NestedLoss):
+        return wrappers.NestedLoss([*map(_both_ways, loss.losses)], loss.sizes)
+    return BothWays(loss) if isinstance(loss, Loss) and loss.takes_reference else loss
 
 
 @dataclass(eq=False)

@@ -12,7 +12,7 @@ separated by ``|``. Decisions on them are a table of ``path,label``: an empty la
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -24,11 +24,12 @@ from torch import Tensor
 
 from vicinal.data import own_description
 from vicinal.data.records import Progress
-from vicinal.data.table import read_columns
+from vicinal.data.table import Columns, read_columns, text_names
 from vicinal.distances import Metric
 from vicinal.errors import DataError, unknown
 from vicinal.evaluation.encoder import Encoder
 from vicinal.evaluation.neighbors import neighbors
+from vicinal.files import read_arrays
 from vicinal.retrieval.collection import Snapshot
 from vicinal.retrieval.contact_sheets import TILES, Contents, Group, as_csv
 from vicinal.retrieval.duplicates import calibrate_likeness, collection_views, duplicate_pairs
@@ -393,11 +394,22 @@ def findings_contents(snapshot: Snapshot, findings: Findings) -> Contents:
 # -- decisions ------------------------------------------------------------------------------------
 
 
-def apply_decisions(snapshot: Snapshot, decisions: Path, *, new_labels: bool = False) -> tuple[str, int, int]:
+@dataclass(frozen=True)
+class Corrected:
+    """The data after decisions: a table, the arrays of an ``.npz`` if they are one, and how many rows differ."""
+
+    table: str
+    arrays: Mapping[str, np.ndarray] | None
+    changed: int
+    dropped: int
+
+
+def apply_decisions(snapshot: Snapshot, decisions: Path, *, new_labels: bool = False) -> Corrected:
     """Return the corrected table ``path,label``, and how many items were relabeled and dropped.
 
     Paths are those of the pictures' files, absolute; of things without files their names. Other columns are what the
-    collection knows besides. Items without a label are left out.
+    collection knows besides. Items without a label are left out. Of an ``.npz`` there are its arrays, too; a table of
+    texts stays one.
 
     Args:
         snapshot: the collection that was reviewed.
@@ -438,7 +450,43 @@ def apply_decisions(snapshot: Snapshot, decisions: Path, *, new_labels: bool = F
         return file or item.path, label, *(item.metadata.get(name, "") for name in others)
 
     lines = (cells(item, label) for item, label in zip(items, labels, strict=True) if label is not None)
-    return as_csv(("path", "label", *others), lines), changed, dropped
+    table, arrays = as_csv(("path", "label", *others), lines), None
+    now = {shown[row]: labels[row] for row in decided}
+    if len(snapshot.places) == 1 and snapshot.places[0].root is None and snapshot.trusted:
+        path = Path(snapshot.places[0].path)
+        arrays = _corrected_arrays(read_arrays(path), now) if path.suffix.lower() == ".npz" else None
+        table = _corrected_texts(read_columns(path), now) if path.suffix.lower() in (".csv", ".tsv") else table
+    return Corrected(table, arrays, changed, dropped)
+
+
+def _corrected_arrays(
+    arrays: Mapping[str, np.ndarray], now: Mapping[str, str | None]
+) -> Mapping[str, np.ndarray] | None:
+    """Return arrays, one entry for each feature vector, with the labels that rows have now, and without dropped ones."""
+    key, named = (
+        next((name for name in names if name in arrays), "") for names in (("labels", "label"), ("names", "name"))
+    )
+    if not key:
+        return None
+    given, classes, count = arrays[key], arrays.get("classes", np.array(0)), len(arrays[key])
+    numbered = given.dtype.kind in "iu" and classes.dtype.kind in "US"  # as `vicinal embed` writes them
+    labels = (classes[given] if numbered else given).astype(str).tolist()
+    names = arrays[named].astype(str).tolist() if named else [f"row {row}" for row in range(count)]
+    kept = [row for row, name in enumerate(names) if now.get(name.strip(), "") is not None]
+    new = np.array([now.get(names[row].strip()) or labels[row] for row in kept])
+    if given.dtype.kind in "iu" and all(label.lstrip("-").isdigit() for label in new.tolist()):
+        new = new.astype(given.dtype)  # as text, 10 comes before 2, and other classes would be for testing
+    found = {name: array[kept] if array.shape[:1] == (count,) else array for name, array in arrays.items()}
+    return {name: array for name, array in found.items() if name != "classes"} | {key: new}
+
+
+def _corrected_texts(columns: Columns, now: Mapping[str, str | None]) -> str:
+    """Return a table of texts with the labels that rows have now, and without dropped ones."""
+    names, lines = text_names(columns, columns.texts("text")), list[list[object]]()
+    for row, name in enumerate(names):
+        if (label := now.get(name.strip(), columns.cells["label"][row])) is not None:
+            lines.append([label if column == "label" else cells[row] for column, cells in columns.cells.items()])
+    return as_csv(list(columns.cells), lines)
 
 
 # -- what to label next ---------------------------------------------------------------------------

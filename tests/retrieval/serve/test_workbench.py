@@ -69,9 +69,9 @@ def test_decisions_of_the_page_are_applied_by_clean(client, run, tmp_path):
         client.post("/api/annotations", json={"targets": [13], "label": label})
         client.post("/api/annotations", json={"targets": [5], "drop": True})
         (tmp_path / "decisions.csv").write_bytes(client.get("/api/decisions.csv").content)
-        text, relabeled, dropped = apply_decisions(collection, tmp_path / "decisions.csv", new_labels=label == "ring")
-        assert (relabeled, dropped) == (1, 1) and "class_0/05.jpg" not in text
-        assert f"class_1/01.jpg,{label}," in text and "class_0/04.jpg,disc," in text
+        made = apply_decisions(collection, tmp_path / "decisions.csv", new_labels=label == "ring")
+        assert (made.changed, made.dropped) == (1, 1) and "class_0/05.jpg" not in made.table
+        assert f"class_1/01.jpg,{label}," in made.table and "class_0/04.jpg,disc," in made.table
 
 
 def test_what_was_decided_outlives_a_new_generation(client, run, index, write_pictures, tmp_path):

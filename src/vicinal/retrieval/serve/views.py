@@ -153,7 +153,7 @@ def view_routes(library: Library, limits: Limits, listing: Workers, reading: Wor
     @reading.route
     def hard() -> Hardness:
         """Charts of the training's own quantities, the hardest classes and the most confused pairs."""
-        return _hardness(library.run, library.collection.snapshot())
+        return _hardness(library.run, library.snapshot())
 
     @routes.get("/report", summary="The run's report", response_class=HTMLResponse)
     @reading.route
@@ -188,7 +188,7 @@ def _map_answer(snapshot: Snapshot, found: CollectionMap | None) -> MapAnswer:
 
 
 def _about(library: Library, limits: Limits) -> About:
-    snapshot, info, config = library.collection.snapshot(), library.run.info, library.run.config
+    snapshot, info, config = library.snapshot(), library.run.info, library.run.config
     return About(
         generation=snapshot.generation,
         title=str(config.get("title") or info.get("name") or library.run.path.name),
