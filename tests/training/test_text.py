@@ -183,3 +183,7 @@ def test_sentences_are_trained_measured_indexed_and_found(tmp_path):
     assert {match["label"] for match in found["matches"]} == {"bird"}
     with pytest.raises(ConfigError, match="embeds texts, got the file"):
         words("search", tmp_path / "run", tmp_path / "s.csv")
+    (tmp_path / "decisions.csv").write_text("path,label\nthe dark bird,boat\nthe pale bird,\n")
+    words("clean", tmp_path / "run", "--apply", tmp_path / "decisions.csv")
+    made = (tmp_path / "run" / "clean" / "labels.csv").read_text().splitlines()
+    assert made == ["text,label", "the dark bird,boat", *lines[2:]]

@@ -330,10 +330,8 @@ class Sentences(SplitByClass):
 def text_names(columns: Columns, texts: Sequence[str]) -> list[str]:
     """Return a name for each text of a table: itself; of equal texts the later ones say where they are from."""
     first = {text: row for row, text in reversed([*enumerate(texts)])}
-    return [
-        text if first[text] == row else f"{text} ({columns.unit} {columns.lines[row]})"
-        for row, text in enumerate(texts)
-    ]
+    places = [f" ({columns.unit} {line})" for line in columns.lines]
+    return [text if first[text] == row else text + places[row] for row, text in enumerate(texts)]
 
 
 @dataclass(frozen=True)

@@ -455,17 +455,16 @@ def apply_decisions(snapshot: Snapshot, decisions: Path, *, new_labels: bool = F
     if len(snapshot.places) == 1 and snapshot.places[0].root is None and snapshot.trusted:
         path = Path(snapshot.places[0].path)
         arrays = _corrected_arrays(read_arrays(path), now) if path.suffix.lower() == ".npz" else None
-        table = _corrected_texts(read_columns(path), now) if path.suffix.lower() in (".csv", ".tsv") else table
+        if path.suffix.lower() in (".csv", ".tsv") and "text" in (read := read_columns(path)).cells:
+            table = _corrected_texts(read, now)
     return Corrected(table, arrays, changed, dropped)
 
 
 def _corrected_arrays(
     arrays: Mapping[str, np.ndarray], now: Mapping[str, str | None]
 ) -> Mapping[str, np.ndarray] | None:
-    """Return arrays, one entry for each feature vector, with the labels that rows have now, and without dropped ones."""
-    key, named = (
-        next((name for name in names if name in arrays), "") for names in (("labels", "label"), ("names", "name"))
-    )
+    """Return arrays of feature vectors with the labels that rows have now, and without dropped ones."""
+    key, named = (next(filter(arrays.__contains__, (f"{name}s", name)), "") for name in ("label", "name"))
     if not key:
         return None
     given, classes, count = arrays[key], arrays.get("classes", np.array(0)), len(arrays[key])
