@@ -330,33 +330,44 @@ def _outliers(verdicts: Verdicts) -> Iterator[Finding]:
     """
     from scipy.stats import norm
 
+    far = remoteness(verdicts)
+    scores = 1 - np.minimum(1, len(far) * norm.sf(far))
+    for row in np.flatnonzero(scores >= _FAR).tolist():
+        yield _finding(verdicts, row, "outlier", scores[row], "")
+
+
+def remoteness(verdicts: Verdicts) -> Float[np.ndarray, "n"]:
+    """Return how far each row is from its nearest, in standard deviations of a normal distribution; 0 if all are alike.
+
+    The logarithm of the mean distance is compared with its median, in units of 1.4826 times its median deviation.
+    """
     reach = np.log(verdicts.distances.astype(np.float64).mean(axis=1).clip(min=1e-300))
-    middle = np.median(reach)
-    spread = 1.4826 * np.median(np.abs(reach - middle))  # of a normal distribution, its standard deviation
-    if spread > 0:
-        scores = 1 - np.minimum(1, len(reach) * norm.sf((reach - middle) / spread))
-        for row in np.flatnonzero(scores >= _FAR).tolist():
-            yield _finding(verdicts, row, "outlier", scores[row], "")
+    apart = reach - np.median(reach)
+    spread = 1.4826 * float(np.median(np.abs(apart)))
+    return apart / spread if spread > 0 else np.zeros(len(reach))
 
 
 def _ambiguous(verdicts: Verdicts, labels: np.ndarray, names: Sequence[str]) -> Iterator[Finding]:
-    """Yield pairs of classes that overlap: the mean probability of the other class in both, 1 where nothing parts them.
-
-    A pair is shown by the row that is most probably of the other class; rows whose label is probably wrong are not
-    counted.
-    """
-    sound = np.flatnonzero(verdicts.wrong < _LIKELY)
-    sizes = np.bincount(labels[sound], minlength=len(names))
-    shown, overlap = dict[frozenset[int], int](), Counter[frozenset[int]]()
-    for row in sound[np.argsort(-verdicts.probability[sound], kind="stable")].tolist():
-        pair = frozenset((int(labels[row]), int(verdicts.suggested[row])))
-        overlap[pair] += verdicts.probability[row] / sizes[labels[row]]
-        shown.setdefault(pair, row)
-    for pair, row in shown.items():
-        if overlap[pair] >= _OVERLAP:
+    """Yield pairs of classes that overlap, each shown by the row that is most probably of the other class."""
+    for score, row in class_overlaps(verdicts, labels).values():
+        if score >= _OVERLAP:
             other = verdicts.suggested[row]
             near = np.flatnonzero(labels[verdicts.ids[row]] == other)
-            yield _finding(verdicts, row, "class", min(1.0, overlap[pair]), names[other], near)
+            yield _finding(verdicts, row, "class", min(1.0, score), names[other], near)
+
+
+def class_overlaps(verdicts: Verdicts, labels: Int[np.ndarray, "n"]) -> dict[frozenset[int], tuple[float, int]]:
+    """Return by pair of classes the mean probability of the other class in both, added up, and a row between them.
+
+    1 is where nothing parts them; rows whose label is probably wrong are not counted.
+    """
+    sound = np.flatnonzero(verdicts.wrong < _LIKELY)
+    sizes, found = np.bincount(labels[sound]), dict[frozenset[int], tuple[float, int]]()
+    for row in sound[np.argsort(-verdicts.probability[sound], kind="stable")].tolist():
+        pair = frozenset((int(labels[row]), int(verdicts.suggested[row])))
+        score, first = found.get(pair, (0.0, row))
+        found[pair] = score + float(verdicts.probability[row]) / int(sizes[labels[row]]), first
+    return found
 
 
 _KINDS: dict[Kind, tuple[str, str]] = {  # what the page calls several of them, and what it says of one
