@@ -604,7 +604,7 @@ def test_another_class_recolors_the_map_and_is_found_until_it_is_undone(visit, b
         page.wait_for_timeout(150)
         image = np.asarray(Image.open(BytesIO(page.locator("#map-canvas").screenshot())).convert("HSV"))
         near = image[:, max(0, int((x - 0.1) * image.shape[1])) : int((x + 0.1) * image.shape[1])]
-        return int(np.median(near[:, :, 0][near[:, :, 1] > 120]))
+        return int(np.median(near[:, :, 0][near[:, :, 1] > 90]))
 
     options = "[...document.querySelectorAll('#class option')].map((one) => one.textContent).slice(0, 3)"
     before, square = hue(0.1), hue(0.5)

@@ -105,9 +105,8 @@ export class CollectionMap {
     for (const [id, label] of labels) {
       if (!this.place.has(id)) continue;
       if (!number.has(label)) {
-        this.pen.fillStyle = `hsl(${(137.5 * classes.length) % 360} 65% 50%)`;
+        colors.push(this.data.spare_colors[(classes.length - held) % this.data.spare_colors.length]);
         number.set(label, classes.push(label) - 1);
-        colors.push(this.pen.fillStyle);  // as #rrggbb
       }
       classed[this.place.get(id)] = number.get(label);
     }
