@@ -6,12 +6,17 @@ import os
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from vicinal.arguments import describe
-from vicinal.data import Arrays, FeatureTransform
+from vicinal.data import Arrays, FeatureTransform, Table
+from vicinal.data.transforms import ImageTransform
 from vicinal.evaluation.encoder import Encoder
 from vicinal.models import Embedder, Identity
+from vicinal.models.small import SmallConvNet
 from vicinal.run_directory import RunDirectory
+
+SETTINGS = {"validation": 0.0, "seed": 0}
 
 
 @pytest.fixture
@@ -24,8 +29,7 @@ def run(tmp_path):
     np.savez(tmp_path / "data.npz", features=features, labels=np.array(["a", "b", "c"])[labels], names=names)
     run = RunDirectory.create(tmp_path / "run")
     data = {"description": describe(Arrays(str(tmp_path / "data.npz")))}
-    settings = {"validation": 0.0, "seed": 0}
-    run.write_info({"vicinal": "0", "name": "run", "recipe": {"name": "x", "settings": settings}, "data": data})
+    run.write_info({"vicinal": "0", "name": "run", "recipe": {"name": "x", "settings": SETTINGS}, "data": data})
     torch.manual_seed(0)
     encoder = Encoder(Embedder(Identity(6), 6).eval(), FeatureTransform(), torch.device("cpu"))
     encoder.save_description(run)
@@ -86,6 +90,31 @@ def test_numbers_stay_numbers_for_other_rows_would_be_for_testing(run, vicinal, 
     assert done.returncode == 0, done.stderr
     labels = np.load(tmp_path / "made" / "labels.npz")["labels"]
     assert labels.dtype.kind == "i" and labels[:2].tolist() == [10, 2] and len(labels) == 59
+
+
+def test_a_run_on_a_corrected_table_is_indexed_and_cleaned_again(run, vicinal, tmp_path):
+    """Its pictures lie outside the folder of the table, where training has read them."""
+    rng, lines = np.random.default_rng(0), ["path,label,split"]
+    for number in range(12):
+        path = tmp_path / "pictures" / f"{number}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.fromarray(rng.integers(0, 255, (8, 8), dtype=np.uint8)).save(path)
+        lines.append(f"{path},{'ab'[number % 2]},{'test' if number > 5 else 'train'}")
+    (tmp_path / "clean").mkdir()
+    (tmp_path / "clean" / "labels.csv").write_text("\n".join(lines))
+    data = {"description": describe(Table(str(tmp_path / "clean" / "labels.csv")))}
+    run.write_info({"vicinal": "0", "name": "run", "recipe": {"name": "x", "settings": SETTINGS}, "data": data})
+    transform = ImageTransform(size=8, resize=8, channels=1)
+    encoder = Encoder(Embedder(SmallConvNet(1, widths=(4, 4)), 4).eval(), transform, torch.device("cpu"))
+    encoder.save_description(run)
+    encoder.save_weights(run)
+    done = vicinal("index", "run", "--split", "test", "--collection", "tested")
+    assert done.returncode == 0 and "6 items" in done.stdout, done.stderr
+    done = vicinal("clean", "run")
+    assert done.returncode == 0 and "of 12 labels" in done.stdout, done.stderr
+    assert vicinal("index", "run").returncode == 0  # again, from what the collection knows
+    done = vicinal("search", "run", "pictures/3.png", "--k", "1")
+    assert "3.png" in done.stdout and str(tmp_path / "pictures" / "..") not in done.stdout, done.stderr
 
 
 def test_named_data_are_looked_at_in_the_place_of_the_collection(run, vicinal, tmp_path):
