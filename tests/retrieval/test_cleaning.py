@@ -301,5 +301,9 @@ def test_suggestions_are_a_table_to_fill_in_and_a_page(tmp_path):
     rows = list(csv.DictReader(StringIO(suggestions_table(pool, chosen))))
     assert list(rows[0]) == ["path", "label", "known", "gain"] and [row["label"] for row in rows] == ["", ""]
     assert {row["path"] for row in rows} == {pool.items()[row].path for row in chosen.rows}
+    places = [Place(path=str(tmp_path), kind="folder", root=str(tmp_path))]
+    files = snapshot_of(tmp_path / "files", vectors[20:], [None] * 40, places=places)
+    path = next(csv.DictReader(StringIO(suggestions_table(files, chosen))))["path"]
+    assert path == str(tmp_path / f"{chosen.rows[0]}.png")  # as in a corrected table
     page = as_page(pool, suggestions_contents(pool, chosen), "suggestions.csv")
     assert "2 things to label" in page and "<script>" not in page

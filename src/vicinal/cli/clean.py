@@ -171,7 +171,8 @@ def clean(
         if corrected.arrays is not None:
             write_arrays(table := table.with_suffix(".npz"), corrected.arrays)
         typer.echo(f"{corrected.changed:,} relabeled, {corrected.dropped:,} dropped, the data as they were")
-        typer.echo(f"table: {table}; train on it with `vicinal train --data {shlex.quote(str(table))}`")
+        retrain = f"; train on it: `vicinal train --data {shlex.quote(str(table))}`" if corrected.trains else ""
+        typer.echo(f"table: {table}{retrain}")
         return
     features = cleaning.backbone_features(opened, snapshot, pick_device(device))
     with console.following(len(snapshot), 0, "comparing") as follower:

@@ -407,12 +407,21 @@ def findings_contents(snapshot: Snapshot, findings: Findings) -> Contents:
 
 @dataclass(frozen=True)
 class Corrected:
-    """The data after decisions: a table, the arrays of an ``.npz`` if they are one, and how many rows differ."""
+    """The data after decisions.
+
+    Attributes:
+        table: as text; of things that are neither files nor texts a list of names.
+        arrays: where the data are an ``.npz``.
+        changed: how many items have another label.
+        dropped: how many are left out.
+        trains: whether a run can be trained on the arrays or, where there are none, on the table.
+    """
 
     table: str
     arrays: Mapping[str, np.ndarray] | None
     changed: int
     dropped: int
+    trains: bool
 
 
 def apply_decisions(snapshot: Snapshot, decisions: Path, *, new_labels: bool = False) -> Corrected:
@@ -457,18 +466,22 @@ def apply_decisions(snapshot: Snapshot, decisions: Path, *, new_labels: bool = F
     others = list(dict.fromkeys(name for item in items for name in item.metadata))
 
     def cells(item: Item, label: str) -> Sequence[object]:
-        file = snapshot.places[item.place].file(snapshot.folder.parent, item.path)
-        return file or item.path, label, *(item.metadata.get(name, "") for name in others)
+        return _file_or_name(snapshot, item), label, *(item.metadata.get(name, "") for name in others)
 
     lines = (cells(item, label) for item, label in zip(items, labels, strict=True) if label is not None)
     table, arrays = as_csv(("path", "label", *others), lines), None
     now = {shown[row]: labels[row] for row in decided}
-    if len(snapshot.places) == 1 and snapshot.places[0].root is None and snapshot.trusted:
-        path = Path(snapshot.places[0].path)
+    trains = all(place.root is not None for place in snapshot.places)
+    path = Path(snapshot.places[0].path if len(snapshot.places) == 1 else "")
+    if not trains and snapshot.trusted and path.is_file():
         arrays = _corrected_arrays(read_arrays(path), now) if path.suffix.lower() == ".npz" else None
         if path.suffix.lower() in (".csv", ".tsv") and "text" in (read := read_columns(path)).cells:
-            table = _corrected_texts(read, now)
-    return Corrected(table, arrays, changed, dropped)
+            table, trains = _corrected_texts(read, now), True
+    return Corrected(table, arrays, changed, dropped, trains or arrays is not None)
+
+
+def _file_or_name(snapshot: Snapshot, item: Item) -> Path | str:
+    return snapshot.places[item.place].file(snapshot.folder.parent, item.path) or item.path
 
 
 def _corrected_arrays(
@@ -604,9 +617,14 @@ def choose(pool: Snapshot, known: Snapshot, k: int) -> Suggestions:
 
 
 def suggestions_table(pool: Snapshot, chosen: Suggestions) -> str:
-    """Write what to label next as ``path,label,known,gain``, best first; labels are for a person to fill in."""
+    """Write what to label next as ``path,label,known,gain``, best first; labels are for a person to fill in.
+
+    Paths are those of a corrected table, so that the lines can be added to one.
+    """
     chosen_rows = zip(chosen.rows.tolist(), chosen.known.tolist(), chosen.gains.tolist(), strict=True)
-    lines = ((pool.items()[row].path, "", f"{known:.4f}", f"{gain:.3f}") for row, known, gain in chosen_rows)
+    lines = (
+        (_file_or_name(pool, pool.items()[row]), "", f"{known:.4f}", f"{gain:.3f}") for row, known, gain in chosen_rows
+    )
     return as_csv(("path", "label", "known", "gain"), lines)
 
 
