@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from PIL import ImageOps
 from scipy.stats import norm
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score
@@ -30,7 +31,7 @@ from vicinal.data import Arrays, Corrupted, Dataset, Glyphs, Omniglot, Records
 from vicinal.evaluation.neighbors import neighbors
 from vicinal.models import Embedder, Identity
 from vicinal.models.starts import start_as_discriminants
-from vicinal.retrieval.cleaning import class_overlaps, judge_labels, remoteness, suggest
+from vicinal.retrieval.cleaning import by_direction, class_overlaps, judge_labels, remoteness, suggest
 
 RESULTS = Path(__file__).parent / "results" / "cleaning.jsonl"
 NOISE = (0.05, 0.1, 0.2)
@@ -146,7 +147,7 @@ def measured_sets(runs: Path) -> Iterator[tuple[str, np.ndarray, np.ndarray, dic
     vectors, labels = model.embed_records(glyphs), np.unique(glyphs.labels, return_inverse=True)[1]
     held = labels % 6 == 5  # characters that are not in the set
     drawn = Omniglot(size=28).load()
-    drawings = model.embed_records(drawn.take(np.arange(0, len(drawn), 40)))
+    drawings = model.embed([ImageOps.invert(drawn.source.read(row)) for row in range(0, len(drawn), 40)])  # light ink
     others = {"other characters": vectors[held], "drawings of Omniglot": drawings}
     yield "Glyphs", vectors[~held], np.unique(labels[~held], return_inverse=True)[1], others
 
@@ -169,9 +170,10 @@ def outliers(runs: Path, seeds: int, share: float = 0.05) -> None:
             given = np.concatenate([labels, rng.integers(0, classes, len(planted_rows))])
             wrong = np.arange(len(rows)) >= len(vectors)
             verdicts = judge_labels(rows, given)
+            apart = by_direction(verdicts, rows) if title.startswith("CUB") else verdicts  # as the command does
             local = LocalOutlierFactor(n_neighbors=20).fit(rows)
             scores = {
-                "vicinal clean": remoteness(verdicts),
+                "vicinal clean": remoteness(apart),
                 "cleanlab OutOfDistribution": -OutOfDistribution().fit_score(features=rows, verbose=False),
                 "LocalOutlierFactor": -local.negative_outlier_factor_,
             }
@@ -179,7 +181,7 @@ def outliers(runs: Path, seeds: int, share: float = 0.05) -> None:
                 values = {"first n": found(score, wrong)[0], "auroc": float(roc_auc_score(wrong, score))}
                 lines.append({"set": title, "planted": what, "seed": seed, "by": name, **values})
             listed = verdicts.wrong >= 0.5
-            seen = float((listed | (len(rows) * norm.sf(remoteness(verdicts)) <= 0.1))[wrong].mean())
+            seen = float((listed | (len(rows) * norm.sf(remoteness(apart)) <= 0.1))[wrong].mean())
             lines.append({"set": title, "planted": what, "seed": seed, "by": "listed", "first n": seen})
         for seed in range(seeds):
             rng = np.random.default_rng(seed)

@@ -45,6 +45,7 @@ _FITTED = 4096  # rows on which three numbers are fitted
 _LOGITS = 2**23  # values at a time: 64 MiB
 _LIKELY = 0.5  # score from which a label is listed; duplicates have no less
 _LEAST = -3.9  # logit of twice the share of wrong labels: 1 % is taken for granted
+_REMOTE = 10  # neighbors from which an outlier is far; 5 and 15 measured alike
 _FAR = 0.9  # score from which an outlier is: by chance one in ten sets has one
 _OVERLAP = 0.3  # score from which two classes are
 _SHOWN = 5  # neighbors of a finding
@@ -237,8 +238,10 @@ def find_issues(
     metric: Metric = snapshot.metric if features is None else "euclidean"
     verdicts = judge_labels(vectors, labels, metric=metric, progress=progress)
     copies, words = _copies(snapshot, rows, labels, names, verdicts)
-    given = verdicts, labels, names
-    found = [*_label_errors(*given), *copies, *_outliers(verdicts), *_ambiguous(*given)]
+    given, apart = (verdicts, labels, names), verdicts
+    if features is not None:
+        apart = by_direction(verdicts, vectors)
+    found = [*_label_errors(*given), *copies, *_outliers(apart), *_ambiguous(*given)]
     found = [
         replace(each, row=int(rows[each.row]), neighbors=tuple(rows[list(each.neighbors)].tolist())) for each in found
     ]
@@ -336,12 +339,19 @@ def _outliers(verdicts: Verdicts) -> Iterator[Finding]:
         yield _finding(verdicts, row, "outlier", scores[row], "")
 
 
+def by_direction(verdicts: Verdicts, features: Float[np.ndarray, "n c"]) -> Verdicts:
+    """Return verdicts with neighbors of the features' directions: their length says little about what is unusual."""
+    unit = torch.nn.functional.normalize(torch.from_numpy(features), dim=1)
+    near = neighbors(unit, verdicts.ids.shape[1])
+    return replace(verdicts, ids=near.ids.numpy(), distances=near.distances.numpy())
+
+
 def remoteness(verdicts: Verdicts) -> Float[np.ndarray, "n"]:
-    """Return how far each row is from its nearest, in standard deviations of a normal distribution; 0 if all are alike.
+    """Return how far each row is from its 10 nearest, in standard deviations of a normal distribution; 0 if all alike.
 
     The logarithm of the mean distance is compared with its median, in units of 1.4826 times its median deviation.
     """
-    reach = np.log(verdicts.distances.astype(np.float64).mean(axis=1).clip(min=1e-300))
+    reach = np.log(verdicts.distances[:, :_REMOTE].astype(np.float64).mean(axis=1).clip(min=1e-300))
     apart = reach - np.median(reach)
     spread = 1.4826 * float(np.median(np.abs(apart)))
     return apart / spread if spread > 0 else np.zeros(len(reach))
