@@ -46,6 +46,7 @@ def test_findings_are_printed_and_written_and_the_data_stay(run, vicinal, tmp_pa
     before = (tmp_path / "data.npz").read_bytes()
     done = vicinal("clean", "run")  # which has no collection yet
     assert done.returncode == 0, done.stderr
+    assert "then: review them with `vicinal serve run`" in done.stdout
     assert "probable label errors: 1" in done.stdout and "label" in done.stdout.splitlines()[3]
     first = table(run.path / "clean" / "findings.csv")[0]
     assert (first["path"], first["label"], first["kind"], first["suggested"]) == ("0.png", "b", "label", "a")

@@ -183,6 +183,9 @@ def clean(
     print_grid("", ("score", "kind", "label", "suggested", "path"), rows, unbroken=(), left=range(1, 5))
     contents = cleaning.findings_contents(snapshot, findings)
     _write(console, snapshot, contents, folder / "findings", cleaning.findings_table(snapshot, findings))
+    if findings.found and data is None and to is None and collection is None:
+        named = shlex.quote(str(run))
+        typer.echo(f"then: review them with `vicinal serve {named}`, and `vicinal clean {named} --apply decisions.csv`")
 
 
 def suggest(
