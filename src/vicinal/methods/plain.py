@@ -64,9 +64,10 @@ class BothWays(nn.Module):
 
 def _both_ways(loss: nn.Module) -> nn.Module:
     """Let a loss compare texts with pictures alone, in each of nested sizes; one with proxies compares neither."""
-    if isinstance(loss, wrappers.NestedLoss):
-        return wrappers.NestedLoss([*map(_both_ways, loss.losses)], loss.sizes)
-    return BothWays(loss) if isinstance(loss, Loss) and loss.takes_reference else loss
+    if hasattr(loss, "each_size"):
+        nested: nn.Module = loss.each_size(_both_ways)
+        return nested
+    return BothWays(tuple_loss(loss, Plain.title)) if getattr(loss, "takes_reference", False) else loss
 
 
 @dataclass(eq=False)

@@ -45,7 +45,7 @@ _FITTED = 4096  # rows on which three numbers are fitted
 _LOGITS = 2**23  # values at a time: 64 MiB
 _LIKELY = 0.5  # score from which a label is listed; duplicates have no less
 _LEAST = -3.9  # logit of twice the share of wrong labels: 1 % is taken for granted
-_REMOTE = 10  # neighbors from which an outlier is far; 5 and 15 measured alike
+_REMOTE = 10  # neighbors from which an outlier is far; 5 and 15 measured about alike
 _FAR = 0.9  # score from which an outlier is: by chance one in ten sets has one
 _OVERLAP = 0.3  # score from which two classes are
 _SHOWN = 5  # neighbors of a finding
@@ -482,10 +482,10 @@ def apply_decisions(snapshot: Snapshot, decisions: Path, *, new_labels: bool = F
     table, arrays = as_csv(("path", "label", *others), lines), None
     now = {shown[row]: labels[row] for row in decided}
     trains = all(place.root is not None for place in snapshot.places)
-    path = Path(snapshot.places[0].path if len(snapshot.places) == 1 else "")
-    if not trains and snapshot.trusted and path.is_file():
-        arrays = _corrected_arrays(read_arrays(path), now) if path.suffix.lower() == ".npz" else None
-        if path.suffix.lower() in (".csv", ".tsv") and "text" in (read := read_columns(path)).cells:
+    file = Path(snapshot.places[0].path if len(snapshot.places) == 1 else "")
+    if not trains and snapshot.trusted and file.is_file():
+        arrays = _corrected_arrays(read_arrays(file), now) if file.suffix.lower() == ".npz" else None
+        if file.suffix.lower() in (".csv", ".tsv") and "text" in (read := read_columns(file)).cells:
             table, trains = _corrected_texts(read, now), True
     return Corrected(table, arrays, changed, dropped, trains or arrays is not None)
 
