@@ -1,6 +1,7 @@
 """The baseline of every method, and two that compare batches with past ones: cross-batch memory and MoCo's queue."""
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -64,9 +65,9 @@ class BothWays(nn.Module):
 
 def _both_ways(loss: nn.Module) -> nn.Module:
     """Let a loss compare texts with pictures alone, in each of nested sizes; one with proxies compares neither."""
-    if hasattr(loss, "each_size"):
-        nested: nn.Module = loss.each_size(_both_ways)
-        return nested
+    each_size: Callable[..., nn.Module] | None = getattr(loss, "each_size", None)
+    if each_size is not None:
+        return each_size(_both_ways)
     return BothWays(tuple_loss(loss, Plain.title)) if getattr(loss, "takes_reference", False) else loss
 
 
