@@ -4,29 +4,16 @@ import json
 import re
 
 import pytest
+from tests.browser import chromium, point_at, resting_box, until
 
 pytestmark = pytest.mark.browser
-
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 
 
 @pytest.fixture(scope="module")
 def tab():
     """One browser and one tab for all tests here; closed before another module could want an event loop."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=ARGUMENTS)
+    with chromium() as browser:
         yield browser.new_page()
-        browser.close()
 
 
 @pytest.fixture
@@ -56,21 +43,11 @@ def visit(tab):
     assert [url for url in asked if not url.startswith("data:")] == visited
 
 
-def until(page, expression, wanted=True):
-    """Wait for what a script should answer; the page's policy forbids the eval that playwright's own wait uses."""
-    for _ in range(100):
-        if page.evaluate(expression) == wanted:
-            return
-        page.wait_for_timeout(30)
-    raise AssertionError(f"{expression} stayed {page.evaluate(expression)!r}, not {wanted!r}")
-
-
 def point_of_map(page, place):
     """Where on the screen a point of the unzoomed map lies, and the point's class."""
     data = json.loads(page.locator("#map-data").text_content())
-    canvas = page.locator("#map-canvas")
-    canvas.scroll_into_view_if_needed()
-    box = canvas.bounding_box()
+    page.locator("#map-canvas").scroll_into_view_if_needed()
+    box = resting_box(page, "#map-canvas")
     scale = 0.92 * min(box["width"], box["height"])
     x = box["x"] + box["width"] / 2 + (data["x"][place] - 0.5) * scale
     y = box["y"] + box["height"] / 2 + (data["y"][place] - 0.5) * scale
@@ -101,9 +78,8 @@ def test_names_run_nothing_even_without_the_content_policy(visit, reported, tmp_
 def test_the_map_tells_what_lies_under_the_pointer(visit, reported):
     page = visit(reported.page)
     x, y, name = point_of_map(page, 3)
-    page.mouse.move(x, y)
     tip = page.locator("#map-tip")
-    tip.wait_for(state="visible")
+    point_at(page, lambda: (x, y), tip.locator(".thumb"))  # there once the pictures are read
     assert tip.locator("bdi").text_content() == name
     assert name.startswith("<script>")
     assert "data:image/png" in tip.locator(".thumb").evaluate("e => getComputedStyle(e).backgroundImage")
@@ -167,7 +143,7 @@ def test_who_scrolls_past_the_map_is_not_caught_by_it(visit, reported):
     page.mouse.move(640, 450)
     page.mouse.wheel(0, box["y"])
     until(page, f"window.scrollY > {box['y'] - 400}")
-    page.wait_for_timeout(100)
+    resting_box(page, "#map-canvas")
     before = page.evaluate("window.scrollY")
     page.mouse.wheel(0, -150)
     until(page, f"window.scrollY < {before}")
@@ -177,6 +153,7 @@ def test_who_scrolls_past_the_map_is_not_caught_by_it(visit, reported):
 def test_charts_are_read_by_pointer_and_by_keyboard(visit, reported):
     page = visit(reported.page)
     chart = page.locator("[data-chart='evaluation-validation']")
+    chart.locator("polyline").first.wait_for(state="attached")
     chart.locator("svg").first.hover()
     assert "Recall@1" in chart.locator(".tip").text_content()
     page.mouse.move(0, 0)

@@ -2,11 +2,13 @@
 
 import re
 import threading
+import time
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from tests.browser import PATIENCE, chromium, point_at, resting_box, until
 
 from vicinal.data.transforms import TextTransform
 from vicinal.evaluation.encoder import Encoder
@@ -19,25 +21,11 @@ from vicinal.retrieval.serve.server import bind, create_application
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-
 
 @pytest.fixture(scope="module")
 def browser():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=ARGUMENTS)
+    with chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -94,15 +82,6 @@ def visit(browser):
         context.close()
     assert said == []
     assert [url for url in asked if not re.match(r"http://127\.0\.0\.1:\d+/|blob:http://127|data:", url)] == []
-
-
-def until(page, expression, wanted=True):
-    """Wait for what a script should answer; the page's policy forbids the eval that playwright's own wait uses."""
-    for _ in range(200):
-        if page.evaluate(expression) == wanted:
-            return
-        page.wait_for_timeout(40)
-    raise AssertionError(f"{expression} stayed {page.evaluate(expression)!r}, not {wanted!r}")
 
 
 def settled(page, cards=1):
@@ -209,7 +188,7 @@ def test_the_map_zooms_to_pictures_and_a_click_on_it_searches(visit, address):
     page = visit(f"{address}/?item=3")
     settled(page, 24)
     until(page, MAP_READY)
-    box = page.locator("#map-canvas").bounding_box()
+    box = resting_box(page, "#map-canvas")
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
     picture = "document.getElementById('map-canvas').toDataURL()"
     still = page.evaluate(picture)
@@ -229,16 +208,14 @@ def test_the_map_zooms_to_pictures_and_a_click_on_it_searches(visit, address):
     page.locator("#map-found").click()
     until(page, f"{ZOOM} > 1")
     page.locator("#map-reset").click()
-    points = page.evaluate("fetch('/api/map').then((answer) => answer.json())")
-    scale = 0.92 * min(box["width"], box["height"])
-    place = points["ids"].index(35)
-    page.mouse.click(x + (points["x"][place] - 0.5) * scale, y + (points["y"][place] - 0.5) * scale)
+    until(page, ZOOM, 1)
+    page.mouse.click(*point(page, 35))
     until(page, "location.search", "?item=35&class=disc")
 
 
 def point(page, id):
     """Where an item stands on the screen while the whole map is in sight."""
-    box = page.locator("#map-canvas").bounding_box()
+    box = resting_box(page, "#map-canvas")
     points = page.evaluate("fetch('/api/map').then((answer) => answer.json())")
     place, scale = points["ids"].index(id), 0.92 * min(box["width"], box["height"])
     x, y = (points[axis][place] - 0.5 for axis in ("x", "y"))
@@ -274,7 +251,7 @@ def test_empty_space_offers_the_way_back(visit, address):
     until(page, MAP_READY)
     back = page.locator("#map-back")
     assert back.is_hidden()
-    box = page.locator("#map-canvas").bounding_box()
+    box = resting_box(page, "#map-canvas")
     page.mouse.move(box["x"] + 20, box["y"] + 20)
     page.mouse.move(box["x"] + 10, box["y"] + 10)
     for _ in range(8):
@@ -290,24 +267,20 @@ def test_tooltips_go_when_the_view_changes(visit, address):
     settled(page)
     until(page, MAP_READY)
     tip, canvas = page.locator("#map-tip"), page.locator("#map-canvas")
-    x, y = point(page, 30)
-
-    def hover():
-        page.mouse.move(x - 3, y)
-        page.mouse.move(x, y)
-        tip.wait_for(state="visible")
-
-    changes = [
-        lambda: canvas.press("+"),
-        lambda: page.locator("#class").select_option("square"),
-        lambda: page.evaluate("history.back()"),
-        lambda: page.set_viewport_size({"width": 1200, "height": 800}),
+    listed = "document.querySelectorAll('#matches .match').length"
+    changes = [  # and what holds once all that they ask for has arrived, which moves the map as well
+        (lambda: canvas.press("+"), f"{ZOOM} > 1"),
+        (lambda: page.locator("#class").select_option("square"), f"{listed} === 12"),
+        (lambda: page.evaluate("history.back()"), f"{listed} === 24"),
+        (lambda: page.set_viewport_size({"width": 1200, "height": 800}), "innerWidth === 1200"),
     ]
-    for change in changes:
+    for change, arrived in changes:
         canvas.press("0")
-        hover()
+        until(page, ZOOM, 1)
+        point_at(page, lambda: point(page, 30), tip)
         change()
         tip.wait_for(state="hidden")
+        until(page, arrived)
 
 
 def test_distance_bars_spread_over_the_results(visit, address):
@@ -359,7 +332,7 @@ def test_fingers_pinch_the_map(visit, address):
     until(page, MAP_READY)
     canvas = page.locator("#map-canvas")
     canvas.scroll_into_view_if_needed()
-    box = canvas.bounding_box()
+    box = resting_box(page, "#map-canvas")
     middle = (box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     script = """([canvas, x, y]) => {
       const send = (type, id, dx) => canvas.dispatchEvent(new PointerEvent(type, {
@@ -510,7 +483,7 @@ def bench(serve, write_run, write_pictures, index, library_of, tmp_path):
 
 def drag(page, *shares, shift=False):
     """Press at the first share of the map's width and height, pass the others and let go."""
-    box = page.locator("#map-canvas").bounding_box()
+    box = resting_box(page, "#map-canvas")
     places = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in shares]
     if shift:
         page.keyboard.down("Shift")
@@ -588,6 +561,50 @@ def test_tags_and_classes_are_kept_undone_and_exported(visit, bench):
     with page.expect_download() as download:
         page.locator("#selection a[download='annotations.csv']").click()
     assert download.value.suggested_filename == "annotations.csv"
+
+
+def test_another_class_recolors_the_map_and_is_found_until_it_is_undone(visit, bench):
+    from io import BytesIO
+
+    from PIL import Image
+
+    page = visit(bench[0])
+    settled(page)
+    until(page, MAP_READY)
+
+    def hue(x):
+        """Hue of the points near this share of the map's width, out of 255."""
+        page.wait_for_timeout(150)
+        image = np.asarray(Image.open(BytesIO(page.locator("#map-canvas").screenshot())).convert("HSV"))
+        near = image[:, max(0, int((x - 0.1) * image.shape[1])) : int((x + 0.1) * image.shape[1])]
+        return int(np.median(near[:, :, 0][near[:, :, 1] > 90]))
+
+    options = "[...document.querySelectorAll('#class option')].map((one) => one.textContent).slice(0, 3)"
+    before, square = hue(0.1), hue(0.5)
+    assert abs(before - square) > 20
+    page.locator("[data-tool=rectangle]").click()
+    drag(page, *LEFT)
+    for label, listed in (("square", "square (24)"), ("ring", "ring (12)")):
+        page.locator("#selection-word").fill(label)
+        page.get_by_role("button", name="Set class").click()
+        until(page, "document.querySelector('#selection .match b')?.textContent", f"→ {label}")
+        until(page, f"{options}.includes('{listed}')")
+        assert not any(text.startswith("disc") for text in page.evaluate(options))
+        assert abs(hue(0.1) - before) > 20 and (abs(hue(0.1) - square) < 3) == (label == "square")
+    page.locator("[data-tool=move]").click()
+    page.mouse.move(*point(page, 0))
+    until(page, "document.querySelector('#map-tip b')?.textContent", "ring")
+    page.locator("#class").select_option("ring")
+    settled(page, 12)
+    assert page.locator("#matches .match").first.text_content() == "ring"
+    page.locator("#matches .match").first.click()  # a search among what was relabeled
+    settled(page, 11)
+    assert "ring" in page.evaluate(QUERY)
+    page.locator("#home").click()
+    for listed in ("square (24)", "disc (12)"):
+        page.get_by_role("button", name="Undo").click()
+        until(page, f"{options}.includes('{listed}')")
+    assert abs(hue(0.1) - before) < 3
 
 
 def test_findings_are_reviewed_by_keyboard(visit, bench):
@@ -699,21 +716,22 @@ def test_a_crowd_of_points_is_drawn_by_webgl_or_without_it(
     until(page, MAP_READY)
     until(page, "document.getElementById('map-points').hidden", not webgl)
 
-    def colored():
-        """Pixels of strong color in the two halves of the map."""
-        image = Image.open(BytesIO(page.locator("#map-canvas").screenshot())).convert("HSV")
-        strong = np.asarray(image)[:, :, 1] > 120
-        return [int(half.sum()) for half in np.array_split(strong, 2, axis=1)]
+    def colored(as_wanted):
+        """Pixels of strong color in the two halves of the map, once they are as they should be."""
+        end = time.monotonic() + PATIENCE
+        while True:
+            image = Image.open(BytesIO(page.locator("#map-canvas").screenshot())).convert("HSV")
+            strong = np.asarray(image)[:, :, 1] > 120
+            halves = [int(half.sum()) for half in np.array_split(strong, 2, axis=1)]
+            if as_wanted(*halves):
+                return halves
+            assert time.monotonic() < end, halves
 
-    page.wait_for_timeout(300)
-    left, right = colored()
-    assert left > 500 and right > 500
+    before = colored(lambda left, right: left > 500 and right > 500)
     page.locator("[data-tool=rectangle]").click()
     drag(page, (0.01, 0.01), (0.5, 0.99))
     until(page, SELECTED, "1,500 selected")
-    page.wait_for_timeout(500)
-    after = colored()
-    assert after[0] > 500 and after[1] < right / 10  # what is not selected fades
+    colored(lambda left, right: left > 500 and right < before[1] / 10)  # what is not selected fades
     until(page, "document.querySelectorAll('#selection .match').length", 48)
     with page.expect_response(re.compile(r"thumbnail\?side=64")):  # points become pictures here, too
         for _ in range(6):
