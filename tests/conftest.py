@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from _pytest.doctest import DoctestModule
 from jaxtyping import install_import_hook
 
 # torch is imported where it is used: the process that only hands out tests to others does without.
@@ -29,6 +30,13 @@ IN_CI = bool(os.environ.get("CI"))
 MUST_RUN_IN_CI = ("data", "browser")
 # The server's tests cannot even be read without its framework; in CI it is there, or they fail.
 collect_ignore = [] if IN_CI or importlib.util.find_spec("fastapi") else ["retrieval/serve"]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file():
+    """The examples in docstrings that `--doctest-modules` looks for stand in src."""
+    found = yield
+    return [each for each in found if not isinstance(each, DoctestModule)]
 
 
 @pytest.hookimpl(trylast=True)  # after those that were not asked for are left out
