@@ -105,8 +105,8 @@ PHOTOGRAPHS = (
     "network (54.2 Recall@1), 20 of them from 60.5 to 62.1. Recall@k (2022), Smooth-AP (2020), InfoNCE (2018), ranked "
     "list (2019) and margin (2017) lead by less than their intervals; age decides nothing (contrastive of 2006 59.7, "
     "threshold-consistent margin of 2024 61.0). At or below the untrained network: discriminative deep metric (31.6), "
-    "intra-pair variance (45.2), VICReg (52.2), lifted structure (54.1), both N-pair losses (54.2, 54.3). Two trials are "
-    "few for a ranking, and 225 steps are short."
+    "intra-pair variance (45.2), VICReg (52.2), lifted structure (54.1), both N-pair losses (54.2, 54.3). Two trials "
+    "are few for a ranking, and 225 steps are short."
 )
 TABLES = [
     losses(CUB_FEATURES, "model.dim=128", "training.epochs=5", findings={"tuned": TUNED}),
