@@ -14,6 +14,7 @@ from torch import nn
 from vicinal.data.records import Batch
 from vicinal.losses import (
     AdaptiveNeighborhoodLoss,
+    ClusteringLoss,
     HardExemplarLoss,
     HierarchicalTripletLoss,
     MultiSimilarityLoss,
@@ -154,6 +155,7 @@ def test_a_replay_takes_the_batch_in_and_does_not_overwrite_what_the_last_return
 def test_a_loss_that_counts_in_python_is_never_captured():
     assert named("plain").capturable and named("hdml").capturable
     assert not made(Plain(), Counting()).capturable
+    assert not made(Plain(), ClusteringLoss()).capturable  # it waits for the device
     assert not made(CrossBatchMemory(size=64), MultiSimilarityLoss()).capturable
 
 
@@ -193,6 +195,7 @@ def test_a_step_that_waits_for_the_device_is_computed_as_before():
         scalars, take = trained(method, captured=True)
     assert set(take._graphs.values()) == {None}
     assert len({step["loss"] for step in scalars}) == len(scalars)
+    assert torch.randn(2, device="cuda").isfinite().all()  # the generator has left the capture
     for before, after in zip(start, method.embedder.parameters(), strict=True):
         assert not torch.equal(before, after.cpu())
 

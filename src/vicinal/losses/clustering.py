@@ -43,6 +43,7 @@ class ClusteringLoss(Loss):
     """
 
     takes_reference = False
+    capturable = False  # the search waits for the distances
 
     gamma: float = 1.0
     _: KW_ONLY

@@ -29,6 +29,7 @@ MOST_PAIRS = 20_000_000  # found; beyond, the distance is no longer one between 
 _BLOCK, _WIDTH = 1024, 8192  # rows by rows in one float32 product: 32 MiB
 _EXACT = 8192  # pairs at a time whose distance is taken in float64
 _DIRECTIONS, _SAMPLE = 32, 5000  # in which rows are compared first, and rows that tell which
+_TILE = 512  # of rows compared so: their product with a block stays in a core's cache
 _FEW = 8192  # pairs of a block that are looked at one by one; of more, all of the block are multiplied
 _VIEW = 8  # pixels of a view's side
 _CROP = 0.87  # of the sides; with it, crops down to about 0.8 are found
@@ -60,6 +61,9 @@ class Pairs:
         return len(self.left)
 
 
+NO_PAIRS = Pairs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
+
+
 def close_pairs(
     rows: Float[np.ndarray, "n d"], distance: float, *, first: int | None = None, progress: Progress = lambda done: None
 ) -> Pairs:
@@ -76,27 +80,44 @@ def close_pairs(
     """
     if not 0 <= distance < np.inf:
         raise ConfigError(f"pairs are sought within a distance of 0 or more; got distance = {distance}.")
-    found, count = [Pairs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))], 0
     first = len(rows) if first is None else first
+    many = f"more than {MOST_PAIRS:,} pairs of {len(rows):,} rows"
+    too_many = DataError(f"within a distance of {distance:g} lie {many}. Ask for a smaller distance.")
     short = _projected(rows) if len(rows) > _WIDTH and rows.shape[1] >= 2 * _DIRECTIONS else None
-    for top in range(0, first, _BLOCK):
-        block = _rows(rows, top, min(_BLOCK, first - top))
-        for start in range(top, len(rows), _WIDTH):
+    width = _WIDTH if short is None else _TILE
+
+    def compare(top: int) -> Pairs:
+        """Compare a block of rows with all from its first on."""
+        found, block, count = [NO_PAIRS], _rows(rows, top, min(_BLOCK, first - top)), 0
+        for start in range(top, len(rows), width):
             proposed = None
             if short is not None:
-                proposed = _proposed(short[top : top + len(block)], short[start : start + _WIDTH], distance)
-                if not len(proposed[0]):
+                proposed = _proposed(short[top : top + len(block)], short[start : start + width], distance)
+                if proposed is None:
                     continue
             if proposed is None or len(proposed[0]) > _FEW:
-                found.append(_within(block, _rows(rows, start, _WIDTH), top, start, distance))
+                found.append(_within(block, _rows(rows, start, width), top, start, distance))
             else:
                 others = torch.from_numpy(np.array(rows[start + proposed[1].numpy()], np.float32))
                 found.append(_decided(block[proposed[0]], others, *proposed, top, start, distance))
             count += len(found[-1])
             if count > MOST_PAIRS:
-                many = f"more than {MOST_PAIRS:,} pairs of {len(rows):,} rows"
-                raise DataError(f"within a distance of {distance:g} lie {many}. Ask for a smaller distance.")
-        progress(min(top + _BLOCK, first))
+                raise too_many
+        return _joined(found)
+
+    found, count, threads = [NO_PAIRS], 0, torch.get_num_threads()
+    torch.set_num_threads(1)  # of each block's small products; the blocks are compared side by side
+    pool = ThreadPoolExecutor(threads)
+    try:
+        for top, pairs in zip(range(0, first, _BLOCK), pool.map(compare, range(0, first, _BLOCK)), strict=True):
+            found.append(pairs)
+            count += len(pairs)
+            if count > MOST_PAIRS:
+                raise too_many
+            progress(min(top + _BLOCK, first))
+    finally:
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(threads)
     pairs = _joined(found)
     order = np.lexsort((pairs.right, pairs.left))
     return Pairs(pairs.left[order], pairs.right[order], pairs.distances[order])
@@ -116,29 +137,40 @@ def _projected(rows: np.ndarray) -> Float[Tensor, "n c"]:
     """Turn rows so that they are short: their places along the directions in which a sample varies most."""
     sample = np.asarray(rows[:: max(1, len(rows) // _SAMPLE)], np.float64)
     sample = np.nan_to_num(sample, nan=0, posinf=0, neginf=0)  # which `_rows` rejects below, with the row's number
-    directions = np.linalg.eigh(np.cov(sample, rowvar=False))[1][:, -_DIRECTIONS:]
-    short = torch.empty(len(rows), _DIRECTIONS)
+    directions = torch.from_numpy(np.linalg.eigh(np.cov(sample, rowvar=False))[1][:, -_DIRECTIONS:].copy())
+    short = torch.empty(len(rows), _DIRECTIONS + 2)
     for start in range(0, len(rows), _WIDTH):  # in float64: only the last rounding counts
-        short[start : start + _WIDTH] = _rows(rows, start, _WIDTH).double() @ torch.from_numpy(directions)
+        short[start : start + _WIDTH] = _with_squares((_rows(rows, start, _WIDTH).double() @ directions).float())
     return short
 
 
-def _proposed(left: Tensor, right: Tensor, limit: float) -> tuple[Tensor, Tensor]:
-    """Find the pairs of one block that may lie within a distance, by one float32 product."""
-    squares = [part.square().sum(dim=1) for part in (left, right)]
-    values = torch.addmm(squares[1], left, right.T, alpha=-2).add_(squares[0].unsqueeze(1))
+def _with_squares(rows: Float[Tensor, "n d"]) -> Float[Tensor, "n d+2"]:
+    """Append |x|² and 1 to each row x, so that one product gives squared distances."""
+    return torch.cat([rows, rows.square().sum(dim=1, keepdim=True), rows.new_ones(len(rows), 1)], dim=1)
+
+
+def _proposed(left: Tensor, right: Tensor, limit: float) -> tuple[Tensor, Tensor] | None:
+    """Find the pairs of two parts with squares that may lie within a distance, by one float32 product.
+
+    |x - y|² = (-2 x, 1, |x|²) · (y, |y|², 1)
+    """
+    values = torch.cat([-2 * left[:, :-2], left[:, -1:], left[:, -2:-1]], dim=1) @ right.T
     # Higham 2002, Section 3.1: a sum of d products is wrong by at most d u times the sum of their sizes; four such
     # sums at most, and the largest length stands for all. Rounded rows add as much as four more products.
-    longest = max(float(part.max()) for part in squares)
-    reach = 4 * (left.shape[1] + 8) * torch.finfo(torch.float32).eps * longest
-    first, second = (values <= limit**2 + reach).nonzero(as_tuple=True)
+    longest = max(float(part[:, -2].max()) for part in (left, right))
+    bound = limit**2 + 4 * (left.shape[1] + 8) * torch.finfo(torch.float32).eps * longest
+    if values.amin() > bound:  # nearly always, and far faster than to list them
+        return None
+    first, second = (values <= bound).nonzero(as_tuple=True)
     return first, second
 
 
 def _within(left: Tensor, right: Tensor, top: int, start: int, limit: float) -> Pairs:
     """Find the pairs of one block, as row numbers; of a block on the diagonal only those above it."""
-    first, second = _proposed(left, right, limit)
-    parts = zip(torch.split(first, _EXACT), torch.split(second, _EXACT), strict=True)
+    proposed = _proposed(_with_squares(left), _with_squares(right), limit)
+    if proposed is None:
+        return NO_PAIRS
+    parts = zip(*(torch.split(side, _EXACT) for side in proposed), strict=True)
     return _joined([_decided(left[a], right[b], a, b, top, start, limit) for a, b in parts])
 
 

@@ -84,6 +84,8 @@ class CUDAGraphStep:
         )
         torch.cuda.empty_cache()  # what eager steps needed: a graph has memory of its own
         graph, side = torch.cuda.CUDAGraph(), _side_stream(batch.inputs.device)
+        generator = torch.cuda.default_generators[torch.cuda.current_device()]
+        state = generator.clone_state()
         try:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "The CUDA Graph is empty")  # a step that fails at once; see below
@@ -92,6 +94,7 @@ class CUDAGraphStep:
                     values = torch.stack([value.detach().float() for value in result.scalars.values()])
         except RuntimeError as error:
             torch.cuda.synchronize()
+            generator.graphsafe_set_state(state)  # torch leaves it in the capture, where it draws no numbers
             reason = str(error).strip().splitlines()[0]
             warnings.warn(
                 f"the step cannot be captured as a CUDA graph: {reason} Training goes on without, more slowly. A loss "
