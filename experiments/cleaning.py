@@ -1,6 +1,7 @@
-"""Planted label errors found by ``vicinal clean``, beside cleanlab; training on the cleaned set; labels by ``suggest``.
+"""What ``vicinal clean`` finds of planted errors, beside cleanlab; training on the cleaned set; labels by ``suggest``.
 
     python experiments/cleaning.py rank --runs FOLDER
+    python experiments/cleaning.py outliers --runs FOLDER
     python experiments/cleaning.py retrain --runs FOLDER --seeds 3
     python experiments/cleaning.py label
 
@@ -9,25 +10,30 @@ holds already are not trained again. ``cleaning.md`` has the results.
 """
 
 import argparse
+import json
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import torch
+from PIL import ImageOps
+from scipy.stats import norm
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score
 from sklearn.model_selection import cross_val_predict
 
 import vicinal
-from vicinal.data import Arrays, Corrupted, Dataset, Glyphs, Records
+from vicinal.data import Arrays, Corrupted, Dataset, Glyphs, Omniglot, Records
 from vicinal.evaluation.neighbors import neighbors
 from vicinal.models import Embedder, Identity
 from vicinal.models.starts import start_as_discriminants
-from vicinal.retrieval.cleaning import judge_labels, suggest
+from vicinal.retrieval.cleaning import by_direction, class_overlaps, judge_labels, remoteness, suggest
 
+RESULTS = Path(__file__).parent / "results" / "cleaning.jsonl"
 NOISE = (0.05, 0.1, 0.2)
 CUB = Arrays("$VICINAL_DATA/features/cub_efficientnet_lite0.npz")
 GLYPHS = Glyphs(per_class=12)
@@ -123,6 +129,86 @@ def absorbed(runs: Path, seeds: int, share: float) -> None:
                 f"| {name} | {word} | " + " | ".join(spread(each) for each in zip(*rows, strict=True)) + " |",
                 flush=True,
             )
+
+
+# -- outliers and overlapping classes --------------------------------------------------------------
+
+
+def measured_sets(runs: Path) -> Iterator[tuple[str, np.ndarray, np.ndarray, dict[str, np.ndarray]]]:
+    """Yield a title, vectors and classes of a set, and foreign vectors by what they are."""
+    records = CUB.load()
+    features = np.stack([*map(records.source.read, range(len(records)))])
+    test = records.splits == "test"
+    mixed = np.random.default_rng(0).permuted(features[test], axis=0)  # each number from another row
+    birds = {"birds of classes 1 to 100": features[~test], "features with shuffled numbers": mixed}
+    yield "CUB-200 features", features[test], np.unique(records.labels[test], return_inverse=True)[1], birds
+    model = vicinal.load(trained(runs, "glyphs", 0.0, 0).path)
+    glyphs = GLYPHS.load().part("test")
+    vectors, labels = model.embed_records(glyphs), np.unique(glyphs.labels, return_inverse=True)[1]
+    held = labels % 6 == 5  # characters that are not in the set
+    drawn = Omniglot(size=28).load()
+    drawings = model.embed([ImageOps.invert(drawn.source.read(row)) for row in range(0, len(drawn), 40)])  # light ink
+    others = {"other characters": vectors[held], "drawings of Omniglot": drawings}
+    yield "Glyphs", vectors[~held], np.unique(labels[~held], return_inverse=True)[1], others
+
+
+def outliers(runs: Path, seeds: int, share: float = 0.05) -> None:
+    """Plant foreign rows with labels drawn at random; then split five classes into halves of one name each."""
+    import cleanlab.dataset
+    from cleanlab.outlier import OutOfDistribution
+    from sklearn.metrics import roc_auc_score
+    from sklearn.neighbors import LocalOutlierFactor
+
+    lines, pairs = list[dict[str, object]](), list[dict[str, object]]()
+    for title, vectors, labels, foreign in measured_sets(runs):
+        classes = int(labels.max()) + 1
+        for (what, others), seed in product(foreign.items(), range(seeds)):
+            rng = np.random.default_rng(seed)
+            count = round(share * len(vectors))
+            planted_rows = others[rng.permutation(len(others))[:count]]
+            rows = np.concatenate([vectors, planted_rows])
+            given = np.concatenate([labels, rng.integers(0, classes, len(planted_rows))])
+            wrong = np.arange(len(rows)) >= len(vectors)
+            verdicts = judge_labels(rows, given)
+            apart = by_direction(verdicts, rows) if title.startswith("CUB") else verdicts  # as the command does
+            local = LocalOutlierFactor(n_neighbors=20).fit(rows)
+            scores = {
+                "vicinal clean": remoteness(apart),
+                "cleanlab OutOfDistribution": -OutOfDistribution().fit_score(features=rows, verbose=False),
+                "LocalOutlierFactor": -local.negative_outlier_factor_,
+            }
+            for name, score in scores.items():
+                values = {"first n": found(score, wrong)[0], "auroc": float(roc_auc_score(wrong, score))}
+                lines.append({"set": title, "planted": what, "seed": seed, "by": name, **values})
+            listed = verdicts.wrong >= 0.5
+            seen = float((listed | (len(rows) * norm.sf(remoteness(apart)) <= 0.1))[wrong].mean())
+            lines.append({"set": title, "planted": what, "seed": seed, "by": "listed", "first n": seen})
+        for seed in range(seeds):
+            rng = np.random.default_rng(seed)
+            halved, given = rng.permutation(classes)[:5], labels.copy()
+            for new, name in enumerate(halved.tolist(), classes):
+                members = rng.permutation(np.flatnonzero(labels == name))
+                given[members[: len(members) // 2]] = new
+            wanted = {frozenset((name, new)) for new, name in enumerate(halved.tolist(), classes)}
+            overlap = class_overlaps(judge_labels(vectors, given), given)
+            ranked = {"vicinal clean": sorted(overlap, key=lambda pair: -overlap[pair][0])}
+            near = neighbors(torch.from_numpy(vectors), 50).ids.numpy()
+            for k in (10, 50):
+                table = cleanlab.dataset.find_overlapping_classes(labels=given, pred_probs=votes(near, given, k))
+                columns = zip(table["Class Index A"], table["Class Index B"], strict=True)
+                ranked[f"find_overlapping_classes, {k} nearest"] = [frozenset(map(int, pair)) for pair in columns]
+            for name, order in ranked.items():
+                counts = {f"top {n}": len(wanted & set(order[:n])) for n in (5, 10)}
+                pairs.append({"set": title, "planted": "halves", "seed": seed, "by": name, **counts})
+    with RESULTS.open("a", encoding="utf-8") as file:
+        file.writelines(json.dumps(line) + "\n" for line in (*lines, *pairs))
+    for kept, names in ((lines, ("first n", "auroc")), (pairs, ("top 5", "top 10"))):
+        print(f"\n| set | planted | by | {names[0]} | {names[1]} |\n|" + "---|" * 5)
+        for key in dict.fromkeys((line["set"], line["planted"], line["by"]) for line in kept):
+            alike = [line for line in kept if (line["set"], line["planted"], line["by"]) == key]
+            unit = 100 if names[0] == "first n" else 1
+            cells = [spread([unit * line[name] for line in alike]) if name in alike[0] else "" for name in names]
+            print(f"| {' | '.join(map(str, key))} | {' | '.join(cells)} |", flush=True)
 
 
 # -- training again -------------------------------------------------------------------------------
@@ -301,7 +387,7 @@ def spread(values: object) -> str:
 if __name__ == "__main__":
     warnings.filterwarnings("ignore")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("rank", "absorbed", "retrain", "label"))
+    parser.add_argument("what", choices=("rank", "outliers", "absorbed", "retrain", "label"))
     parser.add_argument("--runs", type=Path, default=Path("runs/cleaning"))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--noise", type=float, default=0.2, help="of `retrain`")
@@ -310,6 +396,8 @@ if __name__ == "__main__":
     given = parser.parse_args()
     if given.what == "rank":
         rank(given.runs, given.seeds, regression=given.regression)
+    elif given.what == "outliers":
+        outliers(given.runs, given.seeds)
     elif given.what == "absorbed":
         absorbed(given.runs, given.seeds, given.noise)
     elif given.what == "retrain":

@@ -38,7 +38,7 @@ from vicinal.data.splits import hold_out, kin_of
 from vicinal.data.transforms import FeatureTransform, ImageTransform, OwnTransform, TextTransform, TrainingTransform
 from vicinal.errors import ConfigError, DataError, unknown
 from vicinal.losses import LOSSES
-from vicinal.methods import METHODS, combination
+from vicinal.methods import METHODS, Plain, combination
 from vicinal.methods.method import Method
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.miners import MINERS, Mined
@@ -375,8 +375,6 @@ def compose(*layers: Layer, preset_name: str | None = None, trust: Trust | None 
     if model.text is not None and not is_captioned(data):
         advice = "Give a table with the columns path and text, or leave model.text out."
         raise ConfigError(f"model.text={model.text} reads texts beside pictures, but these data have none. {advice}")
-    if is_captioned(data) and model.start not in ("random", "glorot"):
-        raise ConfigError(f"model.start={model.start} is computed of pictures alone. Set model.start=random.")
     stated = {"mean", "own"} & raw.get("transform", {}).keys() or model.preprocessing is not HALF
     if kind == "images" and model.module is not None and not stated:
         reasons.append(
@@ -407,7 +405,19 @@ def compose(*layers: Layer, preset_name: str | None = None, trust: Trust | None 
         fits_validation="validation" not in given.get("training", {}),
     )
     _check_patience(config.training)
+    if is_captioned(data):
+        _check_captioned(config)
     return config
+
+
+def _check_captioned(config: Config) -> None:
+    """Raise for what does not train texts beside pictures."""
+    if config.model.start not in ("random", "glorot") or config.training.head_only:
+        got = f"model.start={config.model.start}. Set model.start=random, and leave out --head-only"
+        raise ConfigError(f"a head in closed form is computed of pictures alone, without their texts; got {got}.")
+    if type(config.method) is not Plain:
+        name = _name_of(METHODS, config.method)
+        raise ConfigError(f"method={name} trains one network, but texts and pictures take two. Set method=plain.")
 
 
 def merged(base: Layer, *layers: Layer) -> dict[str, Any]:

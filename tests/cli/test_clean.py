@@ -6,12 +6,17 @@ import os
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from vicinal.arguments import describe
-from vicinal.data import Arrays, FeatureTransform
+from vicinal.data import Arrays, FeatureTransform, Table
+from vicinal.data.transforms import ImageTransform
 from vicinal.evaluation.encoder import Encoder
 from vicinal.models import Embedder, Identity
+from vicinal.models.small import SmallConvNet
 from vicinal.run_directory import RunDirectory
+
+SETTINGS = {"validation": 0.0, "seed": 0}
 
 
 @pytest.fixture
@@ -24,8 +29,7 @@ def run(tmp_path):
     np.savez(tmp_path / "data.npz", features=features, labels=np.array(["a", "b", "c"])[labels], names=names)
     run = RunDirectory.create(tmp_path / "run")
     data = {"description": describe(Arrays(str(tmp_path / "data.npz")))}
-    settings = {"validation": 0.0, "seed": 0}
-    run.write_info({"vicinal": "0", "name": "run", "recipe": {"name": "x", "settings": settings}, "data": data})
+    run.write_info({"vicinal": "0", "name": "run", "recipe": {"name": "x", "settings": SETTINGS}, "data": data})
     torch.manual_seed(0)
     encoder = Encoder(Embedder(Identity(6), 6).eval(), FeatureTransform(), torch.device("cpu"))
     encoder.save_description(run)
@@ -42,6 +46,7 @@ def test_findings_are_printed_and_written_and_the_data_stay(run, vicinal, tmp_pa
     before = (tmp_path / "data.npz").read_bytes()
     done = vicinal("clean", "run")  # which has no collection yet
     assert done.returncode == 0, done.stderr
+    assert "then: review them with `vicinal serve run`" in done.stdout
     assert "probable label errors: 1" in done.stdout and "label" in done.stdout.splitlines()[3]
     first = table(run.path / "clean" / "findings.csv")[0]
     assert (first["path"], first["label"], first["kind"], first["suggested"]) == ("0.png", "b", "label", "a")
@@ -58,6 +63,59 @@ def test_decisions_become_a_new_table(run, vicinal, tmp_path):
     assert len(rows) == 59 and rows[0] == {"path": "0.png", "label": "a"}
     assert vicinal("clean", "run", "--apply", "decisions.csv").returncode == 0  # the run's own table is made anew
     assert (tmp_path / "decisions.csv").read_text() == "path,label\n0.png,a\n5.png,\n"
+
+
+@pytest.mark.parametrize("numbered", [False, True])
+def test_decisions_on_vectors_become_arrays_that_train(numbered, run, vicinal, tmp_path):
+    held = dict(np.load(tmp_path / "data.npz"))
+    held["splits"] = np.where(held["labels"] == "c", "test", "train")
+    held["classes"], numbers = np.unique(held["labels"], return_inverse=True)
+    if numbered:  # as `vicinal embed` writes them
+        held["labels"] = numbers
+    np.savez(tmp_path / "data.npz", **held)
+    (tmp_path / "decisions.csv").write_text("path,label\n0.png,a\n5.png,\n")
+    done = vicinal("clean", "run", "--apply", "decisions.csv")
+    assert done.returncode == 0 and "train --data run/clean/labels.npz" in done.stdout, done.stderr
+    made = Arrays(str(run.path / "clean" / "labels.npz")).load()
+    assert len(made) == 59 and made.classes[made.labels[0]] == "a" and made.source.name(5) == "6.png"
+    np.testing.assert_array_equal(made.source.read(5), held["features"][6])
+    assert set(made.part("test").labels) == {made.classes.index("c")}
+    assert len(np.load(tmp_path / "data.npz")["labels"]) == 60  # the data stay
+
+
+def test_numbers_stay_numbers_for_other_rows_would_be_for_testing(run, vicinal, tmp_path):
+    held = dict(np.load(tmp_path / "data.npz"))
+    np.savez(tmp_path / "other.npz", features=held["features"], labels=np.repeat([2, 10, 3], 20))
+    (tmp_path / "decisions.csv").write_text("path,label\nrow 0,10\nrow 1,drop\n")
+    done = vicinal("clean", "run", "other.npz", "--apply", "decisions.csv", "--to", "made")
+    assert done.returncode == 0, done.stderr
+    labels = np.load(tmp_path / "made" / "labels.npz")["labels"]
+    assert labels.dtype.kind == "i" and labels[:2].tolist() == [10, 2] and len(labels) == 59
+
+
+def test_a_run_on_a_corrected_table_is_indexed_and_cleaned_again(run, vicinal, tmp_path):
+    """Its pictures lie outside the folder of the table, where training has read them."""
+    rng, lines = np.random.default_rng(0), ["path,label,split"]
+    for number in range(12):
+        path = tmp_path / "pictures" / f"{number}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.fromarray(rng.integers(0, 255, (8, 8), dtype=np.uint8)).save(path)
+        lines.append(f"{path},{'ab'[number % 2]},{'test' if number > 5 else 'train'}")
+    (tmp_path / "clean").mkdir()
+    (tmp_path / "clean" / "labels.csv").write_text("\n".join(lines))
+    data = {"description": describe(Table(str(tmp_path / "clean" / "labels.csv")))}
+    run.write_info({"vicinal": "0", "name": "run", "recipe": {"name": "x", "settings": SETTINGS}, "data": data})
+    transform = ImageTransform(size=8, resize=8, channels=1)
+    encoder = Encoder(Embedder(SmallConvNet(1, widths=(4, 4)), 4).eval(), transform, torch.device("cpu"))
+    encoder.save_description(run)
+    encoder.save_weights(run)
+    done = vicinal("index", "run", "--split", "test", "--collection", "tested")
+    assert done.returncode == 0 and "6 items" in done.stdout, done.stderr
+    done = vicinal("clean", "run")
+    assert done.returncode == 0 and "of 12 labels" in done.stdout, done.stderr
+    assert vicinal("index", "run").returncode == 0  # again, from what the collection knows
+    done = vicinal("search", "run", "pictures/3.png", "--k", "1")
+    assert "3.png" in done.stdout and str(tmp_path / "pictures" / "..") not in done.stdout, done.stderr
 
 
 def test_named_data_are_looked_at_in_the_place_of_the_collection(run, vicinal, tmp_path):

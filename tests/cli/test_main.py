@@ -13,6 +13,7 @@ from typer.main import get_command
 
 from vicinal.cli import main
 from vicinal.cli.main import app
+from vicinal.evaluation.encoder import Encoder
 from vicinal.models import custom
 
 
@@ -216,7 +217,7 @@ def test_a_class_of_ones_own_is_trusted_in_any_place(vicinal, tmp_path, monkeypa
     assert done.returncode == 2 and "not a run" in done.stderr and set(custom.TRUSTED) == {"mine:Net"}
 
 
-def test_smaller_embeddings_are_measured_or_rejected_before_work(vicinal, tmp_path):
+def test_smaller_embeddings_are_measured_or_rejected_before_work(vicinal, tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(24), 15)
     features = rng.standard_normal((24, 12))[labels] + 0.5 * rng.standard_normal((360, 12))
@@ -228,6 +229,10 @@ def test_smaller_embeddings_are_measured_or_rejected_before_work(vicinal, tmp_pa
         assert done.returncode == 2 and "nowhere" not in done.stderr and "dims" in done.stderr, done.stderr
     done = vicinal("evaluate", "run", "--quantize", "int4", "--data", "nowhere.npz")
     assert done.returncode == 2 and "Known: binary, int8, pq" in done.stderr
+    with monkeypatch.context() as patched:
+        patched.setattr(Encoder, "embed", None)  # nothing is embedded in vain
+        done = vicinal("evaluate", "run", "--quantize", "pq")
+    assert done.returncode == 2 and "needs a gallery of 256 vectors, got 180. Leave pq out" in done.stderr, done.stderr
     words = ["--split", "all", "--dims", "4", "--quantize", "int8,binary", "--rerank", "--no-clustering"]
     done = vicinal("evaluate", "run", *words)
     lines = [line.split() for line in done.stdout.splitlines()]

@@ -113,6 +113,9 @@ def test_what_cannot_be_measured_is_rejected_at_once(monkeypatch):
     with pytest.raises(ConfigError, match="Poincaré"):
         check_compact([32], [], rerank=True, dim=64, metric="poincare")
     check_compact([32], [], dim=64, metric="poincare")
+    check_compact([], ["pq"], dim=64, rows=256)
+    with pytest.raises(DataError, match=r"needs a gallery of 256 vectors, got 255. Leave pq out"):
+        check_compact([], ["pq"], dim=64, rows=255)
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(ConfigError, match=r"`pip install 'vicinal\[faiss\]'`"):
         check_compact([], ["pq"], dim=64)

@@ -188,9 +188,9 @@ def reviewed(tmp_path):
 
 def applied(reviewed, tmp_path, text, **settings):
     (tmp_path / "decisions.csv").write_text(text)
-    table, changed, dropped = apply_decisions(reviewed, tmp_path / "decisions.csv", **settings)
-    rows = list(csv.DictReader(StringIO(table)))
-    return {row["path"]: row["label"] for row in rows}, changed, dropped, rows
+    made = apply_decisions(reviewed, tmp_path / "decisions.csv", **settings)
+    rows = list(csv.DictReader(StringIO(made.table)))
+    return {row["path"]: row["label"] for row in rows}, made.changed, made.dropped, rows
 
 
 @pytest.mark.parametrize("column", ["label", "decision"])
@@ -301,5 +301,9 @@ def test_suggestions_are_a_table_to_fill_in_and_a_page(tmp_path):
     rows = list(csv.DictReader(StringIO(suggestions_table(pool, chosen))))
     assert list(rows[0]) == ["path", "label", "known", "gain"] and [row["label"] for row in rows] == ["", ""]
     assert {row["path"] for row in rows} == {pool.items()[row].path for row in chosen.rows}
+    places = [Place(path=str(tmp_path), kind="folder", root=str(tmp_path))]
+    files = snapshot_of(tmp_path / "files", vectors[20:], [None] * 40, places=places)
+    path = next(csv.DictReader(StringIO(suggestions_table(files, chosen))))["path"]
+    assert path == str(tmp_path / f"{chosen.rows[0]}.png")  # as in a corrected table
     page = as_page(pool, suggestions_contents(pool, chosen), "suggestions.csv")
     assert "2 things to label" in page and "<script>" not in page

@@ -51,6 +51,25 @@ def test_search_is_narrowed_and_spares_what_is_excluded(tmp_path):
     assert [match.distance for match in found] == sorted(match.distance for match in found)
 
 
+def test_other_labels_are_found_and_those_of_the_data_stay(tmp_path):
+    vectors = made(tmp_path / "c")
+    snapshot, labels = CollectionDirectory.open(tmp_path / "c").snapshot(), {6: "new", 8: "b", 99: "of nothing here"}
+    other = snapshot.relabeled(labels)
+    assert other is snapshot.relabeled(labels) and snapshot.relabeled({}) is snapshot
+    assert other.labels() == {"a": 9, "b": 10, "new": 1} and snapshot.labels() == {"a": 10, "b": 10}
+    assert [match.item.id for match in other.search(vectors[:1], 5, where={"label": "new"})[0]] == [6]
+    assert other.search(vectors[3:4], 1)[0][0].item.label == "new"
+    assert snapshot.search(vectors[3:4], 1)[0][0].item.label == "b" and other.generation == snapshot.generation
+
+
+def test_an_engine_is_asked_but_for_labels_that_it_does_not_know(tmp_path):
+    made(tmp_path / "c")
+    snapshot = CollectionDirectory.open(tmp_path / "c").snapshot()
+    engine = snapshot._opened = object()
+    other = snapshot.relabeled({6: "new"})
+    assert other._store({"side": "left"}) is engine and other._store({"label": "new"}) is not engine
+
+
 def test_a_snapshot_outlives_its_files(tmp_path):
     vectors = made(tmp_path / "c")
     collection = CollectionDirectory.open(tmp_path / "c")

@@ -4,12 +4,15 @@ import json
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from typer.testing import CliRunner
 
 import vicinal
 from vicinal.cli.main import app
 from vicinal.errors import ConfigError, DataError
+from vicinal.losses import InfoNCELoss
+from vicinal.methods import METHODS
 from vicinal.methods.plain import BothWays
 from vicinal.run_directory import RunDirectory
 from vicinal.training.console import Console
@@ -79,11 +82,23 @@ def test_other_losses_train_it(loss, vectors, tmp_path):
     assert "recall@1" in vicinal.train(vectors, run=tmp_path / "run", quiet=True, **slots).results["trained"]
 
 
+def test_nested_sizes_compare_texts_with_pictures_alone(vectors):
+    from vicinal.config import compose
+    from vicinal.training.experiment import prepare
+
+    slots = {**settings(), "loss": {"name": "info_nce", "nested": (4,), "temperature": 1.0}}
+    nested = prepare(compose({"data": str(vectors), **slots})).method.loss
+    rows, labels = torch.randn(6, 16, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 0, 1, 1, 2, 2])
+    both = BothWays(InfoNCELoss(temperature=1.0))
+    torch.testing.assert_close(nested(rows, labels), both(rows[:, :4], labels) + both(rows, labels))
+
+
 @pytest.mark.parametrize(
     ("slots", "said"),
     [
-        ({"method": "hdml"}, "two.*Set method=plain"),
+        *(({"method": name}, f"method={name} .* take two.*Set method=plain") for name in METHODS if name != "plain"),
         ({"model": {"text": "ngrams", "start": "discriminant"}}, r"computed of pictures alone.*model\.start=random"),
+        ({"training": {"head_only": True}}, r"pictures alone.*got model\.start=random.*leave out --head-only"),
         ({"model": {"text": "ngrams", "head": "none"}}, r"Set model\.head=linear"),
         ({"model": {"text": "bert"}}, r"model\.text"),
         ({"data": {"text": "none"}}, r"model\.text=ngrams reads texts beside pictures"),
@@ -168,3 +183,7 @@ def test_sentences_are_trained_measured_indexed_and_found(tmp_path):
     assert {match["label"] for match in found["matches"]} == {"bird"}
     with pytest.raises(ConfigError, match="embeds texts, got the file"):
         words("search", tmp_path / "run", tmp_path / "s.csv")
+    (tmp_path / "decisions.csv").write_text("path,label\nthe dark bird,boat\nthe pale bird,\n")
+    words("clean", tmp_path / "run", "--apply", tmp_path / "decisions.csv")
+    made = (tmp_path / "run" / "clean" / "labels.csv").read_text().splitlines()
+    assert made == ["text,label", "the dark bird,boat", *lines[2:]]

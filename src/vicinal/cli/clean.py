@@ -1,5 +1,6 @@
 """``vicinal cluster``, ``dedupe``, ``clean`` and ``suggest``: what a collection holds, as tables and contact sheets."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -151,6 +152,7 @@ def clean(
         vicinal clean runs/birds --apply decisions.csv
     """
     from vicinal.cli.tables import print_grid
+    from vicinal.files import write_arrays
     from vicinal.parallel import pick_device
     from vicinal.retrieval import cleaning
     from vicinal.retrieval.contact_sheets import write_shown
@@ -159,13 +161,18 @@ def clean(
     folder = opened.path / "clean" if to is None else to
     snapshot = _snapshot(opened, data, "clean/collection", collection, trust, device)
     if apply is not None:
-        table = folder / "labels.csv"
         originals = {apply.resolve(), *(Path(place.path).resolve() for place in snapshot.places)}
-        if table.resolve() in originals or (to is not None and table.exists()):
-            raise ConfigError(f"corrected labels are a new table, but {table} is there. Name another folder with --to.")
-        text, changed, dropped = cleaning.apply_decisions(snapshot, apply, new_labels=new_labels)
-        write_shown(table, text)
-        typer.echo(f"{changed:,} relabeled, {dropped:,} dropped, the data as they were\ntable: {table}")
+        for table in (folder / "labels.npz", folder / "labels.csv"):
+            if table.resolve() in originals or (to is not None and table.exists()):
+                is_there = f"corrected labels are a new table, but {table} is there"
+                raise ConfigError(f"{is_there}. Name another folder with --to.")
+        corrected = cleaning.apply_decisions(snapshot, apply, new_labels=new_labels)
+        write_shown(table, corrected.table)
+        if corrected.arrays is not None:
+            write_arrays(table := table.with_suffix(".npz"), corrected.arrays)
+        typer.echo(f"{corrected.changed:,} relabeled, {corrected.dropped:,} dropped, the data as they were")
+        retrain = f"; train on it: `vicinal train --data {shlex.quote(str(table))}`" if corrected.trains else ""
+        typer.echo(f"table: {table}{retrain}")
         return
     features = cleaning.backbone_features(opened, snapshot, pick_device(device))
     with console.following(len(snapshot), 0, "comparing") as follower:
@@ -176,6 +183,9 @@ def clean(
     print_grid("", ("score", "kind", "label", "suggested", "path"), rows, unbroken=(), left=range(1, 5))
     contents = cleaning.findings_contents(snapshot, findings)
     _write(console, snapshot, contents, folder / "findings", cleaning.findings_table(snapshot, findings))
+    if findings.found and data is None and to is None and collection is None:
+        named = shlex.quote(str(run))
+        typer.echo(f"then: review them with `vicinal serve {named}`, and `vicinal clean {named} --apply decisions.csv`")
 
 
 def suggest(

@@ -322,13 +322,16 @@ class Sentences(SplitByClass):
         texts, labels = columns.sentences(self.text), columns.texts("label")
         if not texts:
             raise DataError(f"{columns.path} has a header but no rows.")
-        first = {text: row for row, text in reversed([*enumerate(texts)])}
-        names = [  # of equal texts the later ones say where they are from
-            text if first[text] == row else f"{text} ({columns.unit} {columns.lines[row]})"
-            for row, text in enumerate(texts)
-        ]
         numbers = columns.other_numbers(without=("label", "split", self.text))
-        return self._records(columns.path.stem, Texts(texts, names), labels, columns.splits(), columns.place, numbers)
+        source = Texts(texts, text_names(columns, texts))
+        return self._records(columns.path.stem, source, labels, columns.splits(), columns.place, numbers)
+
+
+def text_names(columns: Columns, texts: Sequence[str]) -> list[str]:
+    """Return a name for each text of a table: itself; of equal texts the later ones say where they are from."""
+    first = {text: row for row, text in reversed([*enumerate(texts)])}
+    places = [f" ({columns.unit} {line})" for line in columns.lines]
+    return [text if first[text] == row else text + places[row] for row, text in enumerate(texts)]
 
 
 @dataclass(frozen=True)

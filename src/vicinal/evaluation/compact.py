@@ -82,8 +82,7 @@ class ProductQuantizer:
 
     def __init__(self, rows: Float[Tensor, "n d"]) -> None:
         faiss = _faiss()
-        if len(rows) < _CENTROIDS:
-            raise DataError(f"product quantization needs {_CENTROIDS} vectors to fit, got {len(rows)}. Leave out pq.")
+        _require_rows(len(rows))
         dim = rows.shape[1]
         parts = next(count for count in range(max(1, dim // _PART), 0, -1) if dim % count == 0)
         self._quantizer, self._device = faiss.ProductQuantizer(dim, parts, 8), rows.device
@@ -131,9 +130,15 @@ class CompactScores:
 
 
 def check_compact(
-    dims: Sequence[int], quantize: Sequence[str], *, rerank: bool = False, dim: int, metric: Metric = "euclidean"
+    dims: Sequence[int],
+    quantize: Sequence[str],
+    *,
+    rerank: bool = False,
+    dim: int,
+    metric: Metric = "euclidean",
+    rows: int | None = None,
 ) -> None:
-    """Raise for what `compact_scores` could not measure, before there are embeddings."""
+    """Raise for what `compact_scores` could not measure, before there are embeddings; ``rows`` are the gallery's."""
     for size in dims:
         if not 1 <= size <= dim:
             raise ConfigError(f"dims are from 1 to the {dim} numbers of an embedding, got {size}.")
@@ -144,6 +149,8 @@ def check_compact(
         raise ConfigError("embeddings in the Poincaré ball are neither quantized nor re-ranked. Give dims alone.")
     if "pq" in quantize:
         _faiss()
+        if rows is not None:
+            _require_rows(rows)
 
 
 def compact_scores(
@@ -183,7 +190,7 @@ def compact_scores(
     16 binary rescored 2 64 312
     """
     dim, count = embeddings.shape[1], len(embeddings if gallery is None else gallery)
-    check_compact(dims, quantize, rerank=rerank, dim=dim, metric=metric)
+    check_compact(dims, quantize, rerank=rerank, dim=dim, metric=metric, rows=count)
     k = ranks_needed(relevant_counts(labels, gallery_labels), (1,))
     found = list[CompactScores]()
     for size in sorted({*dims, dim}):
@@ -262,6 +269,12 @@ def _timed(chunks: Iterable[Neighbors], seconds: list[float]) -> Iterator[Neighb
 
 def _array(rows: Tensor) -> np.ndarray:
     return np.ascontiguousarray(rows.cpu().numpy())
+
+
+def _require_rows(count: int) -> None:
+    if count < _CENTROIDS:
+        got = f"got {count}. Leave pq out, or evaluate more: --split all, or other --data"
+        raise DataError(f"product quantization (pq) needs a gallery of {_CENTROIDS} vectors, {got}.")
 
 
 def _faiss() -> Any:

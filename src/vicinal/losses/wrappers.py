@@ -4,7 +4,7 @@ Cross-batch memory (Wang et al., CVPR 2020) has embeddings of past batches as fu
 Matryoshka representation learning (Kusupati et al., NeurIPS 2022) the first numbers are embeddings, too.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from jaxtyping import Float, Integer
@@ -152,6 +152,10 @@ class NestedLoss(nn.Module):
         for loss, size in zip(self.losses, self.sizes, strict=True):
             total = total + loss(embeddings[:, :size], labels)
         return total
+
+    def each_size(self, change: Callable[[nn.Module], nn.Module]) -> "NestedLoss":
+        """Return the sum over the sizes of losses that ``change`` makes of these."""
+        return NestedLoss([change(loss) for loss in self.losses], self.sizes)
 
     def extra_repr(self) -> str:
         return f"sizes={self.sizes}"

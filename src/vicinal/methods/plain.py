@@ -1,6 +1,7 @@
 """The baseline of every method, and two that compare batches with past ones: cross-batch memory and MoCo's queue."""
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -32,14 +33,12 @@ class Plain(Method):
 
     def setup(self, parts: Parts) -> None:
         super().setup(parts)
-        if not getattr(parts.loss, "takes_reference", False):
-            return
         rows = getattr(parts.sampler, "training_rows", None)
-        if rows is not None:
+        if rows is not None and getattr(parts.loss, "takes_reference", False):
             self.loss = EpisodeLoss(TripletScoring(tuple_loss(parts.loss, "episodes")), training_rows=rows)
         joint = isinstance(parts.embedder, TwoStreamEmbedder) and parts.embedder.reads_text
         if joint and getattr(parts.sampler, "layout", "") == "cross_view":
-            self.loss = BothWays(tuple_loss(parts.loss, self.title))
+            self.loss = _both_ways(parts.loss)
 
 
 class BothWays(nn.Module):
@@ -62,6 +61,14 @@ class BothWays(nn.Module):
         texts, pictures = ((embeddings[side::2], labels[side::2].contiguous()) for side in (0, 1))
         mean: Tensor = (self.loss(*texts, *pictures) + self.loss(*pictures, *texts)) / 2
         return mean
+
+
+def _both_ways(loss: nn.Module) -> nn.Module:
+    """Let a loss compare texts with pictures alone, in each of nested sizes; one with proxies compares neither."""
+    each_size: Callable[..., nn.Module] | None = getattr(loss, "each_size", None)
+    if each_size is not None:
+        return each_size(_both_ways)
+    return BothWays(tuple_loss(loss, Plain.title)) if getattr(loss, "takes_reference", False) else loss
 
 
 @dataclass(eq=False)

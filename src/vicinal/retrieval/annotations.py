@@ -76,6 +76,7 @@ class Annotations:
         self._lines: list[dict[str, Any] | None] = []  # None for one that is damaged
         self._read, self._file = 0, (0, 0)  # bytes, and the file that they are of
         self._state: dict[Target, Annotation] = {}
+        self._labels: dict[int, str] | None = {}
 
     @property
     def damaged(self) -> int:
@@ -96,6 +97,15 @@ class Annotations:
         """Return what is decided now, by target; things about which nothing is decided are left out."""
         with suppress(FileNotFoundError), self._opened(os.O_RDONLY):
             return dict(self._state)
+        return {}
+
+    def labels(self) -> Mapping[int, str]:
+        """Return the labels that items were given, by id; the same object while nothing changes."""
+        with suppress(FileNotFoundError), self._opened(os.O_RDONLY):
+            if self._labels is None:
+                given = ((target, one.label) for target, one in self._state.items() if isinstance(target, int))
+                self._labels = {target: label for target, label in given if label is not None}
+            return self._labels
         return {}
 
     def change(
@@ -154,6 +164,7 @@ class Annotations:
         self._read += len(whole)
         new = [_decoded(line) for line in whole.split(b"\n")[:-1]]
         self._lines += new
+        self._labels = None if new else self._labels
         if any(line and "undo" in line for line in new):
             undone = self._undone()
             self._state, new = {}, [line for number, line in enumerate(self._lines) if number not in undone]

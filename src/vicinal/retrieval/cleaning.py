@@ -12,7 +12,7 @@ separated by ``|``. Decisions on them are a table of ``path,label``: an empty la
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -24,11 +24,12 @@ from torch import Tensor
 
 from vicinal.data import own_description
 from vicinal.data.records import Progress
-from vicinal.data.table import read_columns
+from vicinal.data.table import Columns, read_columns, text_names
 from vicinal.distances import Metric
 from vicinal.errors import DataError, unknown
 from vicinal.evaluation.encoder import Encoder
 from vicinal.evaluation.neighbors import neighbors
+from vicinal.files import read_arrays
 from vicinal.retrieval.collection import Snapshot
 from vicinal.retrieval.contact_sheets import TILES, Contents, Group, as_csv
 from vicinal.retrieval.duplicates import calibrate_likeness, collection_views, duplicate_pairs
@@ -44,6 +45,7 @@ _FITTED = 4096  # rows on which three numbers are fitted
 _LOGITS = 2**23  # values at a time: 64 MiB
 _LIKELY = 0.5  # score from which a label is listed; duplicates have no less
 _LEAST = -3.9  # logit of twice the share of wrong labels: 1 % is taken for granted
+_REMOTE = 10  # neighbors from which an outlier is far; 5 and 15 measured about alike
 _FAR = 0.9  # score from which an outlier is: by chance one in ten sets has one
 _OVERLAP = 0.3  # score from which two classes are
 _SHOWN = 5  # neighbors of a finding
@@ -236,8 +238,10 @@ def find_issues(
     metric: Metric = snapshot.metric if features is None else "euclidean"
     verdicts = judge_labels(vectors, labels, metric=metric, progress=progress)
     copies, words = _copies(snapshot, rows, labels, names, verdicts)
-    given = verdicts, labels, names
-    found = [*_label_errors(*given), *copies, *_outliers(verdicts), *_ambiguous(*given)]
+    given, apart = (verdicts, labels, names), verdicts
+    if features is not None:
+        apart = by_direction(verdicts, vectors)
+    found = [*_label_errors(*given), *copies, *_outliers(apart), *_ambiguous(*given)]
     found = [
         replace(each, row=int(rows[each.row]), neighbors=tuple(rows[list(each.neighbors)].tolist())) for each in found
     ]
@@ -329,33 +333,51 @@ def _outliers(verdicts: Verdicts) -> Iterator[Finding]:
     """
     from scipy.stats import norm
 
-    reach = np.log(verdicts.distances.astype(np.float64).mean(axis=1).clip(min=1e-300))
-    middle = np.median(reach)
-    spread = 1.4826 * np.median(np.abs(reach - middle))  # of a normal distribution, its standard deviation
-    if spread > 0:
-        scores = 1 - np.minimum(1, len(reach) * norm.sf((reach - middle) / spread))
-        for row in np.flatnonzero(scores >= _FAR).tolist():
-            yield _finding(verdicts, row, "outlier", scores[row], "")
+    far = remoteness(verdicts)
+    scores = 1 - np.minimum(1, len(far) * norm.sf(far))
+    for row in np.flatnonzero(scores >= _FAR).tolist():
+        yield _finding(verdicts, row, "outlier", scores[row], "")
+
+
+def by_direction(verdicts: Verdicts, features: Float[np.ndarray, "n c"]) -> Verdicts:
+    """Return verdicts with neighbors of the features' directions: their length says little about what is unusual."""
+    unit = torch.nn.functional.normalize(torch.from_numpy(features), dim=1)
+    near = neighbors(unit, verdicts.ids.shape[1])
+    return replace(verdicts, ids=near.ids.numpy(), distances=near.distances.numpy())
+
+
+def remoteness(verdicts: Verdicts) -> Float[np.ndarray, "n"]:
+    """Return how far each row is from its 10 nearest, in standard deviations of a normal distribution; 0 if all alike.
+
+    The logarithm of the mean distance is compared with its median, in units of 1.4826 times its median deviation.
+    """
+    reach = np.log(verdicts.distances[:, :_REMOTE].astype(np.float64).mean(axis=1).clip(min=1e-300))
+    apart = reach - np.median(reach)
+    spread = 1.4826 * float(np.median(np.abs(apart)))
+    return apart / spread if spread > 0 else np.zeros(len(reach))
 
 
 def _ambiguous(verdicts: Verdicts, labels: np.ndarray, names: Sequence[str]) -> Iterator[Finding]:
-    """Yield pairs of classes that overlap: the mean probability of the other class in both, 1 where nothing parts them.
-
-    A pair is shown by the row that is most probably of the other class; rows whose label is probably wrong are not
-    counted.
-    """
-    sound = np.flatnonzero(verdicts.wrong < _LIKELY)
-    sizes = np.bincount(labels[sound], minlength=len(names))
-    shown, overlap = dict[frozenset[int], int](), Counter[frozenset[int]]()
-    for row in sound[np.argsort(-verdicts.probability[sound], kind="stable")].tolist():
-        pair = frozenset((int(labels[row]), int(verdicts.suggested[row])))
-        overlap[pair] += verdicts.probability[row] / sizes[labels[row]]
-        shown.setdefault(pair, row)
-    for pair, row in shown.items():
-        if overlap[pair] >= _OVERLAP:
+    """Yield pairs of classes that overlap, each shown by the row that is most probably of the other class."""
+    for score, row in class_overlaps(verdicts, labels).values():
+        if score >= _OVERLAP:
             other = verdicts.suggested[row]
             near = np.flatnonzero(labels[verdicts.ids[row]] == other)
-            yield _finding(verdicts, row, "class", min(1.0, overlap[pair]), names[other], near)
+            yield _finding(verdicts, row, "class", min(1.0, score), names[other], near)
+
+
+def class_overlaps(verdicts: Verdicts, labels: Int[np.ndarray, "n"]) -> dict[frozenset[int], tuple[float, int]]:
+    """Return by pair of classes the mean probability of the other class in both, added up, and a row between them.
+
+    1 is where nothing parts them; rows whose label is probably wrong are not counted.
+    """
+    sound = np.flatnonzero(verdicts.wrong < _LIKELY)
+    sizes, found = np.bincount(labels[sound]), dict[frozenset[int], tuple[float, int]]()
+    for row in sound[np.argsort(-verdicts.probability[sound], kind="stable")].tolist():
+        pair = frozenset((int(labels[row]), int(verdicts.suggested[row])))
+        score, first = found.get(pair, (0.0, row))
+        found[pair] = score + float(verdicts.probability[row]) / int(sizes[labels[row]]), first
+    return found
 
 
 _KINDS: dict[Kind, tuple[str, str]] = {  # what the page calls several of them, and what it says of one
@@ -393,11 +415,31 @@ def findings_contents(snapshot: Snapshot, findings: Findings) -> Contents:
 # -- decisions ------------------------------------------------------------------------------------
 
 
-def apply_decisions(snapshot: Snapshot, decisions: Path, *, new_labels: bool = False) -> tuple[str, int, int]:
+@dataclass(frozen=True)
+class Corrected:
+    """The data after decisions.
+
+    Attributes:
+        table: as text; of things that are neither files nor texts a list of names.
+        arrays: where the data are an ``.npz``.
+        changed: how many items have another label.
+        dropped: how many are left out.
+        trains: whether a run can be trained on the arrays or, where there are none, on the table.
+    """
+
+    table: str
+    arrays: Mapping[str, np.ndarray] | None
+    changed: int
+    dropped: int
+    trains: bool
+
+
+def apply_decisions(snapshot: Snapshot, decisions: Path, *, new_labels: bool = False) -> Corrected:
     """Return the corrected table ``path,label``, and how many items were relabeled and dropped.
 
     Paths are those of the pictures' files, absolute; of things without files their names. Other columns are what the
-    collection knows besides. Items without a label are left out.
+    collection knows besides. Items without a label are left out. Of an ``.npz`` there are its arrays, too; a table of
+    texts stays one.
 
     Args:
         snapshot: the collection that was reviewed.
@@ -434,11 +476,50 @@ def apply_decisions(snapshot: Snapshot, decisions: Path, *, new_labels: bool = F
     others = list(dict.fromkeys(name for item in items for name in item.metadata))
 
     def cells(item: Item, label: str) -> Sequence[object]:
-        file = snapshot.places[item.place].file(snapshot.folder.parent, item.path)
-        return file or item.path, label, *(item.metadata.get(name, "") for name in others)
+        return _file_or_name(snapshot, item), label, *(item.metadata.get(name, "") for name in others)
 
     lines = (cells(item, label) for item, label in zip(items, labels, strict=True) if label is not None)
-    return as_csv(("path", "label", *others), lines), changed, dropped
+    table, arrays = as_csv(("path", "label", *others), lines), None
+    now = {shown[row]: labels[row] for row in decided}
+    trains = all(place.root is not None for place in snapshot.places)
+    file = Path(snapshot.places[0].path if len(snapshot.places) == 1 else "")
+    if not trains and snapshot.trusted and file.is_file():
+        arrays = _corrected_arrays(read_arrays(file), now) if file.suffix.lower() == ".npz" else None
+        if file.suffix.lower() in (".csv", ".tsv") and "text" in (read := read_columns(file)).cells:
+            table, trains = _corrected_texts(read, now), True
+    return Corrected(table, arrays, changed, dropped, trains or arrays is not None)
+
+
+def _file_or_name(snapshot: Snapshot, item: Item) -> Path | str:
+    return snapshot.places[item.place].file(snapshot.folder.parent, item.path) or item.path
+
+
+def _corrected_arrays(
+    arrays: Mapping[str, np.ndarray], now: Mapping[str, str | None]
+) -> Mapping[str, np.ndarray] | None:
+    """Return arrays of feature vectors with the labels that rows have now, and without dropped ones."""
+    key, named = (next(filter(arrays.__contains__, (f"{name}s", name)), "") for name in ("label", "name"))
+    if not key:
+        return None
+    given, classes, count = arrays[key], arrays.get("classes", np.array(0)), len(arrays[key])
+    numbered = given.dtype.kind in "iu" and classes.dtype.kind in "US"  # as `vicinal embed` writes them
+    labels = (classes[given] if numbered else given).astype(str).tolist()
+    names = arrays[named].astype(str).tolist() if named else [f"row {row}" for row in range(count)]
+    kept = [row for row, name in enumerate(names) if now.get(name.strip(), "") is not None]
+    new = np.array([now.get(names[row].strip()) or labels[row] for row in kept])
+    if given.dtype.kind in "iu" and all(label.lstrip("-").isdigit() for label in new.tolist()):
+        new = new.astype(given.dtype)  # as text, 10 comes before 2, and other classes would be for testing
+    found = {name: array[kept] if array.shape[:1] == (count,) else array for name, array in arrays.items()}
+    return {name: array for name, array in found.items() if name != "classes"} | {key: new}
+
+
+def _corrected_texts(columns: Columns, now: Mapping[str, str | None]) -> str:
+    """Return a table of texts with the labels that rows have now, and without dropped ones."""
+    names, lines = text_names(columns, columns.texts("text")), list[list[object]]()
+    for row, name in enumerate(names):
+        if (label := now.get(name.strip(), columns.cells["label"][row])) is not None:
+            lines.append([label if column == "label" else cells[row] for column, cells in columns.cells.items()])
+    return as_csv(list(columns.cells), lines)
 
 
 # -- what to label next ---------------------------------------------------------------------------
@@ -546,9 +627,14 @@ def choose(pool: Snapshot, known: Snapshot, k: int) -> Suggestions:
 
 
 def suggestions_table(pool: Snapshot, chosen: Suggestions) -> str:
-    """Write what to label next as ``path,label,known,gain``, best first; labels are for a person to fill in."""
+    """Write what to label next as ``path,label,known,gain``, best first; labels are for a person to fill in.
+
+    Paths are those of a corrected table, so that the lines can be added to one.
+    """
     chosen_rows = zip(chosen.rows.tolist(), chosen.known.tolist(), chosen.gains.tolist(), strict=True)
-    lines = ((pool.items()[row].path, "", f"{known:.4f}", f"{gain:.3f}") for row, known, gain in chosen_rows)
+    lines = (
+        (_file_or_name(pool, pool.items()[row]), "", f"{known:.4f}", f"{gain:.3f}") for row, known, gain in chosen_rows
+    )
     return as_csv(("path", "label", "known", "gain"), lines)
 
 

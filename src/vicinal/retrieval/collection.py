@@ -14,7 +14,8 @@ import json
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
@@ -124,6 +125,8 @@ class Snapshot:
         self._rows = {item.id: row for row, item in enumerate(self._items)}
         self._lock = Lock()
         self._opened: Store | None = None
+        self._as_indexed: Snapshot | None = None  # of one that is relabeled
+        self._relabeled: tuple[Mapping[int, str], Snapshot] | None = None
         self._data_sets: dict[int, tuple[Any, dict[str, int]]] = {}
 
     def __len__(self) -> int:
@@ -136,6 +139,21 @@ class Snapshot:
     def items(self) -> Sequence[Item]:
         """Return all items by ascending id; item ``i`` of these has row ``i`` of ``vectors()``."""
         return self._items
+
+    def relabeled(self, labels: Mapping[int, str]) -> "Snapshot":
+        """Return this generation with other labels for some items, by id; the same object for the same mapping."""
+        held = self._relabeled
+        if not labels or (held is not None and held[0] is labels):
+            return self if not labels or held is None else held[1]
+        items, other = list(self._items), copy(self)
+        for id, label in labels.items():
+            if (row := self._rows.get(id)) is not None:
+                items[row] = replace(items[row], label=label)
+        other._items, other._as_indexed, other._opened, other._lock = tuple(items), self, None, Lock()
+        other._engine = None  # it has the labels of the data: by these here vectors are searched without it
+        other.__dict__.pop("attributes", None)
+        self._relabeled = labels, other
+        return other
 
     def labels(self) -> Mapping[str, int]:
         """Return how many items each label has, by label; items without one are not counted."""
@@ -178,7 +196,7 @@ class Snapshot:
         for name in where or ():
             if name not in self.attributes.names:
                 raise DataError(unknown("attribute", name, self.attributes.names))
-        found = self._store().search(vectors, min(k, max(1, len(self))), where=where, exclude=exclude)
+        found = self._store(where).search(vectors, min(k, max(1, len(self))), where=where, exclude=exclude)
         return [
             [Match(self.item(id), distance) for id, distance in zip(ids, distances, strict=True) if id >= 0]
             for ids, distances in zip(found.ids.tolist(), found.distances.tolist(), strict=True)
@@ -230,7 +248,9 @@ class Snapshot:
                 self._data_sets[place] = source, {source.name(row): row for row in range(len(source))}
             return self._data_sets[place]
 
-    def _store(self) -> Store:
+    def _store(self, where: Where = None) -> Store:
+        if self._as_indexed is not None and "label" not in (where or ()):
+            return self._as_indexed._store()
         with self._lock:
             if self._opened is None:
                 self._opened = self._open()

@@ -28,7 +28,7 @@ from vicinal.errors import ConfigError, DataError, unknown
 from vicinal.evaluation.encoder import Encoder
 from vicinal.retrieval.collection import FOLDER, POINTER, CollectionDirectory, Place, Snapshot, model_fingerprint
 from vicinal.retrieval.generations import VectorJournal, publish, writing
-from vicinal.retrieval.listing import Listing, list_data_set, list_place, place_path
+from vicinal.retrieval.listing import Listing, images_of, list_data_set, list_place, place_path
 from vicinal.retrieval.milvus import Engine, drop_engine, wanted_engine, write_engine
 from vicinal.retrieval.store import Item
 from vicinal.run_directory import RunDirectory
@@ -314,6 +314,8 @@ def list_again(run: RunDirectory, collection: Path, path: str, split: str, image
     """List a place as it is now; the run's own data with the settings and the held-out classes of its training."""
     own = own_description(run)
     plain = isinstance(own, Folder | Table) and split == "all"  # then all files count, with or without a class
+    if path == place_path(own) and isinstance(own, Table) and images is None:
+        images = images_of(own)
     if path == place_path(own) and not plain:
         data, records = own_data(run)  # with the very settings, and the very classes held out
         return list_data_set(data, split=split, images=images, records=records)

@@ -142,7 +142,9 @@ def list_data_set(
     labels = [loaded.classes[label] for label in loaded.labels]
     features, root = isinstance(source, FeatureArray | Texts), None
     if isinstance(source, ImageFiles):
-        root = str(source.root.resolve())
+        elsewhere = isinstance(data, Table) and images is not None
+        root = str((existing(str(images)) if elsewhere else source.root).resolve())
+        names = [os.path.relpath(source.root / name, root) for name in names] if elsewhere else names
     elif isinstance(source, FeatureArray) and images is not None:
         root, names, labels = _pictured(images, loaded, positions, len(source), names, labels)
     kind: Kind = "features" if features else "data set"
@@ -200,6 +202,18 @@ def _images(root: Path) -> list[str]:
         folders[:] = [name for name in folders if not name.startswith(".")]
         found += [(Path(here) / name).relative_to(root).as_posix() for name in files if is_image(name)]
     return sorted(found)
+
+
+def images_of(table: Table) -> str | None:
+    """Return the folder of the pictures of a run's own table; where they lie elsewhere, the one that holds all.
+
+    Training has read them there. A table that somebody names is held to its own folder, or to `--images`.
+    """
+    columns = read_columns(existing(table.path))
+    folder = columns.path.parent if table.images is None else existing(table.images)
+    paths = [Path(os.path.normpath(folder.resolve() / path)) for path in columns.texts("path")]
+    inside = all(path.is_relative_to(folder.resolve()) for path in paths)
+    return table.images if inside else os.path.commonpath([path.parent for path in paths])
 
 
 def _list_table(path: Path, split: str, images: str | None) -> Listing:

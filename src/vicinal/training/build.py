@@ -35,12 +35,10 @@ def build_method(config: Config, train: Records, device: torch.device) -> tuple[
     training = config.training
     torch.manual_seed(training.seed)
     embedder = _build_embedder(config, train)
-    name = type(config.method).__name__
-    if train.captions is not None and type(config.method) is not Plain:
-        raise ConfigError(f"{name} trains one network, but texts and pictures take two. Set method=plain.")
     sampler = _build_sampler(config, train)
     loss = _build_loss(config, train.labels, embedder.embedding_dim)
     if config.model.head == "hyperbolic" and not isinstance(config.method, Plain):
+        name = type(config.method).__name__
         raise ConfigError(f"{name} works with vectors, not in the Poincaré ball. Set method=plain.")
     steps = training.steps or training.epochs * len(sampler)
     parts = Parts(embedder, loss, sampler, config.optimizer, train, config.transform.evaluation(), steps, training.seed)

@@ -9,7 +9,7 @@ import torch
 
 from vicinal import parallel
 from vicinal.data import open_path, own_data
-from vicinal.data.records import SPLITS, Batch, Records, Split
+from vicinal.data.records import QUERY, SPLITS, Batch, Records, Split
 from vicinal.data.transforms import ImageTransform
 from vicinal.errors import ConfigError, unknown
 from vicinal.evaluation.artefacts import whole_classes, write_artefacts, write_thumbnails
@@ -119,6 +119,9 @@ def measure_run(
     part = records if split == "all" else records.part(cast(Split, split))
     if not len(part):
         raise ConfigError(f"{records.name} has no {split} records. Choose another --split, or `all`.")
+    role = part.columns.get("role")
+    gallery_rows = len(part) if role is None else int((role != QUERY).sum())
+    check_compact(dims, quantize, dim=embedder.embedding_dim, rows=gallery_rows)
     with console.following(len(part), 0, "embedding") as follower:
         embedded = encoder.embed(part, skip_corrupt=skip_corrupt, progress=follower.advance)
     seed, restarts = settings["seed"], settings["restarts"]

@@ -563,6 +563,50 @@ def test_tags_and_classes_are_kept_undone_and_exported(visit, bench):
     assert download.value.suggested_filename == "annotations.csv"
 
 
+def test_another_class_recolors_the_map_and_is_found_until_it_is_undone(visit, bench):
+    from io import BytesIO
+
+    from PIL import Image
+
+    page = visit(bench[0])
+    settled(page)
+    until(page, MAP_READY)
+
+    def hue(x):
+        """Hue of the points near this share of the map's width, out of 255."""
+        page.wait_for_timeout(150)
+        image = np.asarray(Image.open(BytesIO(page.locator("#map-canvas").screenshot())).convert("HSV"))
+        near = image[:, max(0, int((x - 0.1) * image.shape[1])) : int((x + 0.1) * image.shape[1])]
+        return int(np.median(near[:, :, 0][near[:, :, 1] > 90]))
+
+    options = "[...document.querySelectorAll('#class option')].map((one) => one.textContent).slice(0, 3)"
+    before, square = hue(0.1), hue(0.5)
+    assert abs(before - square) > 20
+    page.locator("[data-tool=rectangle]").click()
+    drag(page, *LEFT)
+    for label, listed in (("square", "square (24)"), ("ring", "ring (12)")):
+        page.locator("#selection-word").fill(label)
+        page.get_by_role("button", name="Set class").click()
+        until(page, "document.querySelector('#selection .match b')?.textContent", f"→ {label}")
+        until(page, f"{options}.includes('{listed}')")
+        assert not any(text.startswith("disc") for text in page.evaluate(options))
+        assert abs(hue(0.1) - before) > 20 and (abs(hue(0.1) - square) < 3) == (label == "square")
+    page.locator("[data-tool=move]").click()
+    page.mouse.move(*point(page, 0))
+    until(page, "document.querySelector('#map-tip b')?.textContent", "ring")
+    page.locator("#class").select_option("ring")
+    settled(page, 12)
+    assert page.locator("#matches .match").first.text_content() == "ring"
+    page.locator("#matches .match").first.click()  # a search among what was relabeled
+    settled(page, 11)
+    assert "ring" in page.evaluate(QUERY)
+    page.locator("#home").click()
+    for listed in ("square (24)", "disc (12)"):
+        page.get_by_role("button", name="Undo").click()
+        until(page, f"{options}.includes('{listed}')")
+    assert abs(hue(0.1) - before) < 3
+
+
 def test_findings_are_reviewed_by_keyboard(visit, bench):
     page = visit(bench[0])
     settled(page)

@@ -160,6 +160,8 @@ def test_who_comes_when_too_many_wait_is_asked_to_come_again(library, client_of)
     go = Event()
 
     class Slow:
+        path = library.collection.path
+
         def snapshot(self):
             go.wait(5)
             return library.collection.snapshot()

@@ -63,15 +63,33 @@ def test_changes_are_kept_undone_and_exported(client, run):
     assert (run.path / "collection" / NAME).read_bytes().count(b"\n") == 5
 
 
+def test_new_classes_are_listed_and_searched_until_they_are_undone(client, run):
+    def classes():
+        return {each["label"]: each["items"] for each in client.get("/api/classes").json()["classes"]}
+
+    before = classes()
+    client.post("/api/annotations", json={"targets": [3, 13], "label": "ring"})
+    assert classes() == {"disc": 11, "ring": 2, "square": 1} and client.get("/api/about").json()["classes"] == 3
+    assert [item["id"] for item in client.get("/api/items?label=ring").json()["items"]] == [3, 13]
+    assert [match["id"] for match in client.get("/api/search/item/0?label=ring").json()["matches"]] != []
+    assert client.get("/api/search/class?name=ring").status_code == 200
+    assert client.get("/api/items/13").json()["item"]["label"] == "ring"
+    client.post("/api/annotations/undo", json={})
+    assert classes() == before and client.get("/api/items?label=ring").json()["total"] == 0
+    (run.path / "collection" / NAME).unlink()
+    (run.path / "collection" / NAME).symlink_to(run.path)  # which the server does not follow
+    assert client.get("/api/annotations").status_code == 422 and classes() == before
+
+
 def test_decisions_of_the_page_are_applied_by_clean(client, run, tmp_path):
     collection = CollectionDirectory.open(run.path / "collection").snapshot()
     for label in ("disc", "ring"):  # a class that is there, and one that is not
         client.post("/api/annotations", json={"targets": [13], "label": label})
         client.post("/api/annotations", json={"targets": [5], "drop": True})
         (tmp_path / "decisions.csv").write_bytes(client.get("/api/decisions.csv").content)
-        text, relabeled, dropped = apply_decisions(collection, tmp_path / "decisions.csv", new_labels=label == "ring")
-        assert (relabeled, dropped) == (1, 1) and "class_0/05.jpg" not in text
-        assert f"class_1/01.jpg,{label}," in text and "class_0/04.jpg,disc," in text
+        made = apply_decisions(collection, tmp_path / "decisions.csv", new_labels=label == "ring")
+        assert (made.changed, made.dropped) == (1, 1) and "class_0/05.jpg" not in made.table
+        assert f"class_1/01.jpg,{label}," in made.table and "class_0/04.jpg,disc," in made.table
 
 
 def test_what_was_decided_outlives_a_new_generation(client, run, index, write_pictures, tmp_path):

@@ -8,8 +8,9 @@ going on waits for its end, with whoever else has come meanwhile.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import cached_property, wraps
 from pathlib import Path
 from threading import Lock
 from typing import ParamSpec, TypeVar
@@ -18,7 +19,8 @@ import numpy as np
 from PIL import Image
 
 from vicinal.data.records import Kind
-from vicinal.errors import ConfigError
+from vicinal.errors import ConfigError, DataError
+from vicinal.retrieval.annotations import Annotations
 from vicinal.retrieval.calibration import NAME, QUERY_RATE, Threshold, distance_threshold
 from vicinal.retrieval.collection import CollectionDirectory, Match, Snapshot
 from vicinal.retrieval.map import CollectionMap, collection_map
@@ -51,6 +53,20 @@ class Library:
     layout: Callable[[Snapshot], CollectionMap]
     threshold: Threshold | None = None
     reader: EmbeddingModel | None = None
+
+    @cached_property
+    def annotations(self) -> Annotations:
+        return Annotations(self.collection.path)
+
+    def snapshot(self) -> Snapshot:
+        """Return the newest generation with the labels that were given here in place of the data's.
+
+        A journal that cannot be read changes nothing here; asked for annotations, the server says what is wrong.
+        """
+        indexed = self.collection.snapshot()
+        with suppress(DataError, OSError):
+            return indexed.relabeled(self.annotations.labels())
+        return indexed
 
 
 def open_library(
@@ -136,8 +152,8 @@ class Together:
 
     def __init__(self) -> None:
         self._turn, self._door = Lock(), Lock()
-        # By what must be equal to share a pass: generation and conditions.
-        self._waiting: dict[tuple[int, tuple[tuple[str, str], ...]], list[_Waiting]] = {}
+        # By what must be equal to share a pass: snapshot and conditions.
+        self._waiting: dict[tuple[Snapshot, tuple[tuple[str, str], ...]], list[_Waiting]] = {}
 
     def search(
         self, snapshot: Snapshot, vector: np.ndarray, k: int, *, where: Mapping[str, str], without: int | None = None
@@ -147,7 +163,7 @@ class Together:
         Args:
             without: id of the item that the vector belongs to, which is not to be found.
         """
-        mine, alike = _Waiting(vector, k, without), (snapshot.generation, tuple(sorted(where.items())))
+        mine, alike = _Waiting(vector, k, without), (snapshot, tuple(sorted(where.items())))
         with self._door:
             self._waiting.setdefault(alike, []).append(mine)
         with self._turn:

@@ -87,13 +87,32 @@ export class CollectionMap {
     points?.take(Float32Array.from({ length: 2 * answer.ids.length }, (_, i) => answer[i % 2 ? "y" : "x"][i >> 1]));
     element("map-points").hidden = !points;
     const kept = this.data ? [...this.selected].map((i) => this.data.ids[i]) : [];
-    Object.assign(this, { data: answer, points, stale: true });
+    Object.assign(this, { data: { ...answer, given: answer.classed, held: answer.classes.length }, points, stale: true });
     this.place = new Map(answer.ids.map((id, i) => [id, i]));
     this.pictures.reset(answer.generation);
     const part = answer.ids.length < answer.total ? ` of ${answer.total.toLocaleString("en")}` : "";
     element("map-said").textContent = `${answer.ids.length.toLocaleString("en")}${part} by ${answer.method}`;
     if (kept.length) this.select(kept);
-    if (this.wanted) this.highlight(...this.wanted); else this.ask();
+    this.relabel();
+  }
+
+  /** Show the labels that items were given, by id, in place of the data's; a new class gets a color of its own. */
+  relabel(labels = this.labels ?? new Map()) {
+    this.labels = labels;
+    if (!this.data) return;
+    const { given, held } = this.data, classes = this.data.classes.slice(0, held), colors = this.data.colors.slice(0, held), classed = [...given];
+    const number = new Map(classes.map((label, i) => [label, i]));
+    for (const [id, label] of labels) {
+      if (!this.place.has(id)) continue;
+      if (!number.has(label)) {
+        colors.push(this.data.spare_colors[(classes.length - held) % this.data.spare_colors.length]);
+        number.set(label, classes.push(label) - 1);
+      }
+      classed[this.place.get(id)] = number.get(label);
+    }
+    Object.assign(this.data, { classes, colors, classed });
+    this.leave();
+    if (this.wanted) this.highlight(...this.wanted); else { this.stale = true; this.ask(); }
   }
 
   /** WebGL for many points, made when first needed; null where the browser has none: then the canvas draws them all. */
@@ -385,7 +404,7 @@ export class CollectionMap {
   choose(places) {
     Object.assign(this, { selected: places, stale: true });
     this.ask();
-    this.chosen([...places].map((i) => ({ id: this.data.ids[i], label: this.data.classes[this.data.classed[i]] ?? null })));
+    this.chosen([...places].map((i) => ({ id: this.data.ids[i], label: this.data.classes[this.data.given[i]] ?? null })));
   }
 
   tell(i, x, y) {

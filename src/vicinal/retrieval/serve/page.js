@@ -61,16 +61,37 @@ const work = new Work(complain), context_of = () => ({ ...context(), classes: [.
 const selection = new Selection(element("selection"), work, context_of, () => map.select([]));
 const review = new Review(element("review"), work, context_of);
 
+/** Labels that were given here, by id. */
+const given = () => new Map([...work.by.values()].filter(({ label }) => label !== null).map(({ target, label }) => [target, label]));
+let labels = null;
+work.watchers.push(() => {
+  const now = JSON.stringify([...given()]), first = labels === null;
+  if (now === labels) return;
+  labels = now;
+  map.relabel(given());
+  if (!first) read_classes().then(() => { if (read_state().view === "explore") draw(); }).catch(complain);
+});
+
+const read_classes = async () => {
+  const { classes } = await ask("/api/classes");
+  held = new Map(classes.map(({ label, items }) => [label, items]));
+  element("under").textContent = [
+    counted(about.items, about.kind === "images" ? "picture" : "item"), counted(classes.length, "class", "classes"),
+    `${about.dim} dimensions`, about.data && `data ${about.data}`, `generation ${about.generation}`,
+  ].filter(Boolean).join(" · ");
+  const chooser = element("class"), chosen = read_state().label;
+  chooser.replaceChildren(make("option", { value: "" }, `all ${counted(classes.length, "class", "classes")}`),
+    ...classes.map(({ label, items }) => make("option", { value: label }, `${label} (${items.toLocaleString("en")})`)));
+  if (chosen && !classes.some(({ label }) => label === chosen)) chooser.append(make("option", { value: chosen }, `${chosen} (0)`));
+  chooser.value = chosen;
+};
+
 const read_about = async () => {
   about = await ask("/api/about");
   const title = about.title.replace(/\.$/, "").split(": ")[0];  // what follows a colon explains, and is the report's to tell
   element("title").textContent = title;
   element("title").title = about.title;
   document.title = `${title} · vicinal`;
-  element("under").textContent = [
-    counted(about.items, about.kind === "images" ? "picture" : "item"), counted(about.classes, "class", "classes"),
-    `${about.dim} dimensions`, about.data && `data ${about.data}`, `generation ${about.generation}`,
-  ].filter(Boolean).join(" · ");
   element("version").textContent = about.vicinal;
   element("drop").hidden = about.kind !== "images";
   element("featureless").hidden = about.kind === "images" || about.text;
@@ -78,13 +99,7 @@ const read_about = async () => {
   const known = about.threshold;
   element("threshold").placeholder = known ? known.distance.toFixed(3) : "no limit";
   element("threshold-said").textContent = known ? `calibrated: ${(100 * known.false_match_rate).toPrecision(2).replace(/\.?0+$/, "")} % false matches` : "not calibrated";
-  const { classes } = await ask("/api/classes");
-  held = new Map(classes.map(({ label, items }) => [label, items]));
-  const chooser = element("class"), chosen = read_state().label;
-  chooser.replaceChildren(make("option", { value: "" }, `all ${counted(classes.length, "class", "classes")}`),
-    ...classes.map(({ label, items }) => make("option", { value: label }, `${label} (${items.toLocaleString("en")})`)));
-  if (chosen && !classes.some(({ label }) => label === chosen)) chooser.append(make("option", { value: chosen }, `${chosen} (0)`));
-  chooser.value = chosen;
+  await read_classes();
   map.load(about).catch(complain);
   work.read().catch(complain);
 };

@@ -145,7 +145,7 @@ def search_routes(library: Library, limits: Limits, searching: Workers, embeddin
         embedding_seconds: float | None = None,
     ) -> Found:
         """Search once on one snapshot; ``start`` gives its item, if it is by one, and its vector."""
-        snapshot = library.collection.snapshot()
+        snapshot = library.snapshot()
         query, vector = start(snapshot)
         if vector.shape != (snapshot.dim,):
             asked = f"a vector of {snapshot.dim} numbers, as this collection holds."
@@ -238,7 +238,7 @@ def item_routes(library: Library, limits: Limits, listing: Workers, drawing: Wor
     @listing.route
     def classes() -> Classes:
         """The classes of the collection with their numbers of items, by name."""
-        snapshot = library.collection.snapshot()
+        snapshot = library.snapshot()
         counts = [ClassCount(label=label, items=count) for label, count in snapshot.labels().items()]
         return Classes(generation=snapshot.generation, classes=counts)
 
@@ -246,7 +246,7 @@ def item_routes(library: Library, limits: Limits, listing: Workers, drawing: Wor
     @listing.route
     def items(label: Label = None, offset: Offset = 0, limit: Listed = 60, spread: Spread = False) -> Items:
         """Items by ascending id, a page at a time, all or those of one class."""
-        snapshot = library.collection.snapshot()
+        snapshot = library.snapshot()
         rows = range(len(snapshot)) if label is None else snapshot.attributes.rows({"label": label}).tolist()
         step = max(1, len(rows) // limit) if spread else 1
         page = [ItemAnswer(**vars(snapshot.items()[row])) for row in rows[offset::step][:limit]]
@@ -255,7 +255,7 @@ def item_routes(library: Library, limits: Limits, listing: Workers, drawing: Wor
     @routes.get("/items/{id}", responses=_NOT_FOUND, summary="One item")
     @listing.route
     def one(id: Id) -> OneItem:
-        snapshot = library.collection.snapshot()
+        snapshot = library.snapshot()
         return OneItem(generation=snapshot.generation, item=ItemAnswer(**vars(item_of(snapshot, id))))
 
     def drawn(snapshot: Snapshot, id: int, side: int) -> tuple[bytes, str]:
@@ -272,7 +272,7 @@ def item_routes(library: Library, limits: Limits, listing: Workers, drawing: Wor
         return lru_cache(_THUMBNAILS)(partial(drawn, snapshot))
 
     def picture(id: int, side: int, named: int | None, draw: Callable[[Snapshot], Drawing]) -> Response:
-        snapshot = library.collection.snapshot()
+        snapshot = library.collection.snapshot()  # pictures are the same by any label
         content, kind = draw(snapshot)(id, side)
         # An item's content belongs to its generation: under the address of that one it may be kept for good.
         keep = "private, max-age=31536000, immutable" if named == snapshot.generation else "no-store"

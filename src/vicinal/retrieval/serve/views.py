@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse
 
 from vicinal.data.records import Kind
 from vicinal.reports.artefacts import read_artefacts, read_method_figures, unit_square
-from vicinal.reports.colors import class_colors
+from vicinal.reports.colors import LINES, class_colors
 from vicinal.reports.html import chart_data
 from vicinal.reports.series import ACTIVE_CAPTION, Chart, charts, read_progress
 from vicinal.retrieval.collection import Snapshot
@@ -68,6 +68,7 @@ class MapAnswer(Answer):
     method: str = Field(description="How positions were computed.")
     classes: list[Text]
     colors: list[str] = Field(description="One for each class.")
+    spare_colors: list[str] = Field(description="For classes that items are given later.")
     ids: list[int]
     x: list[float] = Field(description="From 0 to 1, rightwards.")
     y: list[float] = Field(description="From 0 to 1, downwards.")
@@ -153,7 +154,7 @@ def view_routes(library: Library, limits: Limits, listing: Workers, reading: Wor
     @reading.route
     def hard() -> Hardness:
         """Charts of the training's own quantities, the hardest classes and the most confused pairs."""
-        return _hardness(library.run, library.collection.snapshot())
+        return _hardness(library.run, library.snapshot())
 
     @routes.get("/report", summary="The run's report", response_class=HTMLResponse)
     @reading.route
@@ -180,6 +181,7 @@ def _map_answer(snapshot: Snapshot, found: CollectionMap | None) -> MapAnswer:
         method="t-SNE",
         classes=names,
         colors=class_colors(len(names)),
+        spare_colors=[*LINES[len(names) :], *class_colors(len(names) + len(LINES))[len(names) :]],
         ids=ids,
         x=positions[:, 0].round(5).tolist(),
         y=(1 - positions[:, 1]).round(5).tolist(),  # a canvas counts downwards
@@ -188,7 +190,7 @@ def _map_answer(snapshot: Snapshot, found: CollectionMap | None) -> MapAnswer:
 
 
 def _about(library: Library, limits: Limits) -> About:
-    snapshot, info, config = library.collection.snapshot(), library.run.info, library.run.config
+    snapshot, info, config = library.snapshot(), library.run.info, library.run.config
     return About(
         generation=snapshot.generation,
         title=str(config.get("title") or info.get("name") or library.run.path.name),

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache, lru_cache, partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, FiniteFloat, ValidationError
 
 from vicinal.data.table import read_columns
 from vicinal.errors import DataError
-from vicinal.retrieval.annotations import Annotation, Annotations, Target
+from vicinal.retrieval.annotations import Annotation, Target
 from vicinal.retrieval.collection import Snapshot
 from vicinal.retrieval.contact_sheets import as_csv
 from vicinal.retrieval.serve.guard import BODY, SHARED, Limits, RequestError, described, require_own_page, text
@@ -113,7 +113,6 @@ def _by_path(snapshot: Snapshot) -> dict[str, Item]:
 def workbench_routes(library: Library, limits: Limits, listing: Workers, *, writable: bool) -> APIRouter:
     """Route annotations and the review queue."""
     routes = APIRouter(prefix="/api", tags=["workbench"], responses=SHARED)
-    journal = cache(lambda: Annotations(library.collection.path))
     by_path = lru_cache(1)(_by_path)
     file = library.run.path / FINDINGS
 
@@ -128,12 +127,12 @@ def workbench_routes(library: Library, limits: Limits, listing: Workers, *, writ
         return findings_of((found.st_mtime_ns, found.st_size))
 
     def work() -> Work:
-        state = journal().read()
+        state = library.annotations.read()
         return Work(
             generation=library.collection.snapshot().generation,
             writable=writable,
-            damaged=journal().damaged,
-            can_undo=journal().last is not None,
+            damaged=library.annotations.damaged,
+            can_undo=library.annotations.last is not None,
             findings=file.is_file(),
             items=[ItemWork(target=target, **{**vars(a), "tags": list(a.tags)}) for target, a in state.items()],
         )
@@ -156,20 +155,20 @@ def workbench_routes(library: Library, limits: Limits, listing: Workers, *, writ
     @listing.route
     def change(body: Change) -> Work:
         """Change targets together; it is kept before the answer, and one undo takes it back as a whole."""
-        journal().change(**vars(body))
+        library.annotations.change(**vars(body))
         return work()
 
     @changing("/annotations/undo", summary="Undo the last change")
     @listing.route
     def undo() -> Work:
         """Take back the last change that is not taken back."""
-        journal().undo()
+        library.annotations.undo()
         return work()
 
     def decided() -> Iterator[tuple[str, str, Annotation]]:
         """Yield path and label of the data with each annotation; what is no longer in the collection is left out."""
         items: Mapping[Target, Item] = {item.id: item for item in library.collection.snapshot().items()}
-        for target, annotation in journal().read().items():
+        for target, annotation in library.annotations.read().items():
             if isinstance(target, str):
                 yield target, "", annotation
             elif target in items:
@@ -204,7 +203,7 @@ def workbench_routes(library: Library, limits: Limits, listing: Workers, *, writ
     @listing.route
     def review(offset: Offset = 0, limit: Listed = 60, kind: Kind = None) -> Review:
         """What `vicinal clean` found, a page at a time; 422 with the line where its table is damaged."""
-        found, snapshot = findings(), library.collection.snapshot()
+        found, snapshot = findings(), library.snapshot()
         chosen, known = [one for one in found if kind in (None, one.kind)], by_path(snapshot)
         page = chosen[offset : offset + limit]
         named = {path for one in page for path in (one.path, *one.neighbors)} & known.keys()
