@@ -1,16 +1,19 @@
 """What all tests share: seeded data, one torch thread, shape checks, and where the shared data lies."""
 
+import gc
 import importlib
 import importlib.util
 import os
 import signal
 from pathlib import Path
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: two workers share two cores
-
 import pytest
-import torch
+from _pytest.doctest import DoctestModule
 from jaxtyping import install_import_hook
+
+# torch is imported where it is used: the process that only hands out tests to others does without.
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before it is: two workers share two cores
+gc.disable()  # until all tests are collected: what comes into being meanwhile stays
 
 # Shapes in annotations are checked while tests run; a mismatch is a test failure with both shapes named. A machine
 # on which nothing can be installed may lack the checker; the tests still run there.
@@ -18,7 +21,6 @@ PARTS = ("geometry", "losses", "tuples", "miners", "compat", "evaluation")
 CHECKED = [f"vicinal.{part}" for part in PARTS]
 if importlib.util.find_spec("beartype"):
     install_import_hook(CHECKED, "beartype.beartype")
-torch.set_num_threads(1)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what runs in its background
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -30,7 +32,18 @@ MUST_RUN_IN_CI = ("data", "browser")
 collect_ignore = [] if IN_CI or importlib.util.find_spec("fastapi") else ["retrieval/serve"]
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file():
+    """The examples in docstrings that `--doctest-modules` looks for stand in src."""
+    found = yield
+    return [each for each in found if not isinstance(each, DoctestModule)]
+
+
+@pytest.hookimpl(trylast=True)  # after those that were not asked for are left out
 def pytest_collection_modifyitems(config, items):
+    import torch
+
+    torch.set_num_threads(1)
     for item in items:
         if item.get_closest_marker("data") and not DATA.is_dir():
             item.add_marker(pytest.mark.skip(reason=f"no data sets at {DATA}; set VICINAL_DATA"))
@@ -38,6 +51,30 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.skip(reason=f"no {CHROMIUM}; `apt-get install chromium`"))
         if item.get_closest_marker("gpu") and not torch.cuda.is_available():
             item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1))
+    items[:] = long_ones_first(items, workers)
+
+
+def long_ones_first(items, workers):
+    """Give each worker, which gets as many tests as the others, its share of the long ones to begin with.
+
+    A long one that began last would run while the other workers have nothing left to do.
+    """
+    marks = [item.get_closest_marker("slow") for item in items]
+    seconds = {item: mark.args[0] for item, mark in zip(items, marks, strict=True) if mark and mark.args}
+    long, others = sorted(seconds, key=seconds.get, reverse=True), [item for item in items if item not in seconds]
+    ordered = []
+    for worker in range(workers):
+        mine, end = long[worker::workers], len(items) * (worker + 1) // workers
+        count = end - len(ordered) - len(mine)
+        ordered += mine + others[: max(count, 0)]
+        others = others[max(count, 0) :]
+    return ordered + others
+
+
+def pytest_collection_finish(session):
+    gc.freeze()  # the tests themselves, torch and all that is imported: no later search for garbage looks at them
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -63,15 +100,18 @@ def attack():
 
 
 @pytest.fixture
-def rng() -> torch.Generator:
+def rng():
+    import torch
+
     return torch.Generator().manual_seed(0)
 
 
 @pytest.fixture
 def unit_vectors(rng):
     """``unit_vectors(n, dim=d)``: float64 rows of length 1, the same in every run."""
+    import torch
 
-    def make(n: int, dim: int = 4) -> torch.Tensor:
+    def make(n, dim=4):
         return torch.nn.functional.normalize(torch.randn(n, dim, generator=rng, dtype=torch.float64), dim=1)
 
     return make

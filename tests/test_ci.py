@@ -25,6 +25,7 @@ def test_a_skip_that_would_hide_something_fails_in_ci(ci, outcome, tmp_path):
     (tmp_path / "conftest.py").write_text((Path(__file__).parent / "conftest.py").read_text())
     (tmp_path / "test_inner.py").write_text(INNER)
     environment = {**os.environ, "CI": ci, "VICINAL_DATA": str(tmp_path)}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore", str(tmp_path)]
+    plugins = ["-p", "no:cacheprovider", "-p", "no:schemathesis"]
+    command = [sys.executable, "-m", "pytest", "-q", *plugins, "-W", "ignore", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path)
     assert outcome in done.stdout, done.stdout

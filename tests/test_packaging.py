@@ -128,7 +128,35 @@ def clean_environment(folder, wheel):
     return folder / "bin" / "python"
 
 
-@pytest.mark.slow
+WORKING = [["index", "demo", "--split", "test"], ["search", "demo", "--id", "0"]]
+WORKING += [["export", "demo", "--no-onnx", "--to", "card"]]
+LACKING = {
+    "onnx": ["export", "demo"],
+    "serve": ["serve", "demo"],
+    "milvus": ["index", "demo", "--store", "milvus.db"],
+    "wandb": ["train", "glyphs", "training.trackers=wandb", "--run", "other"],
+}
+# Each as `python -m vicinal` would do it, but torch is imported once.
+COMMANDS = """
+import json, runpy, sys
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+import vicinal
+
+said = []
+for words in json.loads(sys.argv[1]):
+    sys.argv, out, err, code = ["vicinal", *words], StringIO(), StringIO(), 0
+    with redirect_stdout(out), redirect_stderr(err):
+        try:
+            runpy.run_module("vicinal", run_name="__main__")
+        except SystemExit as exit:
+            code = exit.code or 0
+    said.append([code, out.getvalue(), err.getvalue()])
+print(json.dumps({"said": said, "loaded": f"{vicinal.__file__} {vicinal.load('card')}"}))
+"""
+
+
+@pytest.mark.slow(110)
 def test_the_wheel_runs_by_itself_in_a_clean_environment(tmp_path):
     source = tmp_path / "source"  # a copy, since a build in place would pack what an older one left in build/
     shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
@@ -156,27 +184,20 @@ def test_the_wheel_runs_by_itself_in_a_clean_environment(tmp_path):
     python = clean_environment(tmp_path / "venv", wheel)
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | {"OMP_NUM_THREADS": "1"}
 
-    def vicinal(*words):
-        command = [python, "-m", "vicinal", *words]
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-
-    for words in (["train", "--run", "demo"], ["index", "demo", "--split", "test"]):  # README's first two commands
-        done = vicinal(*words)
+    def run(*words):
+        done = subprocess.run(
+            [python, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, done.stderr[-2000:]
+        return done.stdout
+
+    run("-m", "vicinal", "train", "--run", "demo")  # README's first two commands, and others
     trained = json.loads((tmp_path / "demo" / "results.json").read_text())["rows"][-1]
     assert trained["name"] == "trained" and trained["metrics"]["recall@1"] > 0.88
-    assert (tmp_path / "demo" / "report.html").is_file() and "distance" in vicinal("search", "demo", "--id", "0").stdout
-    assert vicinal("export", "demo", "--no-onnx", "--to", "card").returncode == 0
-    program = "import vicinal; print(vicinal.__file__, vicinal.load('card'))"
-    loaded = subprocess.run(
-        [python, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
-    )
-    assert str(tmp_path / "venv") in loaded.stdout and "EmbeddingModel(images -> 64 dimensions" in loaded.stdout
-    for extra, words in {
-        "onnx": ["export", "demo"],
-        "serve": ["serve", "demo"],
-        "milvus": ["index", "demo", "--store", "milvus.db"],
-        "wandb": ["train", "glyphs", "training.trackers=wandb", "--run", "other"],
-    }.items():
-        done = vicinal(*words)
-        assert done.returncode == 2 and f"pip install 'vicinal[{extra}]'" in done.stderr, (extra, done.stderr)
+    assert (tmp_path / "demo" / "report.html").is_file()
+    found = json.loads(run("-c", COMMANDS, json.dumps([*WORKING, *LACKING.values()])).splitlines()[-1])
+    assert str(tmp_path / "venv") in found["loaded"] and "EmbeddingModel(images -> 64 dimensions" in found["loaded"]
+    done, lacking = found["said"][: len(WORKING)], found["said"][len(WORKING) :]
+    assert all(code == 0 for code, *_ in done) and "distance" in done[1][1], done
+    for extra, (code, _, errors) in zip(LACKING, lacking, strict=True):
+        assert code == 2 and f"pip install 'vicinal[{extra}]'" in errors, (extra, errors)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
+from tests.apart import both
 from tests.methods.build import build
 from torch.func import jvp
 
@@ -31,8 +31,6 @@ from vicinal.parallel import (
     rank,
     share_norms,
 )
-
-PROCESSES = 2
 
 
 def whole_batch() -> Batch:
@@ -86,7 +84,7 @@ def embedded() -> dict[str, object]:
 def one_of_two(number: int, folder: str) -> None:
     """What one process does; it writes what the test compares."""
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=number, world_size=PROCESSES)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=number, world_size=2)
     try:
         whole, method = whole_batch(), make_method()
         mine = slice(4 * number, 4 * number + 4)
@@ -121,8 +119,8 @@ def one_of_two(number: int, folder: str) -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch, on its first forward mode
 def test_two_processes_take_the_step_of_one(tmp_path):
-    mp.start_processes(one_of_two, args=(str(tmp_path),), nprocs=PROCESSES, start_method="spawn")
-    first, second = (torch.load(tmp_path / f"{number}.pt", weights_only=True) for number in range(PROCESSES))
+    both(one_of_two, str(tmp_path))
+    first, second = (torch.load(tmp_path / f"{number}.pt", weights_only=True) for number in range(2))
     whole, method = whole_batch(), make_method()
     scalars = method(whole).scalars
     for found in (first, second):

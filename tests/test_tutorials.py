@@ -46,7 +46,7 @@ def test_links_of_a_notebook_lead_somewhere(name):
         assert (FOLDER / target).exists(), target
 
 
-@pytest.mark.slow
+@pytest.mark.slow(40)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_notebook_runs(name, tmp_path):
     pytest.importorskip("nbclient")

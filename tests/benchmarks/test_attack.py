@@ -6,7 +6,7 @@ import sys
 import pytest
 
 
-@pytest.mark.slow
+@pytest.mark.slow(32)
 def test_nothing_fails_under_a_small_attack(attack):
     command = [sys.executable, attack.__file__, "--budget", "0.004"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)

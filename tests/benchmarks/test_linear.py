@@ -155,7 +155,7 @@ class LMNN:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow(35)
 def test_fits_run_in_processes_of_their_own_and_are_stopped_at_the_cap(tmp_path):
     data, peers, results = tmp_path / "tabular", tmp_path / "peers" / "metric_learn", tmp_path / "linear.jsonl"
     data.mkdir()
@@ -168,11 +168,15 @@ def test_fits_run_in_processes_of_their_own_and_are_stopped_at_the_cap(tmp_path)
         with gzip.open(data / f"{name}.csv.gz", "wt") as file:
             csv.writer(file).writerows([["a", "b", "c", "class"], *rows])
     command = [sys.executable, str(BENCHMARKS / "linear.py"), "--data", str(tmp_path), "--results", str(results)]
-    command += ["--metric-learn", str(peers.parent), "--sets", "isolet1", "--neighbours", "4", "5", "6", "--also"]
-    command += ["--rounds", "1", "--together", "3", "--cap", "40"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    command += ["--metric-learn", str(peers.parent), "--sets", "isolet1", "--also", "--rounds", "1", "--together", "3"]
+
+    def said(*words):
+        return subprocess.run([*command, *words], capture_output=True, text=True, check=True, timeout=300).stdout
+
+    first = said("--neighbours", "4", "6", "--cap", "280")  # nothing that ends is stopped, however busy the machine is
+    second = said("--neighbours", "5", "--cap", "1")
     lines = {line["contestant"]: line for line in map(json.loads, results.read_text().splitlines())}
-    assert set(lines) == {"lanml", "lmnn-4", "lmnn-5", "memory"} and "isolet1 0 lmnn-6 failed" in done.stdout
+    assert set(lines) == {"lanml", "lmnn-4", "lmnn-5", "memory"} and "isolet1 0 lmnn-6 failed" in first
     assert lines["lanml"]["accuracy"] > 0.9 and lines["lmnn-4"]["steps"] == 7 and lines["lanml"]["threads"] == 1
-    assert lines["lmnn-5"]["stopped"] and lines["lmnn-5"]["seconds"] == 40 and lines["memory"]["bytes"] > 2**24
-    assert "stopped after 40 s on the clock (1 were)" in done.stdout
+    assert lines["lmnn-5"]["stopped"] and lines["lmnn-5"]["seconds"] == 1 and lines["memory"]["bytes"] > 2**24
+    assert "stopped after 280 s on the clock (0 were)" in first and "stopped after 1 s on the clock (1 were)" in second

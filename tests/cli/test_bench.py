@@ -148,7 +148,7 @@ def test_other_data_make_another_table(small, vicinal, tmp_path):
     assert code == 0 and "instead" not in out and seeds_on_page(tmp_path) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.slow(30)
 def test_a_bench_runs_reports_a_failure_and_skips_what_is_done(small, vicinal, tmp_path):
     code, out, err = vicinal("bench", small, "--jobs", "2")
     assert code == 1 and "diverges seed 0 failed" in err and "diverged" in err  # and the rest goes on
@@ -169,10 +169,10 @@ def test_a_bench_runs_reports_a_failure_and_skips_what_is_done(small, vicinal, t
         assert second["over_classes"]["mean"] == pytest.approx(second["over_seeds"]["mean"], abs=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(30)
 def test_ctrl_c_leaves_a_bench_that_continues(small, tmp_path):
     """A real process, interrupted while its jobs train; the same command then ends with all results."""
-    text = (tmp_path / small).read_text().replace('"epochs": 2', '"epochs": 300, "evaluate_every": 300')
+    text = (tmp_path / small).read_text().replace('"epochs": 2', '"epochs": 150, "evaluate_every": 150')
     (tmp_path / small).write_text(text.replace('    row("diverges", "optimizer.learning_rate=1e25"),\n', ""))
     words = ["bench", small, "--rows", "plain", "--jobs", "1"]
     command = [sys.executable, "-c", "from vicinal.cli.main import run; run()", *words]
@@ -194,7 +194,7 @@ def test_ctrl_c_leaves_a_bench_that_continues(small, tmp_path):
     assert [line["row"] for line in lines] == [*UNTRAINED_ROWS, "plain"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(12)
 def test_tuning_walks_through_its_folds(small, vicinal, tmp_path):
     words = ("training.epochs=1", "model.dim=8", "optimizer.learning_rate=1e-4..1e-2:log", "--trials", "2")
     code, out, err = vicinal("tune", *words, "--data", "vectors.npz", "--folds", "2", "--jobs", "2")
@@ -203,7 +203,7 @@ def test_tuning_walks_through_its_folds(small, vicinal, tmp_path):
     assert document["trials_done"] == 2 and "train and test it: vicinal train --data vectors.npz" in out
 
 
-@pytest.mark.slow
+@pytest.mark.slow(12)
 def test_a_folder_of_pictures_is_tuned(vicinal, tmp_path):
     for number in range(48):
         folder = tmp_path / "my pictures" / f"class {number % 8}"
@@ -224,7 +224,7 @@ def test_a_table_whose_trials_are_missing_is_not_tested(small, vicinal, tmp_path
     assert not (tmp_path / "results").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(20)
 def test_all_rows_of_a_table_are_tuned_alike_then_tested(small, vicinal, tmp_path):
     words = ("bench", small, "--rows", "method", "--trials", "2", "--folds", "2", "--jobs", "2")
     code, _, err = vicinal(*words)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
+from tests.apart import both
 from tests.methods.build import build
 
 from vicinal.data.records import Batch
@@ -168,7 +168,7 @@ def one_of_two(number, folder, batch):
 
 @pytest.mark.slow
 def test_two_processes_take_the_steps_of_one(batch, tmp_path):
-    mp.start_processes(one_of_two, args=(str(tmp_path), batch), nprocs=2, start_method="spawn")
+    both(one_of_two, str(tmp_path), batch)
     for number in range(2):
         torch.testing.assert_close(torch.load(tmp_path / f"{number}.pt"), three_steps(batch), rtol=1e-3, atol=1e-3)
 

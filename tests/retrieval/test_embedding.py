@@ -13,7 +13,7 @@ def test_at_least_one_worker_is_needed(image_run, photographs, listener):
         index(image_run, Request([str(photographs)], ray=0), listener)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(26)
 @pytest.mark.filterwarnings("error:The minimum number of concurrent actors")  # one of the workers would be idle
 @pytest.mark.filterwarnings("default")  # Ray's own, which are not ours to mend
 def test_two_workers_give_the_vectors_of_the_plain_path(image_run, photographs, listener, tmp_path, monkeypatch):

@@ -180,15 +180,15 @@ def test_nothing_is_written_where_onnx_is_refused(features_run, monkeypatch):
     assert not (features_run.path / "export").exists()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", [EfficientNetLite, ResNet, GoogLeNet])
-def test_photographs_through_published_networks(kind, tmp_path, photos):
-    backbone = kind()
-    shown = backbone.preprocessing
+@pytest.mark.slow(25)
+@pytest.mark.parametrize("kind", [EfficientNetLite, ResNet, GoogLeNet, BNInception])
+def test_photographs_through_published_networks(kind, tmp_path, photos, rng):
+    embedder = settled(kind(), rng, dim=32)
+    shown = embedder.backbone.preprocessing
     transform = ImageTransform(
-        size=64, resize=72, mean=shown.mean, std=shown.std, order=shown.channels, scale=shown.scale
+        size=96, resize=108, mean=shown.mean, std=shown.std, order=shown.channels, scale=shown.scale
     )
-    run = made(tmp_path / "run", Embedder(backbone, 32), transform)
+    run = made(tmp_path / "run", embedder, transform)
     export_run(run)
     rows = vicinal.load(run.path).embed(photos)
     np.testing.assert_allclose(embedded_elsewhere(run.path / "export", photos), rows, atol=1e-5)
@@ -387,12 +387,3 @@ def test_a_missing_package_is_named_with_its_extra(package, monkeypatch, rng):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ConfigError, match=rf"needs {package}, .*`pip install 'vicinal\[onnx\]'"):
         to_onnx(settled(Identity(4), rng), torch.randn(8, 4, generator=rng))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", [EfficientNetLite, ResNet, GoogLeNet, BNInception])
-def test_published_networks_are_exported(kind, rng):
-    embedder = settled(kind(), rng, dim=16)
-    inputs = torch.randn(8, 3, 96, 96, generator=rng)
-    with torch.inference_mode():
-        np.testing.assert_allclose(answer(to_onnx(embedder, inputs), inputs), embedder(inputs).numpy(), atol=1e-5)

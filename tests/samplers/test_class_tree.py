@@ -1,13 +1,13 @@
 """The class tree against double loops over samples, and against scipy where scipy means the same."""
 
 import itertools
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from scipy.cluster.hierarchy import cophenet, linkage
+from tests.apart import alone
 
 from vicinal.errors import ConfigError, DataError
 from vicinal.samplers import class_tree
@@ -201,8 +201,7 @@ def peak(how):
 @pytest.mark.parametrize("how", ["single", "average", "pairwise"])
 def test_the_classes_of_stanford_online_products_fit_in_2_gib(how):
     """In a process of its own: in this one, the peak of an earlier test would hide that of the tree."""
-    with get_context("spawn").Pool(1) as pool:
-        assert 2**26 < pool.apply(peak, (how,)) < 2**31
+    assert 2**26 < alone(peak, how) < 2**31
 
 
 def test_a_class_of_equal_rows_has_no_spread():

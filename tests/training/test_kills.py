@@ -32,7 +32,7 @@ def content(run):
     return run.metrics_path.read_bytes(), run.weights_path.read_bytes(), results, run.status["state"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(25)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the dead close no files
 def test_a_run_killed_at_every_file_operation_ends_in_the_same_bytes(tiny, tmp_path, console, kills):
     config, path = tiny.config(*SMALL), tmp_path / "run"

@@ -36,7 +36,7 @@ def one_process(tiny, path, console, *words):
     return start(tiny.config(*words), path, command="test", console=console)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(20)
 def test_two_processes_give_the_run_of_one(tiny, tmp_path, console):
     path = tmp_path / "two"
     # Noise comes after the gather: all processes must draw the same, and what one process would.
@@ -96,7 +96,7 @@ def test_an_echo_of_ctrl_c_is_not_a_second_one(monkeypatch):
             signal.raise_signal(signal.SIGINT)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(12)
 def test_an_error_is_printed_once_and_before_there_is_a_folder(tiny, tmp_path):
     words = tiny.words("sampler.per_class=3", "--processes", "2", "--run", str(tmp_path / "run"), *SILENT)
     done = subprocess.run([*VICINAL, *words], capture_output=True, text=True)
@@ -105,7 +105,7 @@ def test_an_error_is_printed_once_and_before_there_is_a_folder(tiny, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(27)
 def test_ctrl_c_then_kill_minus_nine_then_one_process_change_nothing(tiny, tmp_path, console):
     """The same run three times over: asked to stop, gone on with, killed in part, and finished by one process."""
     settings = ["loss.noisy=true", "training.epochs=6"]
@@ -141,7 +141,7 @@ def test_ctrl_c_then_kill_minus_nine_then_one_process_change_nothing(tiny, tmp_p
     assert run.status["state"] == "finished" and run.status["processes"] == 1
 
 
-@pytest.mark.slow
+@pytest.mark.slow(40)
 def test_a_killed_run_goes_on_bit_for_bit_in_as_many_processes(tiny, tmp_path):
     """Killed is the first process, so another one has to write the status; started by torchrun, resumed by ours."""
     settings = ["loss.noisy=true", "training.epochs=6", "training.checkpoint_seconds=0"]
@@ -159,7 +159,7 @@ def test_a_killed_run_goes_on_bit_for_bit_in_as_many_processes(tiny, tmp_path):
         assert (path / name).read_bytes() == (whole / name).read_bytes()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(15)
 def test_processes_stop_with_a_checkpoint_when_their_launcher_is_killed(tiny, tmp_path):
     path = tmp_path / "run"
     words = tiny.words("loss.slow=0.2", "training.epochs=50", "training.checkpoint_seconds=1000", "--run", str(path))
@@ -202,7 +202,7 @@ def test_synchronised_norms_on_a_gpu_see_the_whole_batch(tmp_path):
     assert a == b
 
 
-@pytest.mark.slow
+@pytest.mark.slow(15)
 @pytest.mark.parametrize(("error", "code"), [("DataError('no such picture')", 2), ("RuntimeError('a bug')", 1)])
 def test_an_error_in_one_process_ends_all_and_is_named(tiny, tmp_path, error, code):
     loss = tiny.folder / "breakable.py"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
+from tests.apart import both
 from tests.methods.build import build
 
 from vicinal.arguments import docstring_section
@@ -380,7 +380,7 @@ def one_of_two(number, folder):
 
 @pytest.mark.slow
 def test_two_processes_take_the_steps_of_one(tmp_path):
-    mp.start_processes(one_of_two, args=(str(tmp_path),), nprocs=2, start_method="spawn")
+    both(one_of_two, str(tmp_path))
     torch.manual_seed(0)
     method = make(NPairLoss(blocks=True), backbone=Flat(), window=1, alpha=1.0, beta=1.0)
     line = trained(method, PAIRS, 3)[-1]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
+from tests.apart import both
 from tests.methods.build import build
 
 from vicinal.data.augmentation import rotate
@@ -325,7 +325,7 @@ def shown_by(method, batch):
 @pytest.mark.slow
 @pytest.mark.parametrize("classifier", [False, True])
 def test_two_processes_take_the_step_of_one(tmp_path, classifier):
-    mp.start_processes(one_of_two, args=(str(tmp_path), classifier), nprocs=2, start_method="spawn")
+    both(one_of_two, str(tmp_path), classifier)
     method, batch = paired_method(classifier), paired_batch(range(4))
     scalars = dict(method(batch).scalars)
     for number in range(2):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
+from tests.apart import both
 from tests.methods.build import build
 
 import vicinal.methods.htl
@@ -278,7 +278,7 @@ def one_of_two(number, folder):
 
 @pytest.mark.slow
 def test_two_processes_take_the_step_of_one(tmp_path):
-    mp.start_processes(one_of_two, args=(str(tmp_path),), nprocs=2, start_method="spawn")
+    both(one_of_two, str(tmp_path))
     expected = second_epoch()
     for number in range(2):
         found = torch.load(tmp_path / f"{number}.pt", weights_only=True)

@@ -5,11 +5,9 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-schemathesis = pytest.importorskip("schemathesis")
 hypothesis = pytest.importorskip("hypothesis")
 from hypothesis import HealthCheck, given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
-from schemathesis.specs.openapi.checks import positive_data_acceptance  # noqa: E402
 
 from vicinal.retrieval.serve.server import create_application  # noqa: E402
 
@@ -24,6 +22,9 @@ ALL_CHECKED = settings(
 
 @pytest.mark.parametrize("mode", ["POSITIVE", "NEGATIVE"])
 def test_every_operation_answers_as_described_whatever_is_asked(library, mode):
+    schemathesis = pytest.importorskip("schemathesis")  # here: it takes seconds, also of those who leave this test out
+    from schemathesis.specs.openapi.checks import positive_data_acceptance
+
     application = create_application(library, hosts=["testserver"])
     schema = schemathesis.openapi.from_asgi("/openapi.json", application)
     asked = []
