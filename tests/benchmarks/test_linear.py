@@ -171,7 +171,7 @@ def test_fits_run_in_processes_of_their_own_and_are_stopped_at_the_cap(tmp_path)
     command += ["--metric-learn", str(peers.parent), "--sets", "isolet1", "--also", "--rounds", "1", "--together", "3"]
 
     def said(*words):
-        return subprocess.run([*command, *words], capture_output=True, text=True, check=True, timeout=300).stdout
+        return subprocess.run([*command, *words], capture_output=True, text=True, check=True, timeout=900).stdout
 
     first = said("--neighbours", "4", "6", "--cap", "280")  # nothing that ends is stopped, however busy the machine is
     second = said("--neighbours", "5", "--cap", "1")
