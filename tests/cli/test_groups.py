@@ -32,13 +32,13 @@ def run(tmp_path):
 def test_groups_are_written_as_a_table_and_a_page(options, groups, loose, run, vicinal):
     done = vicinal("cluster", "run", *options)
     assert done.returncode == 0, done.stderr
-    assert f"groups: {groups}; things in a group: {32 - loose}" in done.stdout
+    assert f"groups: {groups}; items in a group: {32 - loose}" in done.stdout
     with (run.path / "clusters" / "groups.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 32 and len({row["group"] for row in rows} - {"0"}) == groups
     assert sum(row["group"] == "0" for row in rows) == loose
     page = (run.path / "clusters" / "groups.html").read_text()
-    assert "Group 1: 10 things, " in page and ("In no group" in page) == bool(loose)
+    assert "Group 1: 10 items, " in page and ("In no group" in page) == bool(loose)
 
 
 def test_the_number_of_groups_is_chosen_and_the_folder_named(run, vicinal, tmp_path):
@@ -88,7 +88,7 @@ def pictured(tmp_path):
 def test_near_duplicates_are_listed_and_stay(pictured, vicinal, tmp_path):
     done = vicinal("dedupe", "run", "--embeddings", "--distance", "0.1")
     assert done.returncode == 0, done.stderr
-    assert "groups: 2; things in them: 4; distance: 0.1; groups with different labels: 1" in done.stdout
+    assert "groups: 2; items in them: 4; distance: 0.1; groups with different labels: 1" in done.stdout
     with (pictured.path / "duplicates" / "duplicates.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [(row["group"], row["id"]) for row in rows] == [("1", "0"), ("1", "10"), ("2", "1"), ("2", "11")]
@@ -127,6 +127,6 @@ def test_copies_are_found_by_their_pictures(pictured, vicinal, tmp_path):
         image.resize((90, 70)).save(tmp_path / "pictures" / "7.png")
     done = vicinal("dedupe", "run")
     assert done.returncode == 0, done.stderr
-    assert "copies planted among these pictures" in done.stdout and "groups: 1; things in them: 2" in done.stdout
+    assert "copies planted among these pictures" in done.stdout and "groups: 1; items in them: 2" in done.stdout
     with (pictured.path / "duplicates" / "duplicates.csv").open() as file:
         assert [row["id"] for row in csv.DictReader(file)] == ["3", "7"]

@@ -306,4 +306,4 @@ def test_suggestions_are_a_table_to_fill_in_and_a_page(tmp_path):
     path = next(csv.DictReader(StringIO(suggestions_table(files, chosen))))["path"]
     assert path == str(tmp_path / f"{chosen.rows[0]}.png")  # as in a corrected table
     page = as_page(pool, suggestions_contents(pool, chosen), "suggestions.csv")
-    assert "2 things to label" in page and "<script>" not in page
+    assert "2 items to label" in page and "<script>" not in page

@@ -101,7 +101,7 @@ def test_settings_that_cannot_work_are_refused(settings, message, bunches):
 
 
 def test_too_few_and_too_many(bunches, monkeypatch):
-    with pytest.raises(DataError, match="at least 4 things; the collection has 3"):
+    with pytest.raises(DataError, match="at least 4 items; the collection has 3"):
         cluster(bunches[0][:3])
     monkeypatch.setattr("vicinal.retrieval.clusters._HDBSCAN_ROWS", 100)
     with pytest.raises(ConfigError, match="at most 100; got 146"):
@@ -119,7 +119,7 @@ def test_groups_say_what_they_mostly_are_and_loose_things_come_last(tmp_path):
     spread = np.array([0.3, 0.1, 0.2, 0.1, 0.2, np.nan], dtype=np.float32)
     found = cluster_contents(snapshot, Grouping(np.array([0, 0, 0, 1, 1, -1]), spread, "By hand."))
     titles = [group.title for group in found.groups]
-    assert titles == ["Group 1: 3 things, mostly a (2 of 3)", "Group 2: 2 things, c", "In no group: 1 things"]
+    assert titles == ["Group 1: 3 items, mostly a (2 of 3)", "Group 2: 2 items, c", "In no group: 1 items"]
     assert [list(group.rows) for group in found.groups] == [[1, 2, 0], [3, 4], [5]]
     assert [group.number for group in found.groups] == [1, 2, 0]
     facts = dict(found.facts)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from vicinal.errors import ConfigError, DataError
@@ -77,7 +78,8 @@ def by_hand(rows, limit):
 
 @pytest.mark.parametrize("limit", [0.3, 0.9])
 @pytest.mark.parametrize(
-    ("block", "width", "directions", "few"), [(1024, 8192, 2, 9), (16, 16, 9, 9), (7, 30, 3, 0), (23, 9, 1, 20)]
+    ("block", "width", "directions", "few"),
+    [(1024, 8192, 2, 9), (16, 16, 9, 9), (7, 30, 3, 0), (7, 30, 3, 999), (23, 9, 1, 20)],
 )
 def test_pairs_are_those_of_the_double_loop(limit, block, width, directions, few, rows, monkeypatch):
     """Whole, in blocks, and where one to three directions propose all pairs or too many to look at one by one."""
@@ -85,6 +87,7 @@ def test_pairs_are_those_of_the_double_loop(limit, block, width, directions, few
     monkeypatch.setattr(module, "_WIDTH", width)
     monkeypatch.setattr(module, "_DIRECTIONS", directions)
     monkeypatch.setattr(module, "_FEW", few)
+    monkeypatch.setattr(module, "_TILE", 11)
     found = close_pairs(rows, limit)
     expected = by_hand(rows, limit)
     assert list(zip(found.left.tolist(), found.right.tolist(), strict=True)) == [pair[:2] for pair in expected]
@@ -105,10 +108,29 @@ def test_what_float32_products_cannot_tell_is_decided_by_differences():
     assert list(zip(found.left.tolist(), found.right.tolist(), strict=True)) == [pair[:2] for pair in expected]
 
 
-def test_too_many_pairs_are_refused_with_their_number(rows, monkeypatch):
-    monkeypatch.setattr(module, "MOST_PAIRS", 100)
-    with pytest.raises(DataError, match="distance of 3 lie more than 100 pairs of 70 rows"):
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("block", [1024, 7])
+def test_too_many_pairs_are_rejected_with_their_number(block, rows, two_threads, monkeypatch):
+    monkeypatch.setattr(module, "_BLOCK", block)
+    monkeypatch.setattr(module, "MOST_PAIRS", 600)  # more than a block of seven rows has
+    with pytest.raises(DataError, match="distance of 3 lie more than 600 pairs of 70 rows"):
         close_pairs(rows, 3.0)
+    assert torch.get_num_threads() == 2
+
+
+def test_blocks_compared_side_by_side_keep_their_order(rows, two_threads, monkeypatch):
+    whole = close_pairs(rows, 0.5)
+    monkeypatch.setattr(module, "_BLOCK", 7)
+    found = close_pairs(rows, 0.5)
+    assert torch.get_num_threads() == 2 and len(found)
+    assert all(np.array_equal(getattr(found, name), getattr(whole, name)) for name in ("left", "right", "distances"))
 
 
 def test_progress_counts_rows_and_a_memory_map_is_read_in_place(rows, tmp_path, monkeypatch):

@@ -128,7 +128,7 @@ def test_words_find_vectors_of_a_collection(run):
         model.embed(["warm red", ""])
     name, label, _ = run.search(np.eye(11, dtype=np.float32)[:1], k=1)[0][0]  # pictures need no role
     assert name.startswith("row ") and label.isdigit()
-    with pytest.raises(ConfigError, match=r"things of one kind.*--max-distance"):
+    with pytest.raises(ConfigError, match=r"items of one kind.*--max-distance"):
         words("search", run.path, "--text", "warm red", "--max-false-match", "0.1")
 
 

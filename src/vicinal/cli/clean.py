@@ -162,14 +162,15 @@ def clean(
     snapshot = _snapshot(opened, data, "clean/collection", collection, trust, device)
     if apply is not None:
         originals = {apply.resolve(), *(Path(place.path).resolve() for place in snapshot.places)}
-        for table in (folder / "labels.npz", folder / "labels.csv"):
-            if table.resolve() in originals or (to is not None and table.exists()):
-                is_there = f"corrected labels are a new table, but {table} is there"
+        table, arrays = folder / "labels.csv", folder / "labels.npz"
+        for path in (table, arrays):
+            if path.resolve() in originals or (to is not None and path.exists()):
+                is_there = f"corrected labels are a new table, but {path} is there"
                 raise ConfigError(f"{is_there}. Name another folder with --to.")
         corrected = cleaning.apply_decisions(snapshot, apply, new_labels=new_labels)
         write_shown(table, corrected.table)
         if corrected.arrays is not None:
-            write_arrays(table := table.with_suffix(".npz"), corrected.arrays)
+            write_arrays(table := arrays, corrected.arrays)
         typer.echo(f"{corrected.changed:,} relabeled, {corrected.dropped:,} dropped, the data as they were")
         retrain = f"; train on it: `vicinal train --data {shlex.quote(str(table))}`" if corrected.trains else ""
         typer.echo(f"table: {table}{retrain}")

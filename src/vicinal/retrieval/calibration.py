@@ -137,7 +137,7 @@ def calibration(run: RunDirectory, *, device: torch.device | None = None) -> Cal
         return Calibration(float(kept["width"]), kept["different"], kept["same"], int(kept["classes"]))
     _, records = own_data(run)
     if records.captions is not None:
-        fault = "thresholds are set between things of one kind, but this run embeds pictures and texts"
+        fault = "thresholds are set between items of one kind, but this run embeds pictures and texts"
         raise ConfigError(f"{fault}. Name a distance with --max-distance.")
     part = records.part("validation")
     classes = len(np.unique(part.labels))

@@ -408,7 +408,7 @@ def findings_contents(snapshot: Snapshot, findings: Findings) -> Contents:
         groups.append(Group(number, (each.row, *each.neighbors), (each.score, *each.distances), title))
     counts = Counter(each.kind for each in findings.found)
     facts = [(name, f"{counts[kind]:,}") for kind, (name, _) in _KINDS.items()]
-    note = "First of each group the thing in question, with the score; then those that disagree, with their distance."
+    note = "First of each group the item in question, with the score; then those that disagree, with their distance."
     return Contents("What to look at", facts, [*findings.words, note], groups, _SHOWN + 1, "Nothing was found.")
 
 
@@ -575,7 +575,7 @@ def suggest(
     [3]
     """
     if not 1 <= k <= len(pool):
-        raise DataError(f"of {len(pool):,} things in the pool 1 to {len(pool):,} can be chosen; got --k {k}.")
+        raise DataError(f"of {len(pool):,} items in the pool 1 to {len(pool):,} can be chosen; got --k {k}.")
     rows, known = torch.from_numpy(np.array(pool)), torch.from_numpy(np.array(vectors))
     probability = _calibrated(known, torch.from_numpy(np.asarray(labels, np.int64)), metric)
     covered = probability(neighbors(rows, 1, gallery=known, metric=metric).distances[:, 0].numpy())
@@ -608,7 +608,7 @@ def _calibrated(
     from sklearn.linear_model import LogisticRegression
 
     if len(labels) < 2:
-        raise DataError(f"distances are calibrated on labeled things; got {len(labels)}. Index some with a class.")
+        raise DataError(f"distances are calibrated on labeled items; got {len(labels)}. Index some with a class.")
     found = neighbors(vectors, min(_PAIRS, len(labels) - 1), metric=metric)
     same = (labels[found.ids] == labels.unsqueeze(1)).flatten().numpy()
     far = found.distances.flatten().numpy().astype(np.float64)
@@ -643,9 +643,9 @@ def suggestions_contents(pool: Snapshot, chosen: Suggestions) -> Contents:
     before, after = (f"{share:.1%}" for share in chosen.expected)
     facts = [("to label", f"{len(chosen.rows):,}"), ("expected hits before", before), ("with these labels", after)]
     lead = [
-        "A hit is a thing of the pool whose nearest labeled one is of its class; probabilities are calibrated on "
-        "distances of labeled things.",
+        "A hit is an item of the pool whose nearest labeled one is of its class; probabilities are calibrated on "
+        "distances of labeled items.",
         "What adds most hits comes first. The number below a picture is the probability that its class is known now.",
     ]
-    group = Group(1, chosen.rows.tolist(), chosen.known.tolist(), f"{len(chosen.rows):,} things to label")
+    group = Group(1, chosen.rows.tolist(), chosen.known.tolist(), f"{len(chosen.rows):,} items to label")
     return Contents("What to label next", facts, lead, [group], TILES, "")

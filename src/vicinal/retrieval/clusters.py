@@ -181,9 +181,9 @@ def _check(count: int, method: str, groups: int | None, distance: float | None, 
     if method not in get_args(Method):
         raise ConfigError(unknown("method", method, get_args(Method)))
     if count < 4:
-        raise DataError(f"grouping needs at least 4 things; the collection has {count}. Index more.")
+        raise DataError(f"grouping needs at least 4 items; the collection has {count}. Index more.")
     if method == "k-means" and groups is not None and not 1 <= groups <= count:
-        raise ConfigError(f"{count} things fall into 1 to {count} groups; got --groups {groups}.")
+        raise ConfigError(f"{count} items fall into 1 to {count} groups; got --groups {groups}.")
     if method != "k-means" and groups is not None:
         raise ConfigError(f"{method} finds the number of groups itself; got --groups {groups}. Use k-means.")
     if (method == "dbscan") != (distance is not None):
@@ -197,7 +197,7 @@ def _check(count: int, method: str, groups: int | None, distance: float | None, 
 def cluster_contents(snapshot: Snapshot, found: Grouping, *more: str) -> Contents:
     """Fill the page of a grouping: largest group first, what is nearest its mean first; loose things last."""
     labels = [item.label for item in snapshot.items()]
-    facts = [("groups", f"{len(found.sizes):,}"), ("things in a group", f"{sum(found.sizes):,}")]
+    facts = [("groups", f"{len(found.sizes):,}"), ("items in a group", f"{sum(found.sizes):,}")]
     facts += [("in none", f"{found.loose:,}")] if found.loose else []
     if (agreement := _agreement(found, labels)) is not None:
         facts.append(("NMI with the labels", f"{agreement:.3f}"))
@@ -205,13 +205,13 @@ def cluster_contents(snapshot: Snapshot, found: Grouping, *more: str) -> Content
     for number, size in enumerate(found.sizes):
         rows = found.members(number)
         named = mostly([labels[row] for row in rows])
-        title = f"Group {number + 1}: {size:,} things" + (f", {named}" if named else "")
+        title = f"Group {number + 1}: {size:,} items" + (f", {named}" if named else "")
         groups.append(Group(number + 1, rows, found.spread[rows].tolist(), title))
     if found.loose:
         rows = np.flatnonzero(found.assigned < 0).tolist()
-        groups.append(Group(0, rows, found.spread[rows].tolist(), f"In no group: {found.loose:,} things"))
+        groups.append(Group(0, rows, found.spread[rows].tolist(), f"In no group: {found.loose:,} items"))
     caption = "The number below a picture is its distance from the mean of its group; what is nearest comes first."
-    empty = "No group was found: all things are loose."
+    empty = "No group was found: all items are loose."
     return Contents("Groups in the collection", facts, [found.words, *more, caption], groups, _SHOWN, empty)
 
 

@@ -142,9 +142,10 @@ class Snapshot:
 
     def relabeled(self, labels: Mapping[int, str]) -> "Snapshot":
         """Return this generation with other labels for some items, by id; the same object for the same mapping."""
-        held = self._relabeled
-        if not labels or (held is not None and held[0] is labels):
-            return self if not labels or held is None else held[1]
+        if not labels:
+            return self
+        if self._relabeled is not None and self._relabeled[0] is labels:
+            return self._relabeled[1]
         items, other = list(self._items), copy(self)
         for id, label in labels.items():
             if (row := self._rows.get(id)) is not None:

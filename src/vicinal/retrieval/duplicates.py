@@ -29,7 +29,7 @@ MOST_PAIRS = 20_000_000  # found; beyond, the distance is no longer one between 
 _BLOCK, _WIDTH = 1024, 8192  # rows by rows in one float32 product: 32 MiB
 _EXACT = 8192  # pairs at a time whose distance is taken in float64
 _DIRECTIONS, _SAMPLE = 32, 5000  # in which rows are compared first, and rows that tell which
-_TILE = 512  # of rows compared so: their product with a block stays in a core's cache
+_TILE = 512  # such rows in one product with a block, which then stays in a core's cache
 _FEW = 8192  # pairs of a block that are looked at one by one; of more, all of the block are multiplied
 _VIEW = 8  # pixels of a view's side
 _CROP = 0.87  # of the sides; with it, crops down to about 0.8 are found
@@ -61,7 +61,7 @@ class Pairs:
         return len(self.left)
 
 
-NO_PAIRS = Pairs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
+_NO_PAIRS = Pairs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
 
 
 def close_pairs(
@@ -88,11 +88,12 @@ def close_pairs(
 
     def compare(top: int) -> Pairs:
         """Compare a block of rows with all from its first on."""
-        found, block, count = [NO_PAIRS], _rows(rows, top, min(_BLOCK, first - top)), 0
+        found, block, count = [_NO_PAIRS], _rows(rows, top, min(_BLOCK, first - top)), 0
+        left = None if short is None else _turned(short[top : top + len(block)])
         for start in range(top, len(rows), width):
             proposed = None
-            if short is not None:
-                proposed = _proposed(short[top : top + len(block)], short[start : start + width], distance)
+            if left is not None and short is not None:
+                proposed = _proposed(left, short[start : start + width], distance)
                 if proposed is None:
                     continue
             if proposed is None or len(proposed[0]) > _FEW:
@@ -105,7 +106,7 @@ def close_pairs(
                 raise too_many
         return _joined(found)
 
-    found, count, threads = [NO_PAIRS], 0, torch.get_num_threads()
+    found, count, threads = [_NO_PAIRS], 0, torch.get_num_threads()
     torch.set_num_threads(1)  # of each block's small products; the blocks are compared side by side
     pool = ThreadPoolExecutor(threads)
     try:
@@ -145,19 +146,24 @@ def _projected(rows: np.ndarray) -> Float[Tensor, "n c"]:
 
 
 def _with_squares(rows: Float[Tensor, "n d"]) -> Float[Tensor, "n d+2"]:
-    """Append |x|² and 1 to each row x, so that one product gives squared distances."""
+    """Append |x|² and 1 to each row x, so that one product with `_turned` rows gives squared distances."""
     return torch.cat([rows, rows.square().sum(dim=1, keepdim=True), rows.new_ones(len(rows), 1)], dim=1)
 
 
+def _turned(rows: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+    """Make (-2 x, 1, |x|²) of (x, |x|², 1)."""
+    return torch.cat([-2 * rows[:, :-2], rows[:, -1:], rows[:, -2:-1]], dim=1)
+
+
 def _proposed(left: Tensor, right: Tensor, limit: float) -> tuple[Tensor, Tensor] | None:
-    """Find the pairs of two parts with squares that may lie within a distance, by one float32 product.
+    """Find the pairs of `_turned` rows and rows `_with_squares` that may lie within a distance, by one float32 product.
 
     |x - y|² = (-2 x, 1, |x|²) · (y, |y|², 1)
     """
-    values = torch.cat([-2 * left[:, :-2], left[:, -1:], left[:, -2:-1]], dim=1) @ right.T
+    values = left @ right.T
     # Higham 2002, Section 3.1: a sum of d products is wrong by at most d u times the sum of their sizes; four such
     # sums at most, and the largest length stands for all. Rounded rows add as much as four more products.
-    longest = max(float(part[:, -2].max()) for part in (left, right))
+    longest = max(float(left[:, -1].max()), float(right[:, -2].max()))
     bound = limit**2 + 4 * (left.shape[1] + 8) * torch.finfo(torch.float32).eps * longest
     if values.amin() > bound:  # nearly always, and far faster than to list them
         return None
@@ -167,9 +173,9 @@ def _proposed(left: Tensor, right: Tensor, limit: float) -> tuple[Tensor, Tensor
 
 def _within(left: Tensor, right: Tensor, top: int, start: int, limit: float) -> Pairs:
     """Find the pairs of one block, as row numbers; of a block on the diagonal only those above it."""
-    proposed = _proposed(_with_squares(left), _with_squares(right), limit)
+    proposed = _proposed(_turned(_with_squares(left)), _with_squares(right), limit)
     if proposed is None:
-        return NO_PAIRS
+        return _NO_PAIRS
     parts = zip(*(torch.split(side, _EXACT) for side in proposed), strict=True)
     return _joined([_decided(left[a], right[b], a, b, top, start, limit) for a, b in parts])
 
@@ -390,11 +396,11 @@ def duplicate_contents(snapshot: Snapshot, found: Groups, distance: float, words
         labels = sorted({label for row in rows if (label := snapshot.items()[row].label) is not None})
         more = ", ..." if len(labels) > 4 else ""
         warning = f"labels differ: {', '.join(labels[:4])}{more}" if len(labels) > 1 else ""
-        groups.append(Group(number, rows, nearest, f"Group {number}: {len(rows):,} things", warning))
+        groups.append(Group(number, rows, nearest, f"Group {number}: {len(rows):,} items", warning))
     things = sum(len(group.rows) for group in groups)
-    facts = [("groups", f"{len(groups):,}"), ("things in them", f"{things:,}"), ("distance", f"{distance:.4g}")]
+    facts = [("groups", f"{len(groups):,}"), ("items in them", f"{things:,}"), ("distance", f"{distance:.4g}")]
     if disagreeing := sum(bool(group.warning) for group in groups):
         facts.append(("groups with different labels", f"{disagreeing:,}"))
     note = "Nothing was removed. The number below a picture is its distance to the nearest other of its group."
-    empty = "No two things lie within the distance."
+    empty = "No two items lie within the distance."
     return Contents("Near duplicates", facts, [words, note], groups, _SHOWN, empty)

@@ -159,7 +159,7 @@ class _Indexing:
             if plan.unreadable and not self.request.skip_corrupt:
                 named = "; ".join(plan.unreadable[:_NAMED]) + ("; ..." if len(plan.unreadable) > _NAMED else "")
                 total = sum(len(listing.entries) for listing in plan.listings)
-                fault = f"{len(plan.unreadable)} of {total} things cannot be read: {named}"
+                fault = f"{len(plan.unreadable)} of {total} items cannot be read: {named}"
                 advice = "Repair or remove them, or leave them out with --skip-corrupt; what was embedded is kept."
                 raise DataError(f"{fault}. {advice}")
             items = [item for item in plan.items if item.digest in journal or item.digest in self.rows]

@@ -57,7 +57,7 @@ class Answer(BaseModel):
 
 
 class ItemAnswer(BaseModel):
-    id: int = Field(description="Stays with the thing through all generations.")
+    id: int = Field(description="Stays with the item through all generations.")
     path: Text = Field(description="Where it lies below the folder that was indexed.")
     label: Text | None = Field(description="Its class, where one is known.")
     metadata: dict[Text, Text]
