@@ -642,7 +642,7 @@ def _transform(raw: Mapping[str, Any], model: ModelConfig, kind: Kind) -> Traini
     seen = model.preprocessing
     size = arguments.setdefault("size", seen.size or 224)
     if "resize" not in arguments and "pad" not in arguments:
-        arguments["resize"] = max(size, round(size * 8 / 7))
+        arguments["resize"] = max(round(size * 8 / 7), arguments.get("test_size") or size)
     if arguments.get("crop") == "resized":
         arguments.setdefault("canvas", arguments.get("resize"))
     if arguments.get("channels", 3) == 3:

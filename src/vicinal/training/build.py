@@ -76,7 +76,7 @@ def _build_stream(config: Config, train: Records) -> Embedder:
         if config.training.head_only and model.dim is not None:  # features have no more directions than numbers
             model = replace(model, dim=min(model.dim, width))
         return model.build(width=width)
-    shown = cast(ImageTransform, config.transform.evaluation())
+    shown = cast(ImageTransform, getattr(config.transform, "base", config.transform))
     embedder = config.model.build(channels=shown.channels, size=shown.size)
     if "role" in train.columns and config.model.streams == 2 and train.captions is None:
         return TwoStreamEmbedder(embedder, copy.deepcopy(embedder))  # both start alike
