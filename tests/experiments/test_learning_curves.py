@@ -62,7 +62,9 @@ def test_held_out_classes_choose_the_best_change_of_each_group(best):
     ]
     assert list(best["chosen"](lines, "cub_288", best["CHANGES"])) == ["InfoNCE"]
     words = {run.title: run.words for run in best["best_rows"](lines)}
-    assert "loss=info_nce" in words["cub_288, best row, seed 0"] and "loss.beta" not in words["cars, best row, seed 0"]
+    assert (
+        "loss=info_nce" in words["cub_288, best row, seed 0"] and "loss.beta" not in words["cars_288, best row, seed 0"]
+    )
     assert "model=efficientnet_lite2" in words["cub_288, best row, Lite2, seed 2"]
 
 
