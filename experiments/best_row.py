@@ -22,7 +22,7 @@ LEAST, SEEDS, BASE = 0.002, (0, 1), "base"
 BATCH = "sampler.classes=26 sampler.per_class=5"
 _SHARP = f"loss=multi_similarity loss.alpha=2 loss.beta=30 loss.base=0.55 {BATCH}"
 _SIZES = "transform.resize={0} transform.canvas={0} transform.test_size={0}"
-CUB = f"{_SHARP} {_SIZES.format(288)} training.compile=on"
+CUB = f"{_SHARP} {_SIZES.format(288)} transform.area=0.2,1.0 training.compile=on"
 CHANGES: dict[str, dict[str, str]] = {
     "loss": {
         "Recall@k": "loss=recall_at_k",
@@ -97,7 +97,7 @@ def best_rows(lines: Sequence[Line]) -> list[Run]:
     cub = chosen(lines, "cub_288", CHANGES)
     lite0 = changed(CUB, list(cub.values()))
     rest = [word for name, word in cub.items() if name not in (*CHANGES["rate"], *CHANGES["length"])]
-    cars = changed(CARS, [*rest, *chosen(lines, "cars_288", {"rate": CARS_RATES}).values()])
+    cars = changed(CUB, [*rest, *chosen(lines, "cars_288", {"rate": CARS_RATES}).values()])
     lite2 = changed(lite0, [f"model=efficientnet_lite2 transform.size=260 {_SIZES.format(320)}"])
     return [
         *(run("best row", "cub_288", lite0, seed) for seed in range(5)),
@@ -106,12 +106,11 @@ def best_rows(lines: Sequence[Line]) -> list[Run]:
     ]
 
 
-CARS = f"{_SHARP} {_SIZES.format(288)} training.compile=on"
 _ALONE = {BASE: "", **{name: words for group in CHANGES.values() for name, words in group.items()}}
 SELECTION = [
     *(run(name, "cub_288", changed(CUB, [words]), SEEDS[0], 0.3) for name, words in _ALONE.items()),
     *(
-        run(name, "cars_288", changed(CARS, [words]), SEEDS[0], 0.3, steps=2000)
+        run(name, "cars_288", changed(CUB, [words]), SEEDS[0], 0.3, steps=2000)
         for name, words in {BASE: "", **CARS_RATES}.items()
     ),
     *(run(name, "cub_288", changed(CUB, [words]), SEEDS[1], 0.3) for name, words in _ALONE.items()),
