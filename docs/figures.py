@@ -385,7 +385,8 @@ def when_hardness_helps() -> Figure:
     for line in CURVES.read_text(encoding="utf-8").splitlines():
         run = json.loads(line)
         if run["data"] in ("cub", "cub_288") and not run["hold_out"]:
-            runs[run["data"], run["run"], run["seed"]][run["step"]] = [100 * run[part]["recall@1"] for part in ("test", "train")]
+            scores = [100 * run[part]["recall@1"] for part in ("test", "train")]
+            runs[run["data"], run["run"], run["seed"]][run["step"]] = scores
     pairs = {
         "N-pair, authors": (ORANGE, "o"),
         "triplet, authors": (GREEN, "s"),

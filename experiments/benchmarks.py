@@ -258,8 +258,7 @@ def photographs(
             "preset": "cub",
             "data": data,
             "transform": {
-                **{"size": 224, "resize": 256, "canvas": 256, "crop": "resized", "area": [0.2, 1.0], "mirror": True},
-                "test_size": None,
+                **{"size": 224, "resize": 256, "canvas": 256, "crop": "resized", "area": [0.2, 1.0], "mirror": True}
             },
             "model": {
                 **{"name": model, "weights": "imagenet", "pooling": "average", "dim": 512},

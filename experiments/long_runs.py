@@ -7,7 +7,6 @@ from learning_curves import Run
 
 TRIPLET = "loss=triplet loss.margin=1 loss.normalize=false loss.reduction=sum sampler=triplets sampler.triplets=40"
 COMPILED = "training.compile=on"
-SIZES = "transform.resize=256 transform.canvas=256 transform.test_size=none transform.area=0.2,1.0"  # of all runs
 PENALTY = "method=plain optimizer.weight_decay=1e-3"  # of the baseline; HDML has it within J_m
 
 
@@ -33,7 +32,7 @@ LOOP = {
 
 def loop(name: str, seed: int, hold_out: float = 0.0) -> Run:
     """LoOp over multi-similarity loss."""
-    words = " ".join(f"{SHARP} {LOOP[name]} {SIZES} {COMPILED}".split())
+    words = " ".join(f"{SHARP} {LOOP[name]} {COMPILED}".split())
     return Run(name, "cars", "cars", words, seed, 900, hold_out, (0, 100, 250, 500))
 
 
@@ -94,18 +93,18 @@ PAPERS = [name for name in OURS if name not in ("N-pair + HDML", "multi-similari
 def ours(name: str, seed: int, steps: int = 2000, data: str = "cub") -> Run:
     """A run of our setting, the preset of the data set."""
     preset = data.removesuffix("_288")
-    return Run(name, data, preset, f"{OURS[name]} {SIZES} {COMPILED}", seed, steps, evaluated=(0, 500, 1000))
+    return Run(name, data, preset, f"{OURS[name]} {COMPILED}", seed, steps, evaluated=(0, 500, 1000))
 
 
 def fast(name: str, seed: int) -> Run:
     """A run of our setting at 2.5 times its learning rate, at which it over-fits."""
-    words = f"{OURS[name]} optimizer.learning_rate=5e-5 {SIZES} {COMPILED}"
+    words = f"{OURS[name]} optimizer.learning_rate=5e-5 {COMPILED}"
     return Run(f"{name}, rate 5e-5", "cub", "cub", words, seed, 2000, evaluated=(0, 500, 1000))
 
 
 def episodes(name: str, seed: int = 0, steps: int = 3000, data: str = "cub") -> Run:
     """ALA, its baseline or a variant of it, over triplets of episodes."""
-    words = " ".join(f"{EPISODES} {ALA[name]} {SIZES} {COMPILED}".split())
+    words = " ".join(f"{EPISODES} {ALA[name]} {COMPILED}".split())
     return Run(name, data, "cub", words, seed, steps, evaluated=(0, 250, 500, 1000, 2000))
 
 
