@@ -24,6 +24,7 @@ import math
 import os
 import re
 import runpy
+import signal
 import statistics
 import subprocess
 import sys
@@ -115,11 +116,14 @@ def train(run: Run, data: Path, file: Path) -> None:
             out.write(json.dumps(line) + "\n")
         return finite
 
+    # Between steps: a process that dies within a kernel takes the others of the Multi-Process Service with it.
+    stopped = list[int]()
+    signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
     file.parent.mkdir(parents=True, exist_ok=True)
     if 0 in evaluated:
         evaluate(0)
     step, epoch = 0, 0
-    while step < run.steps:
+    while step < run.steps and not stopped:
         method.embedder.train()
         since = time.monotonic()
         for batch in experiment.batches(experiment.plan(epoch), epoch=epoch, start=0):
@@ -127,6 +131,8 @@ def train(run: Run, data: Path, file: Path) -> None:
             if average is not None:
                 average.update(method.embedder)
             step += 1
+            if stopped:
+                break
             if step in evaluated:
                 if device.type == "cuda":
                     torch.cuda.synchronize()
@@ -137,6 +143,8 @@ def train(run: Run, data: Path, file: Path) -> None:
                 since = time.monotonic()
         seconds += time.monotonic() - since
         epoch += 1
+    if device.type == "cuda":
+        torch.cuda.synchronize()
 
 
 def train_all(runs: Iterable[Run], options: argparse.Namespace, data: Path, out: Path) -> None:

@@ -1,9 +1,11 @@
 """Long runs for ``learning_curves.py``, the most important first: a deadline cuts off the last ones.
 
-``DONE`` are complete and in ``results/learning_curves.jsonl``; they come last, to be repeated by ``--only``.
+``DONE`` are complete in ``results/learning_curves.jsonl``; they come last, to be repeated by ``--only``.
 """
 
-from learning_curves import Run
+from pathlib import Path
+
+from learning_curves import Run, read
 
 TRIPLET = "loss=triplet loss.margin=1 loss.normalize=false loss.reduction=sum sampler=triplets sampler.triplets=40"
 COMPILED = "training.compile=on"
@@ -117,25 +119,10 @@ NO_HARDNESS = "without hardness", "method.alpha=0"  # negatives stay where they 
 NO_SYNTHETICS = "with w = 1", "method.real_share=1"  # J_syn has no weight: N-pair and the penalty on weights
 
 BOTH = ("multi-similarity + LoOp", "multi-similarity")
-DONE = [  # 8,000, 900, 3,000 and 2,000 steps; the runs on Cars196 were not compiled
-    *(run for seed in (0, 1) for run in authors("N-pair", "", seed)),
-    *authors("N-pair", "", 0, 0.3),
-    *authors("triplet", TRIPLET, 0),
-    *authors("N-pair", "", 2),
-    *authors("triplet", TRIPLET, 1),
-    *(loop(name, 0, 0.3) for name in ("multi-similarity", "LoOp", SAMPLES, WAIT)),
-    loop("multi-similarity", 0),
-    *(run for seed in (3, 4) for run in authors("N-pair", "", seed)),
-    *(without(*NO_HARDNESS, seed) for seed in (0, 1, 2)),
-    without(*NO_SYNTHETICS, 0),
-    *(episodes(name) for name in ("triplets of episodes", "ALA")),
-    *(ours(name, seed) for seed in (0, 1, 2) for name in ("N-pair + HDML", "N-pair")),
-    *(ours(name, 0) for name in BOTH),
-]
 # Packed as squares of 288 pixels, JPEG quality 75 and 70; those of the other runs of 256 pixels, 60 and 50.
 CUB_288, CARS_288 = "cub_288", "cars_288"
 DESCENDING = ("ALA, descent", "weight 1/2, descent", "weight 1, descent")
-RUNS = [
+_ALL = [
     *(episodes(name, seed, 1000, CUB_288) for seed in (0, 1, 2) for name in DESCENDING),
     *(ours(name, seed, data=CUB_288) for seed in (0, 1, 2) for name in ("multi-similarity + HDML", *BOTH)),
     *(ours(name, seed, 1000, CARS_288) for seed in (1, 2, 3) for name in BOTH),
@@ -154,5 +141,21 @@ RUNS = [
     *(without(*NO_SYNTHETICS, seed) for seed in (1, 2)),
     *(loop(name, 0) for name in ("LoOp", WAIT, NEAREST)),  # the first was cut off
     loop(NEAREST, 0, 0.3),
-    *DONE,
+    *(run for seed in (0, 1) for run in authors("N-pair", "", seed)),
+    *authors("N-pair", "", 0, 0.3),
+    *authors("triplet", TRIPLET, 0),
+    *authors("N-pair", "", 2),
+    *authors("triplet", TRIPLET, 1),
+    *(loop(name, 0, 0.3) for name in ("multi-similarity", "LoOp", SAMPLES, WAIT)),
+    loop("multi-similarity", 0),
+    *(run for seed in (3, 4) for run in authors("N-pair", "", seed)),
+    *(without(*NO_HARDNESS, seed) for seed in (0, 1, 2)),
+    without(*NO_SYNTHETICS, 0),
+    *(episodes(name) for name in ("triplets of episodes", "ALA")),
+    *(ours(name, seed) for seed in (0, 1, 2) for name in ("N-pair + HDML", "N-pair")),
+    *(ours(name, 0) for name in BOTH),
 ]
+_RESULTS = read(Path(__file__).parent / "results" / "learning_curves.jsonl")
+_STEPS = {(line["data"], line["run"], line["seed"], line["hold_out"]): line["step"] for line in _RESULTS}  # the last
+DONE = [run for run in _ALL if _STEPS.get((run.data, run.name, run.seed, run.hold_out)) == run.steps]
+RUNS = [*(run for run in _ALL if run not in DONE), *DONE]
