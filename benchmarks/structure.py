@@ -127,6 +127,14 @@ def modules_of_search() -> int:
     return int(done.stdout)
 
 
+def told_by_class(path: Path) -> int:
+    """Count ``isinstance`` over classes of losses; whether something is a loss of ours at all does not count."""
+    calls = (node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call))
+    kinds = (call.args[1] for call in calls if getattr(call.func, "id", "") == "isinstance")
+    names = ({n.id for n in ast.walk(kind) if isinstance(n, ast.Name)} - {"Loss"} for kind in kinds)
+    return sum(any(name.endswith("Loss") for name in found) for found in names)
+
+
 def main() -> None:
     paths = sorted(SRC.rglob("*.py"))
     modules = {module_of(path) for path in paths}
@@ -150,6 +158,11 @@ def main() -> None:
         ("switches between files in it: multi-similarity", similarity[1], 15),
         ("switches between files in it: HDML", hdml[1], 35),
         ("modules with one importer in their own package", len(alone), 20),
+        (
+            "`isinstance` over losses outside losses/",
+            sum(told_by_class(path) for path in paths if path.relative_to(SRC).parts[0] != "losses"),
+            0,
+        ),
         ("import cycles", len(cycles(graph)), 0),
         ("modules imported by `vicinal search`", modules_of_search(), 60),
     ]

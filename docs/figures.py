@@ -384,8 +384,9 @@ def when_hardness_helps() -> Figure:
     runs = defaultdict(dict)
     for line in CURVES.read_text(encoding="utf-8").splitlines():
         run = json.loads(line)
-        if run["data"] == "cub" and not run["hold_out"]:
-            runs[run["run"], run["seed"]][run["step"]] = [100 * run[part]["recall@1"] for part in ("test", "train")]
+        if run["data"] in ("cub", "cub_288") and not run["hold_out"]:
+            scores = [100 * run[part]["recall@1"] for part in ("test", "train")]
+            runs[run["data"], run["run"], run["seed"]][run["step"]] = scores
     pairs = {
         "N-pair, authors": (ORANGE, "o"),
         "triplet, authors": (GREEN, "s"),
@@ -398,11 +399,12 @@ def when_hardness_helps() -> Figure:
         name, _, setting = baseline.partition(", ")
         method = f"{name} + HDML" + (f", {setting}" if setting else "")
         found = []
-        for (run, seed), steps in runs.items():
+        for (data, run, seed), steps in runs.items():
+            other = runs.get((data, method, seed), {})
             for step, (test, train) in steps.items():
-                if run == baseline and step and (method, seed) in runs and step in runs[method, seed]:
+                if run == baseline and step and step in other:
                     start = steps[0]
-                    gain = runs[method, seed][step][0] - test
+                    gain = other[step][0] - test
                     found.append((train - test - (start[1] - start[0]), test - start[0], gain))
         gaps, levels, gains = zip(*found, strict=True)
         shown = {"color": color, "marker": marker, "s": 16, "alpha": 0.75, "linewidths": 0}

@@ -7,14 +7,16 @@
 
 A file of runs holds a list ``RUNS`` of ``Run``. ``DATA`` is a folder with a data set for each name that the runs use
 (``DATA/cub``, ``DATA/cars``). Each run writes a file of JSON lines below ``OUT``, a line for each evaluation. Runs that
-have ended are not run again; others begin anew. Images are decoded once for all runs. On a GPU, start CUDA's
-Multi-Process Service first (``nvidia-cuda-mps-control -d``), so that processes compute at the same time.
+have ended are not run again; others begin anew, each as soon as its data set is there. Images are decoded once. On a
+GPU, start CUDA's Multi-Process Service first (``nvidia-cuda-mps-control -d``), so that processes compute at the same
+time.
 
 With ``hold_out``, that share of the training classes is not trained on but evaluated: the best step, and the better of
 two methods, can be chosen without the test classes.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -22,6 +24,7 @@ import math
 import os
 import re
 import runpy
+import signal
 import statistics
 import subprocess
 import sys
@@ -34,6 +37,7 @@ from typing import Any
 STEPS = (0, 250, 500, 1000, 2000, 4000, 8000)
 _METRICS = {"recall@1": "R@1", "map@r": "MAP@R"}
 PARTS = {"test": "test", "train": "train", "held_out": "validation"}
+BASELINES = {"DANML": "multi-similarity", "HER weights": "soft margin", "HTL": "triplets, margin 0.2"}
 Line = dict[str, Any]
 
 
@@ -78,6 +82,7 @@ def train(run: Run, data: Path, file: Path) -> None:
     from vicinal.evaluation.measure import measure
     from vicinal.training.cuda_graph import CUDAGraphStep
     from vicinal.training.experiment import pick_precision, prepare
+    from vicinal.training.trainer import WeightAverage
 
     own = (f"data={data / run.data}", f"training.seed={run.seed}", f"training.steps={run.steps}")
     layer = from_words([*own, f"training.validation={run.hold_out}", *run.words.split()])
@@ -89,32 +94,45 @@ def train(run: Run, data: Path, file: Path) -> None:
     method.embedder.accelerate(precision, compiled=config.training.compile == "on")
     captured = device.type == "cuda" and config.training.cuda_graph == "auto" and method.capturable
     take = CUDAGraphStep(method) if captured else method
+    ema = config.training.ema
+    average = None if ema is None else WeightAverage(method.embedder, ema)
     evaluated, seconds = {step for step in run.evaluated if step < run.steps} | {run.steps}, 0.0
 
     def evaluate(step: int) -> bool:
         line: Line = {"run": run.name, "data": run.data, "seed": run.seed, "hold_out": run.hold_out, "step": step}
         finite = all(bool(parameter.isfinite().all()) for parameter in method.embedder.parameters())
-        for part, split in PARTS.items() if finite else ():
-            if part != "held_out" or run.hold_out:
-                found = experiment.embed(experiment.encoder, experiment.records.part(split))  # type: ignore[arg-type]
-                scores = measure(found, recalls=(1,), clustering=False).scores
-                line[part] = {name: round(scores[name], 5) for name in ("recall@1", "map@r")}
+        with average.applied(method.embedder) if average else contextlib.nullcontext():
+            for part, split in PARTS.items() if finite else ():
+                if part != "held_out" or run.hold_out:
+                    records = experiment.records.part(split)  # type: ignore[arg-type]
+                    scores = measure(
+                        experiment.embed(experiment.encoder, records), recalls=(1,), clustering=False
+                    ).scores
+                    line[part] = {name: round(scores[name], 5) for name in ("recall@1", "map@r")}
         line |= {"seconds": round(seconds, 1), "ended": step == run.steps or not finite, "diverged": not finite}
-        line |= {"words": [f"preset={run.preset}", *run.words.split()]} if step == 0 else {}
-        with file.open("a" if step else "w", encoding="utf-8") as out:
+        first = step == min(evaluated)
+        line |= {"words": [f"preset={run.preset}", *run.words.split()]} if first else {}
+        with file.open("w" if first else "a", encoding="utf-8") as out:
             out.write(json.dumps(line) + "\n")
         return finite
 
+    # Between steps: a process that dies within a kernel takes the others of the Multi-Process Service with it.
+    stopped = list[int]()
+    signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
     file.parent.mkdir(parents=True, exist_ok=True)
     if 0 in evaluated:
         evaluate(0)
     step, epoch = 0, 0
-    while step < run.steps:
+    while step < run.steps and not stopped:
         method.embedder.train()
         since = time.monotonic()
         for batch in experiment.batches(experiment.plan(epoch), epoch=epoch, start=0):
             take(batch)
+            if average is not None:
+                average.update(method.embedder)
             step += 1
+            if stopped:
+                break
             if step in evaluated:
                 if device.type == "cuda":
                     torch.cuda.synchronize()
@@ -125,6 +143,8 @@ def train(run: Run, data: Path, file: Path) -> None:
                 since = time.monotonic()
         seconds += time.monotonic() - since
         epoch += 1
+    if device.type == "cuda":
+        torch.cuda.synchronize()
 
 
 def train_all(runs: Iterable[Run], options: argparse.Namespace, data: Path, out: Path) -> None:
@@ -134,8 +154,11 @@ def train_all(runs: Iterable[Run], options: argparse.Namespace, data: Path, out:
     out.mkdir(parents=True, exist_ok=True)
     environment = {"OMP_NUM_THREADS": "1", "VICINAL_DECODED": str(out / "decoded"), **os.environ}
     while (waiting or going) and time.monotonic() - began < options.deadline:
-        while waiting and len(going) < options.together:
-            run = waiting.pop(0)
+        while len(going) < options.together:
+            there = (place for place, run in enumerate(waiting) if (data / run.data).exists())
+            if (first := next(there, None)) is None:
+                break
+            run = waiting.pop(first)
             command = [sys.executable, __file__, "one", str(options.runs), str(data), str(out), run.title]
             with run.file(out).with_suffix(".log").open("wb") as log:
                 going[subprocess.Popen([*command, *_changes(options)], stdout=log, stderr=log, env=environment)] = run
@@ -249,16 +272,16 @@ def selected(lines: Sequence[Line]) -> Iterator[str]:
 
 
 def _pairs(lines: Sequence[Line]) -> Iterator[tuple[dict[tuple[str, int], dict[int, Line]], str, str, list[int]]]:
-    """Each run whose name without `` + METHOD``, or `` without PART``, is another run's on the same data, that run, and
-    the seeds of both."""
+    """Each run whose name without `` + METHOD``, ``improved `` or `` without PART``, or whose baseline, is another
+    run's on the same data, that run, and the seeds of both."""
     for data in sorted({line["data"] for line in lines}):
         found: dict[tuple[str, int], dict[int, Line]] = {}
         for line in lines:
             if line["data"] == data and not line["hold_out"] and "test" in line:
                 found.setdefault((line["run"], line["seed"]), {})[line["step"]] = line
         for name in dict.fromkeys(name for name, _ in found):
-            for left_out in (r" \+ [^,]+", r" with(out)? [^,]+"):
-                other = re.sub(left_out, "", name)
+            others = (re.sub(part, "", name) for part in (r" \+ [^,]+", r" with(out)? [^,]+", "^improved "))
+            for other in (*others, BASELINES.get(name.split(", ")[0], name)):
                 seeds = sorted(seed for run, seed in found if run == name and (other, seed) in found)
                 if other != name and seeds:
                     yield found, name, other, seeds

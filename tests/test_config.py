@@ -139,11 +139,15 @@ def test_htl_brings_its_loss():
 
 
 def test_pictures_start_from_imagenet_where_the_weights_are_installed(pictures):
-    config = compose({"data": pictures()})
+    data = pictures()
+    config = compose({"data": data})
     assert config.preset == "images" and config.model.name == "efficientnet_lite0"
-    assert config.transform == ImageTransform(
-        size=224, resize=256, canvas=256, crop="resized", area=(0.2, 1.0), mirror=True, mean=(0.5,) * 3, std=(0.5,) * 3
-    )
+    crops = {"crop": "resized", "area": (0.2, 1.0), "mirror": True, "mean": (0.5,) * 3, "std": (0.5,) * 3}
+    assert config.transform == ImageTransform(size=224, resize=288, canvas=288, test_size=288, **crops)
+    stated = compose({"data": data}, from_words(["transform.size=224"]))
+    assert stated.transform == ImageTransform(size=224, resize=256, canvas=256, **crops)
+    own = compose({"data": data, "model": torch.nn.Conv2d(3, 4, 3)})
+    assert own.transform.test_size is None, "only networks of ours are known to take any size"
 
 
 def test_pictures_start_from_scratch_where_they_are_not_and_it_is_said(pictures, without_weights):

@@ -162,6 +162,8 @@ def coerce(value: Any, annotation: Any, key: str) -> Any:
             raise ConfigError(f"{key} is true or false, got {value!r}.")
     elif annotation in (int, float):
         return _number(value, annotation, key)
+    elif annotation is str and isinstance(value, Path):
+        return str(value)
     elif annotation is str and not isinstance(value, str):
         raise ConfigError(f"{key} is a text, got {value!r}.")
     elif dataclasses.is_dataclass(annotation) and isinstance(annotation, type) and not isinstance(value, annotation):

@@ -77,7 +77,9 @@ IMAGES = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (5, 3, 40, 5
 
 
 def crops(boxes, mirrored):
-    return Crops(torch.tensor(boxes), torch.tensor(mirrored), torch.ones(len(boxes), 3))
+    return Crops(
+        torch.tensor(boxes), torch.tensor(mirrored), torch.ones(len(boxes), 3), torch.zeros(len(boxes), 4).long()
+    )
 
 
 def by_pillow(row, box, mirrored, size, *, passes):

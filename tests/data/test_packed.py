@@ -28,7 +28,7 @@ def packed(class_folders, tmp_path_factory):
 
 
 def test_a_path_or_a_description_opens_it(packed):
-    assert open_path(packed) == Packed(str(packed)) == build(describe(Packed(str(packed))), DATASETS)
+    assert open_path(packed) == Packed(str(packed)) == Packed(packed) == build(describe(Packed(packed)), DATASETS)
     records = Packed(str(packed)).load()
     assert len(records) == 12 and len(list(packed.glob("part-*.tar"))) > 1
 

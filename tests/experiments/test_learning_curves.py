@@ -38,6 +38,36 @@ def test_long_runs_compose_under_names_of_their_own(long):
         assert config.training.compile == "on", run.title
 
 
+@pytest.fixture
+def best(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    monkeypatch.delitem(sys.modules, "learning_curves", raising=False)
+    return runpy.run_path(str(FOLDER / "best_row.py"))
+
+
+def test_the_runs_of_the_best_row_compose_under_names_of_their_own(best):
+    runs = best["RUNS"]
+    assert len({run.title for run in runs}) == len(runs)
+    for run in runs:
+        words = (f"training.steps={run.steps}", "training.validation=0", *run.words.split())
+        compose({"preset": run.preset}, from_words(words))
+
+
+def test_held_out_classes_choose_the_best_change_of_each_group(best):
+    scores = {"base": 0.7, "Recall@k": 0.71, "InfoNCE": 0.72, "colors": 0.701, "erasing": 0.69}
+    lines = [
+        line(name, seed, 1000, 0.1, data="cub_288", hold_out=0.3, ended=True, held_out={"recall@1": held + seed / 10})
+        for name, held in scores.items()
+        for seed in (0, 1)
+    ]
+    assert list(best["chosen"](lines, "cub_288", best["CHANGES"])) == ["InfoNCE"]
+    words = {run.title: run.words for run in best["best_rows"](lines)}
+    assert (
+        "loss=info_nce" in words["cub_288, best row, seed 0"] and "loss.beta" not in words["cars_288, best row, seed 0"]
+    )
+    assert "model=efficientnet_lite2" in words["cub_288, best row, Lite2, seed 2"]
+
+
 def test_differences_are_of_seeds_that_both_runs_have(curves):
     lines = [line("A, x", seed, 10, 0.2 + 0.1 * seed) for seed in range(3)]
     lines += [line("A + B, x", seed, 10, 0.25 + 0.1 * seed, 0.4) for seed in range(1, 4)]

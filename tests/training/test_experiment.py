@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from PIL import Image
+from torch import nn
 
 from vicinal.config import compose
 from vicinal.data import ImageTransform
@@ -47,3 +49,19 @@ def test_a_gpu_that_is_not_there_is_rejected(monkeypatch):
     with pytest.raises(ConfigError, match="torch sees none"):
         pick_device("cuda")
     assert pick_device("auto").type == "cpu"
+
+
+def test_a_network_that_cannot_take_the_test_size_is_rejected_before_training(tmp_path):
+    for number in range(12):
+        folder = tmp_path / "pictures" / f"class{number // 3}"
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((12, 12, 3), 20 * number, np.uint8)).save(folder / f"{number}.png")
+    network = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 4))
+    transform = {"size": 32, "resize": 40, "test_size": 40}
+    data, training = str(tmp_path / "pictures"), {"validation": 0, "steps": 2, "batch_size": 8}
+    with pytest.raises(ConfigError, match=r"32 pixels, but not of transform.test_size=40: .* transform.test_size=none"):
+        prepare(compose({"data": data, "model": network, "transform": transform, "training": training}))
+    experiment = prepare(compose({"data": data, "model": "small", "transform": transform, "training": training}))
+    assert next(iter(experiment.batches(experiment.plan(0), epoch=0, start=0))).inputs.shape[2:] == (32, 32)
+    assert experiment.preprocessing.size == 40
+    assert len(experiment.embed(experiment.encoder, experiment.records).vectors) == 12

@@ -16,13 +16,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import file_digest
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Int
 from PIL import Image
 
-from vicinal.arguments import describe
+from vicinal.arguments import Settings, describe
 from vicinal.data.folder import ENDINGS
 from vicinal.data.images import decode
 from vicinal.data.location import existing
@@ -43,13 +43,14 @@ Encoded = tuple[bytes, str]  # an image file's bytes, and the ending of such fil
 
 
 @dataclass(frozen=True)
-class Packed:
+class Packed(Settings):
     """Images that ``pack`` wrote, with the labels, splits, names and columns they had.
 
     Args:
         path: the folder of the parts; ``$VICINAL_DATA`` and ``~`` are expanded.
     """
 
+    slot: ClassVar[str] = "data"
     path: str
 
     @staticmethod

@@ -98,7 +98,7 @@ class Resident:
                 if self.channels_last:
                     cut = cut.contiguous(memory_format=torch.channels_last)
                 yield Batch(
-                    inputs=transform.finish(cut, crops.color[part], normalization),
+                    inputs=transform.finish(cut, crops[part], normalization),
                     labels=labels[part],
                     indices=torch.from_numpy(kept),
                     extras={name: column[part] for name, column in extras.items()},

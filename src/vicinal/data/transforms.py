@@ -18,7 +18,19 @@ from PIL import Image, ImageOps
 from torch import Tensor, nn
 
 from vicinal.arguments import Limits, NonNegative, Positive, Settings, Share
-from vicinal.data.augmentation import BOXES, COLOR, MIRROR, PLACE, Crops, jitter, resized_boxes, to_device
+from vicinal.data.augmentation import (
+    BOXES,
+    COLOR,
+    ERASE,
+    MIRROR,
+    PLACE,
+    Crops,
+    erase,
+    erased_boxes,
+    jitter,
+    resized_boxes,
+    to_device,
+)
 from vicinal.data.images import check_size
 from vicinal.data.records import Kind
 from vicinal.errors import ConfigError, DataError
@@ -29,7 +41,7 @@ Side = Annotated[int, Limits("[1, 16384]")]
 
 @dataclass(frozen=True)
 class ImageTransform(Settings):
-    """Resize, pad, crop, mirror, change colors, normalize.
+    """Resize, pad, crop, mirror, change colors, normalize, erase.
 
     Args:
         size: side of the square that comes out.
@@ -53,6 +65,9 @@ class ImageTransform(Settings):
         order: of the channels that come out; ``"BGR"`` for weights that came from Caffe.
         scale: the value of white before ``mean`` is taken off: 1, or 255 for some weights.
         interpolation: of ``resize``; boxes of resized crops are always brought to ``size`` bilinearly.
+        test_size: side of the square cut from images that are embedded; by default ``size``. Resized crops enlarge what
+            they show, so a network trained on them knows larger images better (Touvron et al. 2019).
+        erase: probability with which a random box of a training image is set to the mean color (Zhong et al. 2020).
     """
 
     slot: ClassVar[str] = "transform"
@@ -76,6 +91,8 @@ class ImageTransform(Settings):
     order: Literal["RGB", "BGR"] = "RGB"
     scale: Positive = 1.0
     interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos"] = "bilinear"
+    test_size: Side | None = None
+    erase: Annotated[float, Limits("[0, 1]")] = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -83,7 +100,8 @@ class ImageTransform(Settings):
         source, side = ("resize", self.resize) if self.canvas is None else ("canvas", self.canvas)
         if self.canvas is not None and self.resize is not None and self.canvas > self.resize:
             raise ConfigError(f"a canvas cannot be larger than the resized image, got {lengths}. Raise `resize`.")
-        if side is not None and self.size > side + 2 * self.pad:
+        if side is not None and max(self.size, self.test_size or 0) > side + 2 * self.pad:
+            lengths += "" if self.test_size is None else f", test_size = {self.test_size}"
             raise ConfigError(f"the crop cannot be larger than the padded image, got {lengths}. Raise `{source}`.")
         for name, pair in (("area", self.area), ("ratio", self.ratio)):
             if len(pair) != 2 or not 0 < pair[0] <= pair[1]:
@@ -97,6 +115,8 @@ class ImageTransform(Settings):
     @property
     def draws(self) -> int:
         """How many uniform numbers an image needs; each has a fixed place (see ``augmentation``), used or not."""
+        if self.erase > 0:
+            return ERASE.stop
         if self.crop == "resized":
             return BOXES.stop
         if self.changes_colors:
@@ -120,11 +140,13 @@ class ImageTransform(Settings):
         return None if side is None else side + 2 * self.pad
 
     def evaluation(self) -> "ImageTransform":
-        """Return the deterministic transform for testing: center crop, no mirror, colors as they are."""
-        return replace(self, crop="centre", mirror=False, brightness=0.0, contrast=0.0, saturation=0.0)
+        """Return the deterministic transform for testing: center crop of ``test_size``, nothing drawn."""
+        size = self.size if self.test_size is None else self.test_size
+        still = replace(self, size=size, test_size=None, crop="centre", mirror=False)
+        return replace(still, brightness=0.0, contrast=0.0, saturation=0.0, erase=0.0)
 
     def __call__(self, image: Image.Image, draws: Float[np.ndarray, "k"] | None = None) -> Float[Tensor, "c h w"]:
-        """Transform one image; without draws, as ``evaluation()`` would do it."""
+        """Transform one image; without draws, its center."""
         return self.batch([image], None if draws is None else draws[None])[0]
 
     def batch(
@@ -138,7 +160,7 @@ class ImageTransform(Settings):
         """Do all after ``prepare``, for images that may differ in size."""
         sizes = np.array([pixels.shape[1:] for pixels in prepared], dtype=np.int64).reshape(-1, 2)
         crops = self.crops(sizes[:, 0], sizes[:, 1], draws)
-        return self.finish(self.cut(prepared, crops), crops.color if draws is not None else None)
+        return self.finish(self.cut(prepared, crops), crops if draws is not None else None)
 
     def cut(self, prepared: Sequence[UInt8[Tensor, "c _ _"]], crops: Crops) -> UInt8[Tensor, "n c size size"]:
         """Cut boxes of prepared images on the host, resized by Pillow where they must be, and mirrored."""
@@ -180,11 +202,12 @@ class ImageTransform(Settings):
         """Return parameters as a pure function of numbers drawn in [0, 1); without numbers, the center.
 
         The numbers of an image, in this order: place down, place across, mirror; brightness, contrast, saturation; area
-        and aspect of ten boxes.
+        and aspect of ten boxes; whether to erase, and area, aspect and place of what is erased.
         """
         whole = np.stack([heights, widths], axis=1).astype(np.int64)
         boxes = np.concatenate([(whole - self.size) // 2, np.full_like(whole, self.size)], axis=1)
         mirrored, color = np.zeros(len(whole), dtype=bool), np.ones((len(whole), 3), dtype=np.float32)
+        erased = np.zeros_like(boxes)
         if draws is not None and self.crop == "random":
             boxes[:, :2] = (draws[:, PLACE] * (whole - self.size + 1)).astype(np.int64)
         elif draws is not None and self.crop == "resized":
@@ -195,19 +218,22 @@ class ImageTransform(Settings):
             spread = np.array([self.brightness, self.contrast, self.saturation])
             least = np.maximum(1 - spread, 0)
             color = (least + draws[:, COLOR] * (1 + spread - least)).astype(np.float32)
-        return Crops(*map(torch.from_numpy, (boxes, mirrored, color)))
+        if draws is not None and self.erase > 0:
+            erased = erased_boxes(draws, self.erase, self.size)
+        return Crops(*map(torch.from_numpy, (boxes, mirrored, color, erased)))
 
     def finish(
         self,
         cut: UInt8[Tensor, "n c h w"] | Float[Tensor, "n c h w"],
-        color: Float[Tensor, "n 3"] | None = None,
+        crops: Crops | None = None,
         normalization: Float[Tensor, "2 c 1 1"] | None = None,
     ) -> Float[Tensor, "n c h w"]:
-        """Change colors, order channels and normalize pixels of 0..255, on whatever device they are."""
-        if self.changes_colors and color is not None:
-            cut = jitter(cut.float(), color)
+        """Change colors, order channels, normalize pixels of 0..255 and erase, on whatever device they are."""
+        if self.changes_colors and crops is not None:
+            cut = jitter(cut.float(), crops.color)
         gain, offset = self.normalization(cut.device) if normalization is None else normalization
-        return torch.addcmul(offset, cut.flip(1) if self.order == "BGR" else cut, gain)
+        finished = torch.addcmul(offset, cut.flip(1) if self.order == "BGR" else cut, gain)
+        return erase(finished, crops.erased) if self.erase > 0 and crops is not None else finished
 
     def normalization(self, device: torch.device) -> Float[Tensor, "2 c 1 1"]:
         """Return what multiplies pixels of 0..255 and what is added then; on a GPU worth keeping between batches."""

@@ -162,6 +162,11 @@ class ModelConfig(Settings):
         return CustomBackbone if self.module is not None else backbone_class(self.name)
 
     @property
+    def any_size(self) -> bool:
+        """Whether the network is known to take images of any size."""
+        return issubclass(self.backbone, Backbone) and not issubclass(self.backbone, LibraryBackbone)
+
+    @property
     def preprocessing(self) -> Preprocessing:
         """The input that the weights expect, known without building the network; -1..1 where nothing states it."""
         kind = self.backbone

@@ -21,6 +21,7 @@ from vicinal.methods.method import Method, Parts, Sampler
 from vicinal.methods.plain import Plain
 from vicinal.miners import Mined
 from vicinal.models import TwoStreamEmbedder
+from vicinal.models.backbone import first_line, probe
 from vicinal.models.embedder import Embedder, check_chunks
 from vicinal.samplers import SAMPLERS
 
@@ -76,8 +77,14 @@ def _build_stream(config: Config, train: Records) -> Embedder:
         if config.training.head_only and model.dim is not None:  # features have no more directions than numbers
             model = replace(model, dim=min(model.dim, width))
         return model.build(width=width)
-    shown = cast(ImageTransform, config.transform.evaluation())
+    shown = cast(ImageTransform, getattr(config.transform, "base", config.transform))
     embedder = config.model.build(channels=shown.channels, size=shown.size)
+    if shown.test_size not in (None, shown.size):
+        try:
+            probe(embedder, (shown.channels, shown.test_size, shown.test_size))
+        except (AssertionError, RuntimeError, ValueError) as error:
+            fault = f"the network takes images of {shown.size} pixels, but not of transform.test_size={shown.test_size}"
+            raise ConfigError(f"{fault}: {first_line(error)}. Set transform.test_size=none.") from error
     if "role" in train.columns and config.model.streams == 2 and train.captions is None:
         return TwoStreamEmbedder(embedder, copy.deepcopy(embedder))  # both start alike
     return embedder

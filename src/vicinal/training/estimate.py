@@ -84,7 +84,7 @@ class Cost(NamedTuple):
 
 def _cost(config: Config, method: Method, records: Records) -> Cost:
     """Measure a forward and backward pass of a copy of the network."""
-    device, transform = pick_device(config.training.device), config.transform.evaluation()
+    device, transform = pick_device(config.training.device), getattr(config.transform, "base", config.transform)
     rows = config.training.batch_size if method.reads_records else len(method.batches(0)[0])
     if isinstance(transform, ImageTransform):
         shape = (transform.channels, transform.size, transform.size)
