@@ -12,18 +12,16 @@ length on Cars196 and the sizes of Lite2 were set beforehand. Test scores of all
 """
 
 import statistics
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from learning_curves import Line, Run, read
+from long_runs import COMPILED, SHARP
 
 RESULTS = Path(__file__).parent / "results" / "best_row.jsonl"
 LEAST, SEEDS, BASE = 0.002, (0, 1), "base"
-BATCH = "sampler.classes=26 sampler.per_class=5"
-_SHARP = f"loss=multi_similarity loss.alpha=2 loss.beta=30 loss.base=0.55 {BATCH}"
 _SIZES = "transform.resize={0} transform.canvas={0} transform.test_size={0}"
-CUB = f"{_SHARP} {_SIZES.format(288)} transform.area=0.2,1.0 training.compile=on"
+CUB = f"{SHARP} {_SIZES.format(288)} transform.area=0.2,1.0 {COMPILED}"
 CHANGES: dict[str, dict[str, str]] = {
     "loss": {
         "Recall@k": "loss=recall_at_k",
@@ -59,6 +57,7 @@ def changed(words: str, changes: Sequence[str]) -> str:
 
 
 def run(name: str, data: str, words: str, seed: int, hold_out: float = 0.0, steps: int = 1000) -> Run:
+    """Return a run of so many steps, unless the words name another number."""
     found = words.split()
     for word in [word for word in found if word.startswith("training.steps=")]:
         steps = int(word.partition("=")[2])
@@ -67,19 +66,14 @@ def run(name: str, data: str, words: str, seed: int, hold_out: float = 0.0, step
     return Run(name, data, data.removesuffix("_288"), " ".join(found), seed, steps, hold_out, evaluated)
 
 
-def gains(lines: Sequence[Line], data: str, names: Sequence[str], base: str = BASE) -> dict[str, float]:
+def gains(lines: Sequence[Line], data: str, names: Sequence[str]) -> dict[str, float]:
     """Return R@1 on held-out classes minus the base's, after the last step, the mean over seeds that both have."""
-    last = {(line["run"], line["seed"]): line for line in lines if line["data"] == data and line.get("ended")}
-    found = {}
-    for name in names:
-        pairs = [(last[name, s], last[base, s]) for s in SEEDS if (name, s) in last and (base, s) in last]
-        pairs = [(one, other) for one, other in pairs if "held_out" in one and "held_out" in other]
-        if pairs:
-            one, other = (
-                statistics.mean(line["held_out"]["recall@1"] for line in side) for side in zip(*pairs, strict=True)
-            )
-            found[name] = one - other
-    return found
+    ended = (line for line in lines if line["data"] == data and line["ended"] and "held_out" in line)
+    last = {(line["run"], line["seed"]): line["held_out"]["recall@1"] for line in ended}
+    both = {name: [s for s in SEEDS if {(name, s), (BASE, s)} <= last.keys()] for name in names}
+    return {
+        name: statistics.mean(last[name, s] - last[BASE, s] for s in seeds) for name, seeds in both.items() if seeds
+    }
 
 
 def chosen(lines: Sequence[Line], data: str, groups: dict[str, dict[str, str]]) -> dict[str, str]:
@@ -136,4 +130,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -84,6 +84,9 @@ def train(run: Run, data: Path, file: Path) -> None:
     from vicinal.training.experiment import pick_precision, prepare
     from vicinal.training.trainer import WeightAverage
 
+    # Stop between steps: a process that dies within a kernel takes others of the Multi-Process Service with it.
+    stopped = list[int]()
+    signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
     own = (f"data={data / run.data}", f"training.seed={run.seed}", f"training.steps={run.steps}")
     layer = from_words([*own, f"training.validation={run.hold_out}", *run.words.split()])
     config = compose({"preset": run.preset}, layer)
@@ -105,9 +108,8 @@ def train(run: Run, data: Path, file: Path) -> None:
             for part, split in PARTS.items() if finite else ():
                 if part != "held_out" or run.hold_out:
                     records = experiment.records.part(split)  # type: ignore[arg-type]
-                    scores = measure(
-                        experiment.embed(experiment.encoder, records), recalls=(1,), clustering=False
-                    ).scores
+                    found = experiment.embed(experiment.encoder, records)
+                    scores = measure(found, recalls=(1,), clustering=False).scores
                     line[part] = {name: round(scores[name], 5) for name in ("recall@1", "map@r")}
         line |= {"seconds": round(seconds, 1), "ended": step == run.steps or not finite, "diverged": not finite}
         first = step == min(evaluated)
@@ -116,9 +118,6 @@ def train(run: Run, data: Path, file: Path) -> None:
             out.write(json.dumps(line) + "\n")
         return finite
 
-    # Between steps: a process that dies within a kernel takes the others of the Multi-Process Service with it.
-    stopped = list[int]()
-    signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
     file.parent.mkdir(parents=True, exist_ok=True)
     if 0 in evaluated:
         evaluate(0)
@@ -167,8 +166,9 @@ def train_all(runs: Iterable[Run], options: argparse.Namespace, data: Path, out:
             run = going.pop(process)
             said = "ended" if process.returncode == 0 else f"failed, see {run.file(out).with_suffix('.log')}"
             print(f"{time.monotonic() - began:6.0f} s  {run.title}: {said}", flush=True)
-    for process, run in going.items():
+    for process in going:
         process.terminate()
+    for process, run in going.items():
         process.wait()
         print(f"{run.title}: cut off", flush=True)
     print(f"{len(waiting)} runs were not begun", flush=True)

@@ -20,7 +20,8 @@ def authors(name: str, words: str, seed: int, hold_out: float = 0.0) -> list[Run
     ]
 
 
-SHARP = "loss=multi_similarity loss.alpha=2 loss.beta=30 loss.base=0.55 sampler.classes=26 sampler.per_class=5"
+BATCH = "sampler.classes=26 sampler.per_class=5"
+SHARP = f"loss=multi_similarity loss.alpha=2 loss.beta=30 loss.base=0.55 {BATCH}"
 SAMPLES, WAIT, NEAREST = "LoOp, samples where arcs overlap", "LoOp, after 300 steps", "LoOp, nearest pairs"
 LOOP = {
     "multi-similarity": "",
@@ -59,33 +60,23 @@ ALA = {
     "ALA, relative, descent": f"{DESCENT} method.relative=true",
 }
 N_PAIR, GENERATOR = "loss=n_pair loss.l2=3e-3 model.start_length=6", "method=hdml method.generator_rate=3e-3"
-OURS = {
+RANDOM = "sampler=classes sampler.classes=24 sampler.per_class=5"
+NEAR = "sampler=anchor_neighbors sampler.anchors=6 sampler.neighborhood=4 sampler.per_class=5"
+OURS = {  # the numbers of benchmarks.py
     "N-pair": N_PAIR,
     "N-pair + HDML": f"{N_PAIR} {GENERATOR}",
     "multi-similarity": SHARP,
     "multi-similarity + HDML": f"{SHARP} {GENERATOR}",
     "multi-similarity + LoOp": f"{SHARP} method=loop",
-}
-
-
-CLASSES, NEAR = (
-    f"sampler={name} sampler.{count} sampler.per_class=5"
-    for name, count in (("classes", "classes=24"), ("anchor_neighbors", "anchors=6 sampler.neighborhood=4"))
-)
-LIFTED = "loss=lifted_structure loss.form=smooth loss.similarity=cosine"
-SOFT = "loss=hard_exemplar sampler.classes=26 sampler.per_class=5 loss.weighted"
-OURS |= {  # the numbers of benchmarks.py
-    "DANML": SHARP.replace("multi_similarity", "danml").replace(
-        "loss.base=0.55", "loss.lambda1=0.55 loss.lambda2=0.57"
-    ),
-    "lifted": f"{LIFTED} sampler.classes=26 sampler.per_class=5",
-    "improved lifted": "loss=improved_lifted_structure sampler.classes=26 sampler.per_class=5",
+    "DANML": f"loss=danml loss.alpha=2 loss.beta=30 loss.lambda1=0.55 loss.lambda2=0.57 {BATCH}",
+    "lifted": f"loss=lifted_structure loss.form=smooth loss.similarity=cosine {BATCH}",
+    "improved lifted": f"loss=improved_lifted_structure {BATCH}",
     "improved N-pair": "loss=improved_n_pair loss.offset=0.5 model.start_length=6",
-    "Proxy-NCA": "loss=proxy_nca sampler.classes=26 sampler.per_class=5",
-    "improved Proxy-NCA": "loss=improved_proxy_nca loss.offset=0.5 sampler.classes=26 sampler.per_class=5",
-    "soft margin": f"{SOFT}=false",
-    "HER weights": f"{SOFT}=true",
-    "triplets, margin 0.2": f"loss=hierarchical_triplet {CLASSES}",
+    "Proxy-NCA": f"loss=proxy_nca {BATCH}",
+    "improved Proxy-NCA": f"loss=improved_proxy_nca loss.offset=0.5 {BATCH}",
+    "soft margin": f"loss=hard_exemplar loss.weighted=false {BATCH}",
+    "HER weights": f"loss=hard_exemplar loss.weighted=true {BATCH}",
+    "triplets, margin 0.2": f"loss=hierarchical_triplet {RANDOM}",
     "HTL": f"loss=hierarchical_triplet method=htl {NEAR}",
     "HTL, sampling alone": f"loss=hierarchical_triplet method=htl method.margins=fixed {NEAR}",
 }

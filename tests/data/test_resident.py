@@ -87,7 +87,7 @@ def way(request, monkeypatch):
     return request.param
 
 
-@pytest.mark.parametrize("colours", [{}, COLORS])
+@pytest.mark.parametrize("colours", [{}, COLORS, {"erase": 0.7}])
 def test_resized_crops_and_colours_are_the_loader_s_to_one_level(images, colours, way):
     transform = ImageTransform(**{**vars(BOXES), "mean": (0.0,), "std": (1.0,), **colours})
     resident = decode(images, transform, CPU)
@@ -189,7 +189,9 @@ def test_what_is_not_there_is_refused_at_once(images):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("transform", [RANDOM, ImageTransform(**{**vars(BOXES), **COLORS})])
+@pytest.mark.parametrize(
+    "transform", [RANDOM, ImageTransform(**{**vars(BOXES), **COLORS}), ImageTransform(**{**vars(BOXES), "erase": 0.7})]
+)
 def test_on_a_gpu_the_host_never_waits_and_pixels_are_the_same(images, transform):
     resident = decode(images, transform, torch.device("cuda"), channels_last=True)
     with never_waiting():

@@ -4,9 +4,12 @@ import runpy
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from vicinal.config import compose, from_words
+from vicinal.training.trainer import WeightAverage
 
 FOLDER = Path(__file__).parents[2] / "experiments"
 
@@ -66,6 +69,48 @@ def test_held_out_classes_choose_the_best_change_of_each_group(best):
         "loss=info_nce" in words["cub_288, best row, seed 0"] and "loss.beta" not in words["cars_288, best row, seed 0"]
     )
     assert "model=efficientnet_lite2" in words["cub_288, best row, Lite2, seed 2"]
+
+
+def read_run(curves, folder, words, evaluated=(0, 1)):
+    """Train three steps on drawn pictures; return the evaluations that were written."""
+    own = "model=small model.widths=4,8 model.dim=4 sampler.classes=2 sampler.per_class=2 transform.size=16"
+    run = curves["Run"]("a", "pictures", "images_from_scratch", f"{own} {words}", 0, 3, 0.5, evaluated)
+    curves["train"](run, folder, run.file(folder))
+    return curves["read"](run.file(folder))
+
+
+@pytest.mark.slow(8)
+def test_a_run_writes_each_evaluation_and_measures_the_average_of_the_weights(curves, tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    for number in range(24):
+        folder = tmp_path / "pictures" / f"class{number // 3}"
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (16, 16, 3), np.uint8)).save(folder / f"{number}.png")
+    monkeypatch.setattr("signal.signal", lambda number, stop: None)
+
+    class Counted(WeightAverage):
+        def update(self, embedder):
+            calls.append("update")
+            super().update(embedder)
+
+        def applied(self, embedder):
+            calls.append("applied")
+            return super().applied(embedder)
+
+    calls = []
+    monkeypatch.setattr("vicinal.training.trainer.WeightAverage", Counted)
+    lines = read_run(curves, tmp_path, "training.ema=0.9")
+    assert calls == ["applied", "update", "applied", "update", "update", "applied"]
+    assert [(line["step"], line["ended"], "words" in line) for line in lines] == [
+        (0, False, True),
+        (1, False, False),
+        (3, True, False),
+    ]
+    assert all({"test", "train", "held_out"} <= line.keys() for line in lines)
+    late = read_run(curves, tmp_path, "", evaluated=(2,))  # without step 0 a file begins anew, too
+    assert [line["step"] for line in late] == [2, 3] and "words" in late[0]
+    monkeypatch.setattr("signal.signal", lambda number, stop: stop(number, None))
+    assert [line["step"] for line in read_run(curves, tmp_path, "")] == [0], "stopped before the first step"
 
 
 def test_differences_are_of_seeds_that_both_runs_have(curves):

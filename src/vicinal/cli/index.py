@@ -129,7 +129,9 @@ def serve(
     if library.threshold is not None:
         typer.echo(f"no match beyond {library.threshold.distance:.4f}. {library.threshold.words}")
     if host not in LOOPBACK:
-        typer.secho(f"listening at {host}: whoever reaches this machine can see the collection", fg="yellow", err=True)
+        typer.secho(
+            f"listening at {host}: anyone who reaches this machine can see the collection", fg="yellow", err=True
+        )
     limits = Limits(upload_bytes=max_upload * MEBIBYTE)
 
     def ready(address: str) -> None:

@@ -360,6 +360,11 @@ class OwnTransform:
         return found.float() if found.is_floating_point() else found.float() / 255
 
 
+def own_transform(transform: "TrainingTransform") -> "Transform":
+    """Return ours: behind a transform of the user's own, the one that states sizes and channels."""
+    return transform.base if isinstance(transform, OwnTransform) else transform
+
+
 Transform = ImageTransform | FeatureTransform | TextTransform
 TrainingTransform = Transform | OwnTransform
 TRANSFORMS: dict[str, type] = {kind.__name__: kind for kind in (ImageTransform, FeatureTransform, TextTransform)}

@@ -30,7 +30,7 @@ _WRITING = os.O_RDWR | os.O_CREAT | os.O_APPEND
 
 @dataclass(frozen=True)
 class Annotation:
-    """What was decided about one thing.
+    """What was decided about one item.
 
     Attributes:
         label: its class from now on; None where that of the data stands.
@@ -94,7 +94,7 @@ class Annotations:
         return {line["undo"] for line in self._lines if line and "undo" in line}
 
     def read(self) -> dict[Target, Annotation]:
-        """Return what is decided now, by target; things about which nothing is decided are left out."""
+        """Return what is decided now, by target; items about which nothing is decided are left out."""
         with suppress(FileNotFoundError), self._opened(os.O_RDONLY):
             return dict(self._state)
         return {}

@@ -3,7 +3,7 @@
 Two pictures of different classes that lie nearer than the threshold are a false match. The share of such pairs among
 all pairs of different classes is counted on the run's validation classes, which were held out of its training, and the
 threshold is the largest that keeps the share at the rate asked for. It is a rate per pair: a query compared with n
-things of other classes meets about n times as many.
+items of other classes meets about n times as many.
 
 The counts are kept with the run in fine bins of distance, so any rate can be asked for later; a threshold is always the
 lower edge of a bin, on the safe side by less than one bin.
@@ -23,7 +23,7 @@ from vicinal.retrieval.collection import model_fingerprint
 from vicinal.run_directory import RunDirectory
 
 NAME = "calibration"
-# False-match rates where none is named. Among n things there are n²/2 pairs, so that of a dense group, which needs
+# False-match rates where none is named. Among n items there are n²/2 pairs, so that of a dense group, which needs
 # several near rows for each member, has to be small; a query is compared once.
 DENSE_RATE, QUERY_RATE = 1e-4, 1e-3
 _BINS = 2**16
@@ -32,7 +32,7 @@ _TILE = 2048  # rows and columns of pairs at a time: float64 tiles of 32 MiB
 
 @dataclass(frozen=True)
 class Threshold:
-    """A distance up to which two things are taken for the same.
+    """A distance up to which two items are taken for the same.
 
     Attributes:
         distance: the largest that is still a match.

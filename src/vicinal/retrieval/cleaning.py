@@ -420,7 +420,7 @@ class Corrected:
     """The data after decisions.
 
     Attributes:
-        table: as text; of things that are neither files nor texts a list of names.
+        table: as text; of items that are neither files nor texts a list of names.
         arrays: where the data are an ``.npz``.
         changed: how many items have another label.
         dropped: how many are left out.
@@ -437,7 +437,7 @@ class Corrected:
 def apply_decisions(snapshot: Snapshot, decisions: Path, *, new_labels: bool = False) -> Corrected:
     """Return the corrected table ``path,label``, and how many items were relabeled and dropped.
 
-    Paths are those of the pictures' files, absolute; of things without files their names. Other columns are what the
+    Paths are those of the pictures' files, absolute; of items without files their names. Other columns are what the
     collection knows besides. Items without a label are left out. Of an ``.npz`` there are its arrays, too; a table of
     texts stays one.
 
@@ -557,7 +557,7 @@ def suggest(
 
         F(S) = Σ_j max_{i ∈ S} p(d_ij)
 
-    p is the probability that two things at a distance are of one class, by logistic regression on the labeled rows and
+    p is the probability that two items at a distance are of one class, by logistic regression on the labeled rows and
     their nearest. F, the expected number of hits at rank 1, is monotone and submodular, so that taking the largest gain
     each time reaches 1 - 1/e of the best (Nemhauser, Wolsey and Fisher 1978). A gain is large where the nearest
     label is far (uncertainty), many others are near, and nothing chosen before is (diversity).
@@ -603,7 +603,7 @@ def suggest(
 def _calibrated(
     vectors: Tensor, labels: Tensor, metric: Metric
 ) -> Callable[[Float[np.ndarray, "*s"]], Float[np.ndarray, "*s"]]:
-    """Fit the probability that two things at a distance are of one class, on labeled rows and their nearest."""
+    """Fit the probability that two items at a distance are of one class, on labeled rows and their nearest."""
     from scipy.special import expit
     from sklearn.linear_model import LogisticRegression
 

@@ -1,4 +1,4 @@
-"""Groups in a collection: by k-means, or by density, where what belongs to no group stays loose."""
+"""Groups in a collection: by k-means, or by density, where what belongs to no group is an outlier."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -195,7 +195,7 @@ def _check(count: int, method: str, groups: int | None, distance: float | None, 
 
 
 def cluster_contents(snapshot: Snapshot, found: Grouping, *more: str) -> Contents:
-    """Fill the page of a grouping: largest group first, what is nearest its mean first; loose things last."""
+    """Fill the page of a grouping: largest group first, what is nearest its mean first; outliers last."""
     labels = [item.label for item in snapshot.items()]
     facts = [("groups", f"{len(found.sizes):,}"), ("items in a group", f"{sum(found.sizes):,}")]
     facts += [("in none", f"{found.loose:,}")] if found.loose else []
@@ -211,7 +211,7 @@ def cluster_contents(snapshot: Snapshot, found: Grouping, *more: str) -> Content
         rows = np.flatnonzero(found.assigned < 0).tolist()
         groups.append(Group(0, rows, found.spread[rows].tolist(), f"In no group: {found.loose:,} items"))
     caption = "The number below a picture is its distance from the mean of its group; what is nearest comes first."
-    empty = "No group was found: all items are loose."
+    empty = "No group was found."
     return Contents("Groups in the collection", facts, [found.words, *more, caption], groups, _SHOWN, empty)
 
 

@@ -229,7 +229,7 @@ class Snapshot:
     def _require_trust(self, what: str) -> None:
         if not self.trusted:
             fault = f"the collection in {self.folder.parent} was not indexed by you here, and names {what}"
-            raise DataError(f"{fault}. Say --trust if you trust whoever made it, or index anew.")
+            raise DataError(f"{fault}. Add --trust if you trust its author, or index anew.")
 
     def _row(self, id: int) -> int:
         row = self._rows.get(id)

@@ -377,7 +377,7 @@ def _distances(copied: Float[np.ndarray, "q v d"], views: Float[np.ndarray, "m v
 def duplicate_pairs(
     snapshot: Snapshot, rows: Int64[np.ndarray, "m"], views: Float[np.ndarray, "m v d"], distance: float
 ) -> Pairs:
-    """Find pairs of things with alike pictures, or of equal content, where the first is paired with all others."""
+    """Find pairs of items with alike pictures, or of equal content, where the first is paired with all others."""
     near = alike_pairs(views, distance)
     of_content, equal = dict[str, int](), list[tuple[int, int]]()
     for row, item in enumerate(snapshot.items()):
@@ -397,8 +397,8 @@ def duplicate_contents(snapshot: Snapshot, found: Groups, distance: float, words
         more = ", ..." if len(labels) > 4 else ""
         warning = f"labels differ: {', '.join(labels[:4])}{more}" if len(labels) > 1 else ""
         groups.append(Group(number, rows, nearest, f"Group {number}: {len(rows):,} items", warning))
-    things = sum(len(group.rows) for group in groups)
-    facts = [("groups", f"{len(groups):,}"), ("items in them", f"{things:,}"), ("distance", f"{distance:.4g}")]
+    items = sum(len(group.rows) for group in groups)
+    facts = [("groups", f"{len(groups):,}"), ("items in them", f"{items:,}"), ("distance", f"{distance:.4g}")]
     if disagreeing := sum(bool(group.warning) for group in groups):
         facts.append(("groups with different labels", f"{disagreeing:,}"))
     note = "Nothing was removed. The number below a picture is its distance to the nearest other of its group."

@@ -1,4 +1,4 @@
-"""Making a collection and keeping it true: new things are added, changed ones replaced, gone ones removed.
+"""Making a collection and keeping it true: new items are added, changed ones replaced, gone ones removed.
 
 What is embedded is decided by content. A vector is made once for each content and model, is kept in a journal from the
 moment it exists, and is used again for a file that was only moved. The new generation becomes visible at the end.
@@ -34,7 +34,7 @@ from vicinal.retrieval.store import Item
 from vicinal.run_directory import RunDirectory
 
 JOURNAL = "journal.bin"
-_NAMED = 10  # unreadable things that an error names
+_NAMED = 10  # unreadable items that an error names
 Batches = Iterator[tuple[list[int], np.ndarray, list[int]]]  # places embedded, their vectors, places left unread
 
 
@@ -56,7 +56,7 @@ class Request:
         remove: places to take out of the collection.
         split: the part of the run's own data, or of named data that have splits.
         images: folder of the pictures where tables or feature vectors name them.
-        batch_size: things embedded at a time.
+        batch_size: items embedded at a time.
         workers: processes that read images ahead.
         ray: workers of a Ray cluster that read and embed instead of this process; None for none.
         skip_corrupt: leave out what cannot be read, instead of raising in the end.
@@ -84,12 +84,12 @@ class Indexed:
 
     Attributes:
         generation: the newest one now.
-        items: how many things the collection holds.
+        items: how many items the collection holds.
         embedded: how many vectors had to be made; contents embedded before need none.
-        added: things that are new.
-        replaced: things whose content changed.
-        removed: things that are gone.
-        unreadable: things that were left out, each with the reason where more is known than that.
+        added: items that are new.
+        replaced: items whose content changed.
+        removed: items that are gone.
+        unreadable: items that were left out, each with the reason where more is known than that.
         recall: of an approximate index against exact search on a sample; None where search is exact.
     """
 
@@ -182,7 +182,7 @@ class _Indexing:
                 rows = np.array([wanted[digest][1] for digest in here], dtype=np.int64)
                 for kept, vectors, unread in self._batches(listing, rows):
                     journal.append([here[place] for place in kept], vectors)
-                    damaged = {here[place] for place in unread}  # of all things with such a content one was looked at
+                    damaged = {here[place] for place in unread}  # of all items with such a content one was looked at
                     for item in plan.items if damaged else ():
                         if item.digest in damaged:
                             plan.unreadable.append(item.path)
@@ -231,7 +231,7 @@ class Plan:
         items: of all of them.
         contents: for each content of the listings, one listing and entry that has it.
         next_id: the first id that is still free.
-        unreadable: things whose content cannot even be read, each with the reason.
+        unreadable: items whose content cannot even be read, each with the reason.
     """
 
     listings: list[Listing]
@@ -329,7 +329,7 @@ def absolute_place(path: str) -> str:
 
 
 def _reject_nested(places: Sequence[Place]) -> None:
-    """Reject two folders, one inside the other: they would hold the same things twice."""
+    """Reject two folders, one inside the other: they would hold the same items twice."""
     folders = [place for place in places if place.kind in ("folder", "data set") and place.root is not None]
     for inner, outer in permutations(folders, 2):
         if Path(str(inner.root)).is_relative_to(str(outer.root)):

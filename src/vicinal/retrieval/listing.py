@@ -1,4 +1,4 @@
-"""From what a user names to a list of things that can be embedded: folder, table, archive, arrays or data set."""
+"""From what a user names to a list of items that can be embedded: folder, table, archive, arrays or data set."""
 
 import os
 from collections import Counter
@@ -29,7 +29,7 @@ _SPLIT_FOLDERS = {"train", "test", "validation", "val"}
 
 @dataclass(frozen=True)
 class Entry:
-    """One thing that may be embedded: where it lies in its place, and what is known of it."""
+    """One item that may be embedded: where it lies in its place, and what is known of it."""
 
     path: str
     label: str | None = None
@@ -41,8 +41,8 @@ class Listing:
     """What a place holds now.
 
     Attributes:
-        place: where these things lie.
-        entries: the things, each path once.
+        place: where these items lie.
+        entries: the items, each path once.
         source: reads entry ``i``.
     """
 
@@ -58,7 +58,7 @@ class Listing:
             raise DataError(f"{self.place.path} names {path!r} {count} times. Give every entry a name of its own.")
 
     def digest(self, index: int, collection: Path) -> str:
-        """SHA-256 of what the thing holds; DataError where it cannot be read."""
+        """SHA-256 of what the item holds; DataError where it cannot be read."""
         source, positions = self.source.origin(np.array([index]))
         position = int(positions[0])
         if isinstance(source, ImageFiles):

@@ -143,7 +143,7 @@ class MilvusStore:
 
 
 def _row(generation: int, id: int, vector: Float[np.ndarray, "d"], attributes: Mapping[str, str]) -> dict[str, Any]:
-    key = (generation << _ID_BITS) | id  # a replaced thing has two rows for a while
+    key = (generation << _ID_BITS) | id  # a replaced item has two rows for a while
     row = {"key": key, "id": id, "born": generation, "gone": _FOREVER, "label": _kept(attributes.get("label"))}
     return row | {"attributes": dict(attributes), "vector": np.asarray(vector, np.float32).tolist()}
 

@@ -1,4 +1,4 @@
-"""Asking a collection: by images or vectors, by things it holds, by a label; several together are their mean."""
+"""Asking a collection: by images or vectors, by items it holds, by a label; several together are their mean."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Query:
     Attributes:
         title: how it was asked, for captions.
         vector: the point near which to look.
-        exclude: ids of the things it was made of, which are not to be found again.
+        exclude: ids of the items it was made of, which are not to be found again.
     """
 
     title: str
@@ -38,9 +38,9 @@ class Answer:
         query: what was asked.
         generation: of the collection that answered.
         metric: what distances are.
-        matches: the nearest things within the threshold, nearest first.
+        matches: the nearest items within the threshold, nearest first.
         threshold: the distance beyond which nothing is a match; None where none was asked for.
-        beyond: the nearest thing that was too far to be a match, where one was looked at.
+        beyond: the nearest item that was too far to be a match, where one was looked at.
     """
 
     query: Query
@@ -64,7 +64,7 @@ class Answer:
 
 
 def ask(snapshot: Snapshot, query: Query, k: int, *, where: Where = None, threshold: float | None = None) -> Answer:
-    """Find the ``k`` nearest things of a collection; those beyond the threshold are no match."""
+    """Find the ``k`` nearest items of a collection; those beyond the threshold are no match."""
     found = snapshot.search(query.vector[None], k, where=where, exclude=query.exclude)[0]
     limit = np.inf if threshold is None else threshold
     matches = tuple(match for match in found if match.distance <= limit)
@@ -90,8 +90,8 @@ def query_of(
         reader: embeds texts; None where there are none, or the run has no text encoder.
         files: images, or for a run on features ``.npy`` and ``.npz`` of one vector or several.
         texts: words to look for.
-        ids: things of the collection; they are not found again.
-        labels: each stands for the mean of the things that have it.
+        ids: items of the collection; they are not found again.
+        labels: each stands for the mean of the items that have it.
     """
     titles = [*map(str, files), *(f"{text!r:.60}" for text in texts)]
     titles += [*(f"item {id}" for id in ids), *(f"label {label}" for label in labels)]

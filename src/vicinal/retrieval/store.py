@@ -28,10 +28,10 @@ _CHUNK_BYTES = 2**26  # of products at a time
 
 @dataclass(frozen=True)
 class Item:
-    """One thing in a collection.
+    """One item in a collection.
 
     Attributes:
-        id: stays with the thing through all generations, also when its content changes; never used again.
+        id: stays with the item through all generations, also when its content changes; never used again.
         path: where it lies below its place (``Snapshot.places``), ``/`` between parts; for feature vectors their name.
         label: its class, where one is known.
         metadata: further facts by which a search can be narrowed.

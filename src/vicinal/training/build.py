@@ -13,7 +13,7 @@ from vicinal import parallel
 from vicinal.arguments import parameters
 from vicinal.config import Config
 from vicinal.data.records import Records
-from vicinal.data.transforms import ImageTransform
+from vicinal.data.transforms import ImageTransform, own_transform
 from vicinal.distances import Euclidean, Negative, Poincare
 from vicinal.errors import ConfigError
 from vicinal.losses import LOSSES, Loss, NestedLoss
@@ -77,7 +77,7 @@ def _build_stream(config: Config, train: Records) -> Embedder:
         if config.training.head_only and model.dim is not None:  # features have no more directions than numbers
             model = replace(model, dim=min(model.dim, width))
         return model.build(width=width)
-    shown = cast(ImageTransform, getattr(config.transform, "base", config.transform))
+    shown = cast(ImageTransform, own_transform(config.transform))
     embedder = config.model.build(channels=shown.channels, size=shown.size)
     if shown.test_size not in (None, shown.size):
         try:

@@ -9,7 +9,7 @@ import torch
 
 from vicinal.config import Config
 from vicinal.data.records import Records
-from vicinal.data.transforms import ImageTransform
+from vicinal.data.transforms import ImageTransform, own_transform
 from vicinal.methods.method import Method
 from vicinal.models import count_parameters
 from vicinal.parallel import pick_device
@@ -84,7 +84,7 @@ class Cost(NamedTuple):
 
 def _cost(config: Config, method: Method, records: Records) -> Cost:
     """Measure a forward and backward pass of a copy of the network."""
-    device, transform = pick_device(config.training.device), getattr(config.transform, "base", config.transform)
+    device, transform = pick_device(config.training.device), own_transform(config.transform)
     rows = config.training.batch_size if method.reads_records else len(method.batches(0)[0])
     if isinstance(transform, ImageTransform):
         shape = (transform.channels, transform.size, transform.size)
