@@ -4,8 +4,10 @@ import os
 
 import pytest
 import torch
+from torch import nn
 
 from vicinal.models import backbone
+from vicinal.models.efficientnet_lite import _InvertedResidual
 
 triton = pytest.importorskip("triton")
 if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
@@ -27,6 +29,37 @@ def enabled(monkeypatch):
         monkeypatch.setattr(backbone.Kernels, "enabled", on)
 
     return switch
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kernel", "stride", "expansion", "height", "width"),
+    [(3, 3, 3, 1, 6, 6, 5), (3, 8, 5, 2, 6, 7, 6), (20, 8, 3, 2, 1, 6, 8), (4, 4, 5, 1, 5, 4, 7)],
+)
+def test_a_block_and_its_gradients_are_those_of_torch(
+    rng, enabled, before, after, kernel, stride, expansion, height, width
+):
+    block = _InvertedResidual(before, after, kernel, stride, expansion, drop=0.0)
+    for norm in block.modules():
+        if isinstance(norm, nn.BatchNorm2d):
+            for values in (norm.running_mean, norm.bias.data):
+                values.copy_(torch.randn(values.shape, generator=rng))
+            norm.running_var.copy_(0.5 + torch.rand(norm.running_var.shape, generator=rng))
+            norm.requires_grad_(False)
+    block = block.eval().to(DEVICE, memory_format=torch.channels_last)
+    inputs = maps(rng, 2, before, height, width)
+    weights = [weight for weight in block.parameters() if weight.requires_grad]
+    outputs, found = [], []
+    with torch.backends.cudnn.flags(allow_tf32=False):
+        for on in (False, True):
+            enabled(on)
+            outputs.append(block(inputs))
+            ramp = torch.linspace(-1, 1, outputs[0].numel(), device=DEVICE).view_as(outputs[0])
+            found.append(torch.autograd.grad((outputs[-1] * ramp).sum(), [inputs, *weights]))
+    torch.testing.assert_close(outputs[1], outputs[0], rtol=1e-5, atol=1e-5)
+    for mine, theirs in zip(found[1], found[0], strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5 * float(theirs.abs().max()))
+    (block(inputs) ** 2).sum().backward()
+    assert all(weight.grad.stride() == weight.stride() for weight in weights)  # as fused optimizers ask
 
 
 @pytest.mark.parametrize("options", [(3, 1, 1, False), (3, 2, 0, True), (2, 2, 0, True), (3, 2, 1, True)])

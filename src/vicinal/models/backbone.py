@@ -147,16 +147,24 @@ def convolve(maps: Tensor, convolution: nn.Conv2d, norm: _BatchNorm) -> Tensor:
     over the maps, which are large: on a GPU that saves a quarter of a training step with frozen norms, forward and
     backward, and most of it again under forward-mode differentiation.
     """
-    if norm.training or norm.running_mean is None or norm.running_var is None:
+    found = fold(convolution, norm)
+    if found is None:
         normed: Tensor = norm(convolution(maps))
         return normed
+    folded: Tensor = convolution._conv_forward(maps, *found)
+    return folded
+
+
+def fold(convolution: nn.Conv2d, norm: _BatchNorm) -> tuple[Tensor, Tensor] | None:
+    """Return weight and bias of a convolution that does what it and the norm after it do, if that does not learn."""
+    if norm.training or norm.running_mean is None or norm.running_var is None:
+        return None
     scale = torch.rsqrt(norm.running_var + norm.eps)
     if norm.weight is not None:
         scale = scale * norm.weight
     mean = norm.running_mean if convolution.bias is None else norm.running_mean - convolution.bias
     shift = -mean * scale if norm.bias is None else norm.bias - mean * scale
-    folded: Tensor = convolution._conv_forward(maps, convolution.weight * scale[:, None, None, None], shift)
-    return folded
+    return convolution.weight * scale[:, None, None, None], shift
 
 
 def max_pool(maps: Tensor, kernel: int, stride: int = 1, padding: int = 0, ceil_mode: bool = False) -> Tensor:

@@ -6,11 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from vicinal.errors import ConfigError, unknown
-from vicinal.models.backbone import HALF, Backbone, Preprocessing, convolve, initialize
+from vicinal.models.backbone import HALF, Backbone, Kernels, Preprocessing, convolve, fold, initialize
 
 Variant = Literal["lite0", "lite1", "lite2"]
 
@@ -106,16 +107,34 @@ class _InvertedResidual(nn.Module):
         self._bn2 = _norm(after)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        maps = inputs
-        if self._expand_conv is not None and self._bn0 is not None:
-            maps = functional.relu6(convolve(maps, self._expand_conv, self._bn0), inplace=True)
-        maps = functional.relu6(convolve(maps, self._depthwise_conv, self._bn1), inplace=True)
-        maps = convolve(maps, self._project_conv, self._bn2)
+        maps = convolve(self._filtered(inputs), self._project_conv, self._bn2)
         if not self._residual:
             return maps
         if self._drop and self.training:
             maps = maps * functional.dropout(maps.new_ones(len(maps), 1, 1, 1), self._drop)  # 0 or 1/(1 - p) per image
         return maps + inputs
+
+    def _filtered(self, maps: Tensor) -> Tensor:
+        """Widen and filter."""
+        expand, depthwise, norm = self._expand_conv, self._depthwise_conv, self._bn0
+        if Kernels.enabled and (found := fold(depthwise, self._bn1)) and not found[1].requires_grad:
+            weight, after = found
+            if expand is None or norm is None:
+                return _depthwise(maps, depthwise, weight, None, after)
+            if (found := fold(expand, norm)) and not found[1].requires_grad:
+                return _depthwise(functional.conv2d(maps, found[0]), depthwise, weight, found[1], after)
+        if expand is not None and norm is not None:
+            maps = functional.relu6(convolve(maps, expand, norm), inplace=True)
+        return functional.relu6(convolve(maps, depthwise, self._bn1), inplace=True)
+
+
+def _depthwise(maps: Tensor, convolution: nn.Conv2d, weight: Tensor, before: Tensor | None, after: Tensor) -> Tensor:
+    """Compute relu6(conv(relu6(maps + before)) + after) by a kernel of our own; without ``before``, of maps."""
+    (kernel, _), (stride, _) = convolution.kernel_size, convolution.stride
+    top, left = (_padding(side, kernel, stride) // 2 for side in maps.shape[2:])
+    taps = weight.permute(2, 3, 0, 1).reshape(kernel * kernel, -1).contiguous()  # [taps channels]
+    filtered: Tensor = torch.ops.vicinal.depthwise(maps, taps, before, after, kernel, stride, top, left)
+    return filtered
 
 
 class _SameConv2d(nn.Conv2d):

@@ -1,7 +1,9 @@
-"""Triton kernels for max pooling and its gradient, channels last.
+"""Triton kernels for depthwise convolutions and max pooling with their gradients, channels last.
 
-A program holds ``LANES`` tiles of output pixels of ``BLOCK`` channels. A tile is unrolled: an input pixel is loaded
-once and goes to all outputs of the tile whose windows hold it. The place of a maximum in its window is kept as a byte.
+A program holds ``LANES`` tiles of pixels of ``BLOCK`` channels. A tile is unrolled: a pixel is loaded once and goes to
+all windows of the tile that hold it, so that a convolution costs little more than reading and writing its maps. ReLU6
+and the shifts of frozen norms before and after a depthwise convolution are part of its loads and stores; its gradients
+to maps and weights are computed together. The place of a maximum in its window is kept as a byte.
 """
 
 from typing import NamedTuple
@@ -13,26 +15,155 @@ from torch import Tensor
 
 
 @triton.jit
-def _tile(
-    first,
+def _tile(first, strips, c, C, HEIGHT, WIDTH, TH: tl.constexpr, TW: tl.constexpr, LANES: tl.constexpr):
+    """Return image, first row, first column [lanes 1] and validity [lanes channels] of the tiles of a program."""
+    p = first + tl.arange(0, LANES)[:, None]
+    across, down = tl.cdiv(WIDTH, TW), tl.cdiv(HEIGHT, TH)
+    row, column = p // across % down * TH, p % across * TW
+    image = (p // (across * down)).to(tl.int64)
+    return image, row, column, (p < strips) & (c < C)
+
+
+@triton.jit(do_not_specialize=["strips", "H", "W", "HO", "WO"])
+def convolve(
+    x,
+    w,
+    before,
+    after,
+    y,
     strips,
-    blocks,
-    block,
     C,
-    HEIGHT,
-    WIDTH,
+    H,
+    W,
+    HO,
+    WO,
+    TOP: tl.constexpr,
+    LEFT: tl.constexpr,
+    K: tl.constexpr,
+    S: tl.constexpr,
+    BEFORE: tl.constexpr,
     TH: tl.constexpr,
     TW: tl.constexpr,
     LANES: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Return image, first row, first column, channel and validity of the tiles of a program, each [lanes channels]."""
-    c = block * BLOCK + tl.arange(0, BLOCK)[None, :] + tl.zeros((LANES, 1), tl.int32)
-    p = first + tl.arange(0, LANES)[:, None]
-    across, down = tl.cdiv(WIDTH, TW), tl.cdiv(HEIGHT, TH)
-    row, column = p // across % down * TH, p % across * TW
-    image = (p // (across * down)).to(tl.int64)
-    return image, row, column, c, (p < strips) & (c < C)
+    blocks = tl.cdiv(C, BLOCK)
+    program = tl.program_id(0)
+    c = program % blocks * BLOCK + tl.arange(0, BLOCK)[None, :]
+    n, ho, wo, ok = _tile(program // blocks * LANES, strips, c, C, HO, WO, TH, TW, LANES)
+    taps, sums = (), ()
+    for t in tl.static_range(K * K):
+        taps = taps + (tl.load(w + t * C + c, mask=c < C, other=0.0),)
+    bias = tl.load(after + c, mask=c < C, other=0.0) + tl.zeros((LANES, BLOCK), tl.float32)
+    for _ in tl.static_range(TH * TW):
+        sums = sums + (bias,)
+    if BEFORE:
+        shift = tl.load(before + c, mask=c < C, other=0.0)
+    row, column = ho * S - TOP, wo * S - LEFT
+    corner = x + n * (H * W * C) + ((row * W + column) * C + c)
+    for a in tl.static_range(S * (TH - 1) + K):
+        there = ok & (row + a >= 0) & (row + a < H)
+        for b in tl.static_range(S * (TW - 1) + K):
+            inside = there & (column + b >= 0) & (column + b < W)
+            v = tl.load(corner + (a * W + b) * C, mask=inside, other=0.0).to(tl.float32)
+            if BEFORE:
+                v = tl.where(inside, tl.minimum(tl.maximum(v + shift, 0.0), 6.0), 0.0)
+            for r in tl.static_range(TH):
+                for q in tl.static_range(TW):
+                    if a - r * S >= 0 and a - r * S < K and b - q * S >= 0 and b - q * S < K:
+                        more = sums[r * TW + q] + v * taps[(a - r * S) * K + b - q * S]
+                        sums = sums[: r * TW + q] + (more,) + sums[r * TW + q + 1 :]
+    target = y + n * (HO * WO * C) + ((ho * WO + wo) * C + c)
+    for r in tl.static_range(TH):
+        for q in tl.static_range(TW):
+            v = tl.minimum(tl.maximum(sums[r * TW + q], 0.0), 6.0)
+            tl.store(target + (r * WO + q) * C, v.to(y.dtype.element_ty), mask=ok & (ho + r < HO) & (wo + q < WO))
+
+
+@triton.jit(do_not_specialize=["strips", "each", "H", "W", "HO", "WO"])
+def convolve_gradients(
+    g,
+    y,
+    w,
+    x,
+    before,
+    dx,
+    partial,
+    strips,
+    each,
+    C,
+    H,
+    W,
+    HO,
+    WO,
+    TOP: tl.constexpr,
+    LEFT: tl.constexpr,
+    K: tl.constexpr,
+    S: tl.constexpr,
+    BEFORE: tl.constexpr,
+    TH: tl.constexpr,
+    TW: tl.constexpr,
+    LANES: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Compute the gradient to the input of ``each`` tiles, and what they add to the gradient to the weights.
+
+    TH and TW are multiples of S, so that which taps join an input and an output is known when the kernel is built.
+    """
+    blocks = tl.cdiv(C, BLOCK)
+    program = tl.program_id(0)
+    part = program // blocks
+    c = program % blocks * BLOCK + tl.arange(0, BLOCK)[None, :]
+    zero = tl.zeros((LANES, BLOCK), tl.float32)
+    added = ()
+    for _ in tl.static_range(K * K):
+        added = added + (zero,)
+    if BEFORE:
+        shift = tl.load(before + c, mask=c < C, other=0.0)
+    R0: tl.constexpr = -((K - 1 - TOP) // S)  # the first row of outputs that a tile reaches, from its own
+    Q0: tl.constexpr = -((K - 1 - LEFT) // S)
+    RN: tl.constexpr = (TH - 1 + TOP) // S - R0 + 1
+    QN: tl.constexpr = (TW - 1 + LEFT) // S - Q0 + 1
+    for first in range(part * each, tl.minimum((part + 1) * each, strips), LANES):
+        n, h, v, ok = _tile(first, strips, c, C, H, W, TH, TW, LANES)
+        at = n * (H * W * C) + ((h * W + v) * C + c)
+        sums, inputs = (), ()
+        for r in tl.static_range(TH):
+            for q in tl.static_range(TW):
+                inside = ok & (h + r < H) & (v + q < W)
+                value = tl.load(x + at + (r * W + q) * C, mask=inside, other=0.0).to(tl.float32)
+                if BEFORE:
+                    value = tl.where(inside, tl.minimum(tl.maximum(value + shift, 0.0), 6.0), 0.0)
+                inputs = inputs + (value,)
+                sums = sums + (zero,)
+        row, column = h // S + R0, v // S + Q0
+        source = n * (HO * WO * C) + ((row * WO + column) * C + c)
+        for a in tl.static_range(RN):
+            there = ok & (row + a >= 0) & (row + a < HO)
+            for b in tl.static_range(QN):
+                inside = there & (column + b >= 0) & (column + b < WO)
+                value = tl.load(g + source + (a * WO + b) * C, mask=inside, other=0.0).to(tl.float32)
+                gate = tl.load(y + source + (a * WO + b) * C, mask=inside, other=0.0).to(tl.float32)
+                value = tl.where((gate > 0) & (gate < 6), value, 0.0)
+                for r in tl.static_range(TH):
+                    for q in tl.static_range(TW):
+                        i: tl.constexpr = r + TOP - S * (a + R0)
+                        j: tl.constexpr = q + LEFT - S * (b + Q0)
+                        if i >= 0 and i < K and j >= 0 and j < K:
+                            tap = tl.load(w + (i * K + j) * C + c, mask=c < C, other=0.0)
+                            sums = sums[: r * TW + q] + (sums[r * TW + q] + value * tap,) + sums[r * TW + q + 1 :]
+                            more = added[i * K + j] + value * inputs[r * TW + q]
+                            added = added[: i * K + j] + (more,) + added[i * K + j + 1 :]
+        for r in tl.static_range(TH):
+            for q in tl.static_range(TW):
+                value = sums[r * TW + q]
+                if BEFORE:
+                    value = tl.where((inputs[r * TW + q] > 0) & (inputs[r * TW + q] < 6), value, 0.0)
+                inside = ok & (h + r < H) & (v + q < W)
+                tl.store(dx + at + (r * W + q) * C, value.to(dx.dtype.element_ty), mask=inside)
+    channel = program % blocks * BLOCK + tl.arange(0, BLOCK)
+    for t in tl.static_range(K * K):
+        tl.store(partial + (part * K * K + t) * C + channel, tl.sum(added[t], 0), mask=channel < C)
 
 
 @triton.jit(do_not_specialize=["strips", "H", "W", "HO", "WO", "PAD"])
@@ -56,9 +187,8 @@ def max_pool(
 ):
     blocks = tl.cdiv(C, BLOCK)
     program = tl.program_id(0)
-    n, ho, wo, c, ok = _tile(
-        program // blocks * LANES, strips, blocks, program % blocks, C, HO, WO, TH, TW, LANES, BLOCK
-    )
+    c = program % blocks * BLOCK + tl.arange(0, BLOCK)[None, :]
+    n, ho, wo, ok = _tile(program // blocks * LANES, strips, c, C, HO, WO, TH, TW, LANES)
     best, place = (), ()
     for _ in tl.static_range(TH * TW):
         best = best + (tl.full((LANES, BLOCK), float("-inf"), tl.float32),)
@@ -108,7 +238,8 @@ def max_pool_gradient(
 ):
     blocks = tl.cdiv(C, BLOCK)
     program = tl.program_id(0)
-    n, h, v, c, ok = _tile(program // blocks * LANES, strips, blocks, program % blocks, C, H, W, TH, TW, LANES, BLOCK)
+    c = program % blocks * BLOCK + tl.arange(0, BLOCK)[None, :]
+    n, h, v, ok = _tile(program // blocks * LANES, strips, c, C, H, W, TH, TW, LANES)
     sums = ()
     for _ in tl.static_range(TH * TW):
         sums = sums + (tl.zeros((LANES, BLOCK), tl.float32),)
@@ -170,6 +301,83 @@ def tiles(stride: int, channels: int, width: int, *, gradient: bool) -> Tiles:
 
 def _maps(like: Tensor, n: int, c: int, h: int, w: int, dtype: torch.dtype | None = None) -> Tensor:
     return torch.empty((n, c, h, w), dtype=dtype or like.dtype, device=like.device, memory_format=torch.channels_last)
+
+
+def convolution_tiles(kernel: int, stride: int, channels: int, width: int, *, gradient: bool) -> Tiles:
+    """Return the tiles for depthwise convolutions over maps of a width, and for their gradients."""
+    found = TUNED.get((gradient, kernel, stride, channels, width))
+    if found is not None:
+        return Tiles(*found)
+    block = 64 if channels % 64 == 0 or channels >= 480 else 32
+    if gradient:
+        return Tiles(stride, 4, 256 // block, block, 4)
+    return Tiles(1, 7 if width % 7 == 0 else 4, 256 // block, block, 4)
+
+
+TUNED: dict[tuple[bool, int, int, int, int], tuple[int, int, int, int, int]] = {}
+PROGRAMS = 1056  # that sum the gradients of weights, eight for each multiprocessor
+
+
+@torch.library.custom_op("vicinal::depthwise", mutates_args=())
+def depthwise_op(
+    x: Tensor, taps: Tensor, before: Tensor | None, after: Tensor, kernel: int, stride: int, top: int, left: int
+) -> Tensor:
+    """Compute relu6(conv(relu6(x + before)) + after) of each channel by itself; without ``before``, of x itself."""
+    x = x.contiguous(memory_format=torch.channels_last)
+    n, c, h, w = x.shape
+    height, width = -(-h // stride), -(-w // stride)
+    y = _maps(x, n, c, height, width)
+    cut = convolution_tiles(kernel, stride, c, width, gradient=False)
+    strips = cut.strips(n, height, width)
+    convolve[cut.grid(strips, c)](
+        x, taps, after if before is None else before, after, y, strips, c, h, w, height, width, top, left,
+        kernel, stride, before is not None, *cut[:4], num_warps=cut.warps,
+    )  # fmt: skip
+    return y
+
+
+@depthwise_op.register_fake
+def _(x, taps, before, after, kernel, stride, top, left):
+    n, c, h, w = x.shape
+    return _maps(x, n, c, -(-h // stride), -(-w // stride))
+
+
+@torch.library.custom_op("vicinal::depthwise_backward", mutates_args=())
+def depthwise_backward(
+    g: Tensor, x: Tensor, taps: Tensor, before: Tensor | None, y: Tensor, kernel: int, stride: int, top: int, left: int
+) -> tuple[Tensor, Tensor]:
+    g, x = (maps.contiguous(memory_format=torch.channels_last) for maps in (g, x))
+    n, c, h, w = x.shape
+    dx = _maps(x, n, c, h, w)
+    cut = convolution_tiles(kernel, stride, c, w, gradient=True)
+    strips, blocks = cut.strips(n, h, w), triton.cdiv(c, cut.block)
+    each = triton.cdiv(triton.cdiv(strips * blocks, PROGRAMS), cut.lanes) * cut.lanes
+    parts = triton.cdiv(strips, each)
+    partial = torch.empty((parts, kernel * kernel, c), dtype=torch.float32, device=x.device)
+    convolve_gradients[(parts * blocks,)](
+        g, y, taps, x, taps if before is None else before, dx, partial, strips, each, c, h, w, *y.shape[2:], top, left,
+        kernel, stride, before is not None, *cut[:4], num_warps=cut.warps,
+    )  # fmt: skip
+    return dx, partial.sum(0)
+
+
+@depthwise_backward.register_fake
+def _(g, x, taps, before, y, kernel, stride, top, left):
+    return _maps(x, *x.shape), torch.empty_like(taps)
+
+
+def _remember(ctx, inputs, output):
+    x, taps, before, _, *ctx.settings = inputs
+    ctx.save_for_backward(x, taps, before, output)
+
+
+def _differentiate(ctx, g):
+    x, taps, before, y = ctx.saved_tensors
+    dx, dtaps = torch.ops.vicinal.depthwise_backward(g, x, taps, before, y, *ctx.settings)
+    return dx, dtaps, None, None, None, None, None, None
+
+
+depthwise_op.register_autograd(_differentiate, setup_context=_remember)
 
 
 @torch.library.custom_op("vicinal::max_pool", mutates_args=())
