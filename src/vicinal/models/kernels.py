@@ -147,13 +147,26 @@ def convolve_gradients(
                 value = tl.where((gate > 0) & (gate < 6), value, 0.0)
                 for r in tl.static_range(TH):
                     for q in tl.static_range(TW):
-                        i: tl.constexpr = r + TOP - S * (a + R0)
-                        j: tl.constexpr = q + LEFT - S * (b + Q0)
-                        if i >= 0 and i < K and j >= 0 and j < K:
-                            tap = tl.load(w + (i * K + j) * C + c, mask=c < C, other=0.0)
+                        if (
+                            r + TOP - S * (a + R0) >= 0
+                            and r + TOP - S * (a + R0) < K
+                            and q + LEFT - S * (b + Q0) >= 0
+                            and q + LEFT - S * (b + Q0) < K
+                        ):
+                            tap = tl.load(
+                                w + ((r + TOP - S * (a + R0)) * K + q + LEFT - S * (b + Q0)) * C + c,
+                                mask=c < C,
+                                other=0.0,
+                            )
                             sums = sums[: r * TW + q] + (sums[r * TW + q] + value * tap,) + sums[r * TW + q + 1 :]
-                            more = added[i * K + j] + value * inputs[r * TW + q]
-                            added = added[: i * K + j] + (more,) + added[i * K + j + 1 :]
+                            added = (
+                                added[: (r + TOP - S * (a + R0)) * K + q + LEFT - S * (b + Q0)]
+                                + (
+                                    added[(r + TOP - S * (a + R0)) * K + q + LEFT - S * (b + Q0)]
+                                    + value * inputs[r * TW + q],
+                                )
+                                + added[(r + TOP - S * (a + R0)) * K + q + LEFT - S * (b + Q0) + 1 :]
+                            )
         for r in tl.static_range(TH):
             for q in tl.static_range(TW):
                 value = sums[r * TW + q]
