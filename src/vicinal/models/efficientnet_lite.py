@@ -132,8 +132,7 @@ def _depthwise(maps: Tensor, convolution: nn.Conv2d, weight: Tensor, before: Ten
     """Compute relu6(conv(relu6(maps + before)) + after) by a kernel of our own; without ``before``, of maps."""
     (kernel, _), (stride, _) = convolution.kernel_size, convolution.stride
     top, left = (_padding(side, kernel, stride) // 2 for side in maps.shape[2:])
-    taps = weight.permute(2, 3, 0, 1).reshape(kernel * kernel, -1).contiguous()  # [taps channels]
-    filtered: Tensor = torch.ops.vicinal.depthwise(maps, taps, before, after, kernel, stride, top, left)
+    filtered: Tensor = torch.ops.vicinal.depthwise(maps, weight, before, after, stride, top, left)
     return filtered
 
 
