@@ -52,9 +52,8 @@ LARGER: dict[str, dict[str, str]] = {  # the second round
     },
     "sizes": {
         f"{size}, tested at {test}": f"transform.size={size} {_SIZES.format(test)}"
-        for size, test in ((224, 320), (256, 320), (288, 384), (320, 384))
+        for size, test in ((256, 320), (288, 384), (320, 384))
     },
-    "area": {"area from 0.08": "transform.area=0.08,1.0"},
     "drop_connect": {"drop connect": "model.drop_connect=0.2"},
 }
 CARS_RATES = {f"rate {rate}": f"optimizer.learning_rate={rate}" for rate in ("4e-5", "1e-4")}
@@ -127,7 +126,7 @@ def best_rows(lines: Sequence[Line]) -> list[Run]:
     }
     lite2 = {
         "cub_288": f"model=efficientnet_lite2 transform.size=260 {_SIZES.format(320)}",
-        "cub_384": f"model=efficientnet_lite2 transform.size=320 {_SIZES.format(384)}",
+        "cub_384": f"model=efficientnet_lite2 transform.size=288 {_SIZES.format(384)}",
     }
     return [
         *(run("best row", data, words, seed) for data, words in rows.items() for seed in range(5)),
