@@ -6,7 +6,7 @@ and the shifts of frozen norms before and after a depthwise convolution are part
 to maps and weights are computed together. The place of a maximum in its window is kept as a byte.
 """
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 import triton
@@ -101,13 +101,12 @@ def convolve_gradients(
     K: tl.constexpr,
     S: tl.constexpr,
     BEFORE: tl.constexpr,
-    TAPS: tl.constexpr,
     TH: tl.constexpr,
     TW: tl.constexpr,
     LANES: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Compute the gradient to the input of ``each`` tiles and, with TAPS, what they add to that to the weights.
+    """Compute the gradient to the input of ``each`` tiles, and what they add to the gradient to the weights.
 
     TH and TW are multiples of S, so that which taps join an input and an output is known when the kernel is built.
     """
@@ -117,9 +116,8 @@ def convolve_gradients(
     c = program % blocks * BLOCK + tl.arange(0, BLOCK)[None, :]
     zero = tl.zeros((LANES, BLOCK), tl.float32)
     added = ()
-    if TAPS:
-        for _ in tl.static_range(K * K):
-            added = added + (zero,)
+    for _ in tl.static_range(K * K):
+        added = added + (zero,)
     if BEFORE:
         shift = tl.load(before + c, mask=c < C, other=0.0)
     R0: tl.constexpr = -((K - 1 - TOP) // S)  # the first row of outputs that a tile reaches, from its own
@@ -161,15 +159,14 @@ def convolve_gradients(
                                 other=0.0,
                             )
                             sums = sums[: r * TW + q] + (sums[r * TW + q] + value * tap,) + sums[r * TW + q + 1 :]
-                            if TAPS:
-                                added = (
-                                    added[: (r + TOP - S * (a + R0)) * K + q + LEFT - S * (b + Q0)]
-                                    + (
-                                        added[(r + TOP - S * (a + R0)) * K + q + LEFT - S * (b + Q0)]
-                                        + value * inputs[r * TW + q],
-                                    )
-                                    + added[(r + TOP - S * (a + R0)) * K + q + LEFT - S * (b + Q0) + 1 :]
+                            added = (
+                                added[: (r + TOP - S * (a + R0)) * K + q + LEFT - S * (b + Q0)]
+                                + (
+                                    added[(r + TOP - S * (a + R0)) * K + q + LEFT - S * (b + Q0)]
+                                    + value * inputs[r * TW + q],
                                 )
+                                + added[(r + TOP - S * (a + R0)) * K + q + LEFT - S * (b + Q0) + 1 :]
+                            )
         for r in tl.static_range(TH):
             for q in tl.static_range(TW):
                 value = sums[r * TW + q]
@@ -177,73 +174,6 @@ def convolve_gradients(
                     value = tl.where((inputs[r * TW + q] > 0) & (inputs[r * TW + q] < 6), value, 0.0)
                 inside = ok & (h + r < H) & (v + q < W)
                 tl.store(dx + at + (r * W + q) * C, value.to(dx.dtype.element_ty), mask=inside)
-    channel = program % blocks * BLOCK + tl.arange(0, BLOCK)
-    if TAPS:
-        for t in tl.static_range(K * K):
-            tl.store(partial + (part * K * K + t) * C + channel, tl.sum(added[t], 0), mask=channel < C)
-
-
-@triton.jit(do_not_specialize=["strips", "each", "H", "W", "HO", "WO"])
-def convolve_weight_gradient(
-    g,
-    y,
-    x,
-    before,
-    partial,
-    strips,
-    each,
-    C,
-    H,
-    W,
-    HO,
-    WO,
-    TOP: tl.constexpr,
-    LEFT: tl.constexpr,
-    K: tl.constexpr,
-    S: tl.constexpr,
-    BEFORE: tl.constexpr,
-    TH: tl.constexpr,
-    TW: tl.constexpr,
-    LANES: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """Compute what ``each`` tiles of outputs add to the gradient to the weights."""
-    blocks = tl.cdiv(C, BLOCK)
-    program = tl.program_id(0)
-    part = program // blocks
-    c = program % blocks * BLOCK + tl.arange(0, BLOCK)[None, :]
-    added = ()
-    for _ in tl.static_range(K * K):
-        added = added + (tl.zeros((LANES, BLOCK), tl.float32),)
-    if BEFORE:
-        shift = tl.load(before + c, mask=c < C, other=0.0)
-    for first in range(part * each, tl.minimum((part + 1) * each, strips), LANES):
-        n, ho, wo, ok = _tile(first, strips, c, C, HO, WO, TH, TW, LANES)
-        at = n * (HO * WO * C) + ((ho * WO + wo) * C + c)
-        gradients = ()
-        for r in tl.static_range(TH):
-            for q in tl.static_range(TW):
-                inside = ok & (ho + r < HO) & (wo + q < WO)
-                value = tl.load(g + at + (r * WO + q) * C, mask=inside, other=0.0).to(tl.float32)
-                gate = tl.load(y + at + (r * WO + q) * C, mask=inside, other=0.0).to(tl.float32)
-                gradients = gradients + (tl.where((gate > 0) & (gate < 6), value, 0.0),)
-        row, column = ho * S - TOP, wo * S - LEFT
-        corner = x + n * (H * W * C) + ((row * W + column) * C + c)
-        for a in tl.static_range(S * (TH - 1) + K):
-            there = ok & (row + a >= 0) & (row + a < H)
-            for b in tl.static_range(S * (TW - 1) + K):
-                inside = there & (column + b >= 0) & (column + b < W)
-                v = tl.load(corner + (a * W + b) * C, mask=inside, other=0.0).to(tl.float32)
-                if BEFORE:
-                    v = tl.where(inside, tl.minimum(tl.maximum(v + shift, 0.0), 6.0), 0.0)
-                for r in tl.static_range(TH):
-                    for q in tl.static_range(TW):
-                        if a - r * S >= 0 and a - r * S < K and b - q * S >= 0 and b - q * S < K:
-                            added = (
-                                added[: (a - r * S) * K + b - q * S]
-                                + (added[(a - r * S) * K + b - q * S] + v * gradients[r * TW + q],)
-                                + added[(a - r * S) * K + b - q * S + 1 :]
-                            )
     channel = program % blocks * BLOCK + tl.arange(0, BLOCK)
     for t in tl.static_range(K * K):
         tl.store(partial + (part * K * K + t) * C + channel, tl.sum(added[t], 0), mask=channel < C)
@@ -386,15 +316,17 @@ def _maps(like: Tensor, n: int, c: int, h: int, w: int, dtype: torch.dtype | Non
     return torch.empty((n, c, h, w), dtype=dtype or like.dtype, device=like.device, memory_format=torch.channels_last)
 
 
-Use = Literal["forward", "both", "maps", "weights"]  # the pass, or the gradients that a kernel computes
-
-
-def convolution_tiles(use: Use, stride: int, channels: int, width: int) -> Tiles:
-    """Return the tiles for depthwise convolutions over maps of a width: fastest or nearly so on an H200."""
+def convolution_tiles(kernel: int, stride: int, channels: int, width: int, *, gradient: bool) -> Tiles:
+    """Return the tiles for depthwise convolutions over maps of a width: on an H200 the fastest, or nearly so."""
     block = 16 if channels % 32 else 32
-    wide = use in ("forward", "maps") and stride == 1 and triton.cdiv(width, 7) * 7 <= triton.cdiv(width, 4) * 4
-    rows = 1 if use == "weights" else 2
-    return Tiles(rows, 7 if wide else 4, 256 // block, block, 4)
+    rows, columns = 2, 4
+    if gradient and (kernel, stride) == (5, 1):
+        rows = 1  # the sums for the weights leave no room for more
+    elif gradient and width >= 28:
+        rows = 4
+    elif not gradient and stride == 1 and triton.cdiv(width, 7) * 7 <= triton.cdiv(width, 4) * 4:
+        columns = 7
+    return Tiles(rows, columns, 256 // block, block, 4)
 
 
 PROGRAMS = 1056  # that sum the gradients of weights, eight for each multiprocessor
@@ -409,7 +341,7 @@ def depthwise_op(
     (n, c, h, w), kernel = x.shape, weight.shape[2]
     height, width = -(-h // stride), -(-w // stride)
     y = _maps(x, n, c, height, width)
-    cut = convolution_tiles("forward", stride, c, width)
+    cut = convolution_tiles(kernel, stride, c, width, gradient=False)
     strips = cut.strips(n, height, width)
     convolve[cut.grid(strips, c)](
         x, _taps(weight), after if before is None else before, after, y, strips, c, h, w, height, width, top, left,
@@ -431,25 +363,15 @@ def depthwise_backward(
     g, x = (maps.contiguous(memory_format=torch.channels_last) for maps in (g, x))
     (n, c, h, w), kernel, taps = x.shape, weight.shape[2], _taps(weight)
     dx, shift = _maps(x, n, c, h, w), taps if before is None else before
-    shape = (c, h, w, *y.shape[2:], top, left, kernel, stride, before is not None)
-    together = kernel == 3 or stride == 2  # else the sums for the weights leave no room for others
-    cut = convolution_tiles("both" if together else "maps", stride, c, w)
+    cut = convolution_tiles(kernel, stride, c, w, gradient=True)
     strips, blocks = cut.strips(n, h, w), triton.cdiv(c, cut.block)
-    each = _shared(strips, blocks, cut) if together else cut.lanes
+    each = triton.cdiv(triton.cdiv(strips * blocks, PROGRAMS), cut.lanes) * cut.lanes
     parts = triton.cdiv(strips, each)
-    partial = torch.empty((parts if together else 0, kernel * kernel, c), dtype=torch.float32, device=x.device)
+    partial = torch.empty((parts, kernel * kernel, c), dtype=torch.float32, device=x.device)
     convolve_gradients[(parts * blocks,)](
-        g, y, taps, x, shift, dx, partial, strips, each, *shape, together, *cut[:4], num_warps=cut.warps
-    )
-    if not together:
-        cut = convolution_tiles("weights", stride, c, w)
-        strips, blocks = cut.strips(n, *y.shape[2:]), triton.cdiv(c, cut.block)
-        each = _shared(strips, blocks, cut)
-        parts = triton.cdiv(strips, each)
-        partial = torch.empty((parts, kernel * kernel, c), dtype=torch.float32, device=x.device)
-        convolve_weight_gradient[(parts * blocks,)](
-            g, y, x, shift, partial, strips, each, *shape, *cut[:4], num_warps=cut.warps
-        )
+        g, y, taps, x, shift, dx, partial, strips, each, c, h, w, *y.shape[2:], top, left,
+        kernel, stride, before is not None, *cut[:4], num_warps=cut.warps,
+    )  # fmt: skip
     found = weight.new_empty_strided(weight.shape, weight.stride())
     return dx, found.copy_(partial.sum(0).t().view(weight.shape))  # in the layout that fused optimizers ask for
 
@@ -457,11 +379,6 @@ def depthwise_backward(
 def _taps(weight: Tensor) -> Tensor:
     """[taps channels] of a depthwise weight."""
     return weight.flatten(1).t().contiguous()
-
-
-def _shared(strips: int, blocks: int, cut: Tiles) -> int:
-    """Return how many tiles each program sums over."""
-    return int(triton.cdiv(triton.cdiv(strips * blocks, PROGRAMS), cut.lanes) * cut.lanes)
 
 
 @depthwise_backward.register_fake
