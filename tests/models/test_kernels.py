@@ -47,6 +47,8 @@ def test_a_block_and_its_gradients_are_those_of_torch(
             norm.requires_grad_(False)
     block = block.eval().to(DEVICE, memory_format=torch.channels_last)
     inputs = maps(rng, 2, before, height, width)
+    if expansion == 1:
+        inputs = (6 * inputs.detach().sigmoid()).requires_grad_()  # as ReLU6 leaves them, the first block's
     weights = [weight for weight in block.parameters() if weight.requires_grad]
     outputs, found = [], []
     with torch.backends.cudnn.flags(allow_tf32=False):
@@ -81,4 +83,7 @@ def test_the_tiles_of_a_gradient_have_whole_strides(stride):
         for channels in (40, 64):
             cut = kernels.tiles(stride, channels, width, gradient=True)
             assert cut.lanes * cut.block >= 64 * cut.warps // 2
+            assert cut.rows % stride == cut.columns % stride == 0
+        for kernel in (3, 5):
+            cut = kernels.convolution_tiles(kernel, stride, width, gradient=True)
             assert cut.rows % stride == cut.columns % stride == 0

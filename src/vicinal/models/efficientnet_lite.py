@@ -119,8 +119,8 @@ class _InvertedResidual(nn.Module):
         expand, depthwise, norm = self._expand_conv, self._depthwise_conv, self._bn0
         if Kernels.enabled and (found := fold(depthwise, self._bn1)) and not found[1].requires_grad:
             weight, after = found
-            if expand is None or norm is None:
-                return _depthwise(maps, depthwise, weight, None, after)
+            if expand is None or norm is None:  # the first block, whose maps the stem has clipped
+                return _depthwise(maps, depthwise, weight, torch.zeros_like(after), after)
             if (found := fold(expand, norm)) and not found[1].requires_grad:
                 return _depthwise(functional.conv2d(maps, found[0]), depthwise, weight, found[1], after)
         if expand is not None and norm is not None:
@@ -128,8 +128,8 @@ class _InvertedResidual(nn.Module):
         return functional.relu6(convolve(maps, depthwise, self._bn1), inplace=True)
 
 
-def _depthwise(maps: Tensor, convolution: nn.Conv2d, weight: Tensor, before: Tensor | None, after: Tensor) -> Tensor:
-    """Compute relu6(conv(relu6(maps + before)) + after) by a kernel of our own; without ``before``, of maps."""
+def _depthwise(maps: Tensor, convolution: nn.Conv2d, weight: Tensor, before: Tensor, after: Tensor) -> Tensor:
+    """Compute relu6(conv(relu6(maps + before)) + after) by a kernel of our own."""
     (kernel, _), (stride, _) = convolution.kernel_size, convolution.stride
     top, left = (_padding(side, kernel, stride) // 2 for side in maps.shape[2:])
     filtered: Tensor = torch.ops.vicinal.depthwise(maps, weight, before, after, stride, top, left)

@@ -41,7 +41,6 @@ def convolve(
     LEFT: tl.constexpr,
     K: tl.constexpr,
     S: tl.constexpr,
-    BEFORE: tl.constexpr,
     TH: tl.constexpr,
     TW: tl.constexpr,
     LANES: tl.constexpr,
@@ -57,8 +56,7 @@ def convolve(
     bias = tl.load(after + c, mask=c < C, other=0.0) + tl.zeros((LANES, BLOCK), tl.float32)
     for _ in tl.static_range(TH * TW):
         sums = sums + (bias,)
-    if BEFORE:
-        shift = tl.load(before + c, mask=c < C, other=0.0)
+    shift = tl.load(before + c, mask=c < C, other=0.0)
     row, column = ho * S - TOP, wo * S - LEFT
     corner = x + n * (H * W * C) + ((row * W + column) * C + c)
     for a in tl.static_range(S * (TH - 1) + K):
@@ -66,8 +64,7 @@ def convolve(
         for b in tl.static_range(S * (TW - 1) + K):
             inside = there & (column + b >= 0) & (column + b < W)
             v = tl.load(corner + (a * W + b) * C, mask=inside, other=0.0).to(tl.float32)
-            if BEFORE:
-                v = tl.where(inside, tl.minimum(tl.maximum(v + shift, 0.0), 6.0), 0.0)
+            v = tl.where(inside, tl.minimum(tl.maximum(v + shift, 0.0), 6.0), 0.0)
             for r in tl.static_range(TH):
                 for q in tl.static_range(TW):
                     if a - r * S >= 0 and a - r * S < K and b - q * S >= 0 and b - q * S < K:
@@ -100,7 +97,6 @@ def convolve_gradients(
     LEFT: tl.constexpr,
     K: tl.constexpr,
     S: tl.constexpr,
-    BEFORE: tl.constexpr,
     TH: tl.constexpr,
     TW: tl.constexpr,
     LANES: tl.constexpr,
@@ -118,8 +114,7 @@ def convolve_gradients(
     added = ()
     for _ in tl.static_range(K * K):
         added = added + (zero,)
-    if BEFORE:
-        shift = tl.load(before + c, mask=c < C, other=0.0)
+    shift = tl.load(before + c, mask=c < C, other=0.0)
     R0: tl.constexpr = -((K - 1 - TOP) // S)  # the first row of outputs that a tile reaches, from its own
     Q0: tl.constexpr = -((K - 1 - LEFT) // S)
     RN: tl.constexpr = (TH - 1 + TOP) // S - R0 + 1
@@ -132,8 +127,7 @@ def convolve_gradients(
             for q in tl.static_range(TW):
                 inside = ok & (h + r < H) & (v + q < W)
                 value = tl.load(x + at + (r * W + q) * C, mask=inside, other=0.0).to(tl.float32)
-                if BEFORE:
-                    value = tl.where(inside, tl.minimum(tl.maximum(value + shift, 0.0), 6.0), 0.0)
+                value = tl.where(inside, tl.minimum(tl.maximum(value + shift, 0.0), 6.0), 0.0)
                 inputs = inputs + (value,)
                 sums = sums + (zero,)
         row, column = h // S + R0, v // S + Q0
@@ -169,9 +163,8 @@ def convolve_gradients(
                             )
         for r in tl.static_range(TH):
             for q in tl.static_range(TW):
-                value = sums[r * TW + q]
-                if BEFORE:
-                    value = tl.where((inputs[r * TW + q] > 0) & (inputs[r * TW + q] < 6), value, 0.0)
+                clipped = (inputs[r * TW + q] <= 0) | (inputs[r * TW + q] >= 6)
+                value = tl.where(clipped, 0.0, sums[r * TW + q])
                 inside = ok & (h + r < H) & (v + q < W)
                 tl.store(dx + at + (r * W + q) * C, value.to(dx.dtype.element_ty), mask=inside)
     channel = program % blocks * BLOCK + tl.arange(0, BLOCK)
@@ -316,36 +309,32 @@ def _maps(like: Tensor, n: int, c: int, h: int, w: int, dtype: torch.dtype | Non
     return torch.empty((n, c, h, w), dtype=dtype or like.dtype, device=like.device, memory_format=torch.channels_last)
 
 
-def convolution_tiles(kernel: int, stride: int, channels: int, width: int, *, gradient: bool) -> Tiles:
-    """Return the tiles for depthwise convolutions over maps of a width: on an H200 the fastest, or nearly so."""
-    block = 16 if channels % 32 else 32
-    rows, columns = 2, 4
-    if gradient and (kernel, stride) == (5, 1):
-        rows = 1  # the sums for the weights leave no room for more
-    elif gradient and width >= 28:
-        rows = 4
-    elif not gradient and stride == 1 and triton.cdiv(width, 7) * 7 <= triton.cdiv(width, 4) * 4:
-        columns = 7
-    return Tiles(rows, columns, 256 // block, block, 4)
+def convolution_tiles(kernel: int, stride: int, width: int, *, gradient: bool) -> Tiles:
+    """Return the tiles for depthwise convolutions over maps of a width: few kinds, since each takes seconds to build.
+
+    Those of gradients have whole strides of rows and columns.
+    """
+    if gradient:  # the sums for 5 x 5 weights leave no room for a second row
+        return Tiles(1 if (kernel, stride) == (5, 1) else 2, 4, 16, 16, 4)
+    wide = stride == 1 and triton.cdiv(width, 7) * 7 <= triton.cdiv(width, 4) * 4
+    return Tiles(2, 7 if wide else 4, 16, 16, 4)
 
 
 PROGRAMS = 1056  # that sum the gradients of weights, eight for each multiprocessor
 
 
 @torch.library.custom_op("vicinal::depthwise", mutates_args=())
-def depthwise_op(
-    x: Tensor, weight: Tensor, before: Tensor | None, after: Tensor, stride: int, top: int, left: int
-) -> Tensor:
-    """Compute relu6(conv(relu6(x + before)) + after) of each channel by itself; without ``before``, of x itself."""
+def depthwise_op(x: Tensor, weight: Tensor, before: Tensor, after: Tensor, stride: int, top: int, left: int) -> Tensor:
+    """Compute relu6(conv(relu6(x + before)) + after), each channel by itself."""
     x = x.contiguous(memory_format=torch.channels_last)
     (n, c, h, w), kernel = x.shape, weight.shape[2]
     height, width = -(-h // stride), -(-w // stride)
     y = _maps(x, n, c, height, width)
-    cut = convolution_tiles(kernel, stride, c, width, gradient=False)
+    cut = convolution_tiles(kernel, stride, width, gradient=False)
     strips = cut.strips(n, height, width)
     convolve[cut.grid(strips, c)](
-        x, _taps(weight), after if before is None else before, after, y, strips, c, h, w, height, width, top, left,
-        kernel, stride, before is not None, *cut[:4], num_warps=cut.warps,
+        x, _taps(weight), before, after, y, strips, c, h, w, height, width, top, left,
+        kernel, stride, *cut[:4], num_warps=cut.warps,
     )  # fmt: skip
     return y
 
@@ -358,19 +347,19 @@ def _(x, weight, before, after, stride, top, left):
 
 @torch.library.custom_op("vicinal::depthwise_backward", mutates_args=())
 def depthwise_backward(
-    g: Tensor, x: Tensor, weight: Tensor, before: Tensor | None, y: Tensor, stride: int, top: int, left: int
+    g: Tensor, x: Tensor, weight: Tensor, before: Tensor, y: Tensor, stride: int, top: int, left: int
 ) -> tuple[Tensor, Tensor]:
     g, x = (maps.contiguous(memory_format=torch.channels_last) for maps in (g, x))
     (n, c, h, w), kernel, taps = x.shape, weight.shape[2], _taps(weight)
-    dx, shift = _maps(x, n, c, h, w), taps if before is None else before
-    cut = convolution_tiles(kernel, stride, c, w, gradient=True)
+    dx = _maps(x, n, c, h, w)
+    cut = convolution_tiles(kernel, stride, w, gradient=True)
     strips, blocks = cut.strips(n, h, w), triton.cdiv(c, cut.block)
     each = triton.cdiv(triton.cdiv(strips * blocks, PROGRAMS), cut.lanes) * cut.lanes
     parts = triton.cdiv(strips, each)
     partial = torch.empty((parts, kernel * kernel, c), dtype=torch.float32, device=x.device)
     convolve_gradients[(parts * blocks,)](
-        g, y, taps, x, shift, dx, partial, strips, each, c, h, w, *y.shape[2:], top, left,
-        kernel, stride, before is not None, *cut[:4], num_warps=cut.warps,
+        g, y, taps, x, before, dx, partial, strips, each, c, h, w, *y.shape[2:], top, left,
+        kernel, stride, *cut[:4], num_warps=cut.warps,
     )  # fmt: skip
     found = weight.new_empty_strided(weight.shape, weight.stride())
     return dx, found.copy_(partial.sum(0).t().view(weight.shape))  # in the layout that fused optimizers ask for
