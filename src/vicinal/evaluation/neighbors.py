@@ -27,7 +27,8 @@ _WIDEN = 4  # growth of the candidates for rows where they did not settle the ma
 _GROUP = 64  # values per group of which only the least is looked at first
 _PASS = 4096  # rows per pass where a float64 copy is made in passing
 _UNIT = 1.001  # the proposal's bound has a hundredth to spare
-_CHUNK_BYTES = {"cpu": 2**26, "cuda": 2**29}  # on a CPU each product packs the gallery anew; enough to fill a GPU
+_CHUNK_BYTES = {"cpu": 2**25, "cuda": 2**29}  # near the last-level cache of a CPU; large enough to fill a GPU
+_HITS_BYTES = 2**26  # each product packs the gallery anew; other temporaries are small
 
 
 @dataclass(frozen=True)
@@ -224,7 +225,7 @@ class Gallery:
 
         The same as from ``search``, without finding the others: the rank of a row is the number of rows before it.
         """
-        rows, budget = self._asked(queries, chunk_bytes)
+        rows, budget = self._asked(queries, chunk_bytes or _HITS_BYTES)
         order = gallery_labels.argsort(stable=True)
         ordered = gallery_labels[order]
         first, end = (torch.searchsorted(ordered, labels.contiguous(), right=right) for right in (False, True))
