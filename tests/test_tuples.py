@@ -22,6 +22,7 @@ def test_masks_follow_the_labels_and_leave_the_anchor_out(labels):
     given, n = torch.tensor(labels, dtype=torch.long), len(labels)
     assert same_class(given).tolist() == [[i != j and labels[i] == labels[j] for j in range(n)] for i in range(n)]
     assert other_class(given).tolist() == [[labels[i] != labels[j] for j in range(n)] for i in range(n)]
+    assert torch.equal(other_class(given, same=positives(given)), other_class(given))
 
 
 @pytest.mark.parametrize("labels", LABELS)

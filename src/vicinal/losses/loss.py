@@ -263,8 +263,9 @@ class Loss(nn.Module, ABC):
         """Return every pair of each anchor, and the columns in which its positives were found."""
         rows, classes, own = (None, None, None) if reference is None else reference
         compared = self.distance(embeddings, rows)
-        columns, keep = positives(labels, classes, own, largest_class=largest_class)
-        return Comparisons(compared.gather(1, columns), keep, compared, other_class(labels, classes)), columns
+        columns, keep = same = positives(labels, classes, own, largest_class=largest_class)
+        others = other_class(labels, classes, same if largest_class is None else None)
+        return Comparisons(compared.gather(1, columns), keep, compared, others), columns
 
     def forward(
         self,
