@@ -30,8 +30,8 @@ BACKBONES: dict[str, Callable[[], torch.nn.Module]] = {
     "GoogLeNet": lambda: GoogLeNet(freeze_norm=True),
 }
 LOSSES: dict[str, tuple[Callable[[], Loss], int, float]] = {  # loss, batch, most that HDML may cost
-    "N-pair": (lambda: NPairLoss("dot", l2=1.5e-2, blocks=True), 128, 1.25),
-    "triplet": (lambda: TripletLoss(0.2, blocks=True), 120, 1.15),
+    "N-pair": (lambda: NPairLoss("dot", l2=1.5e-2, blocks=True), 128, 1.10),
+    "triplet": (lambda: TripletLoss(0.2, blocks=True), 120, 1.05),
 }
 
 

@@ -38,7 +38,8 @@ from vicinal.tuples import Triplets
 ROOT = Path(__file__).resolve().parents[1]
 FIGURES = ROOT / "docs" / "papers" / "figures"
 CURVES = ROOT / "experiments" / "results" / "learning_curves.jsonl"
-BLUE, ORANGE, GREEN, GREY, LIGHT = "#0072B2", "#D55E00", "#009E73", "#555555", "#C8C8C8"
+BLUE, ORANGE, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
+GREY, LIGHT = "#555555", "#C8C8C8"
 STYLE = {
     "font.size": 9,
     "axes.titlesize": 9.5,
@@ -384,15 +385,19 @@ def when_hardness_helps() -> Figure:
     runs = defaultdict(dict)
     for line in CURVES.read_text(encoding="utf-8").splitlines():
         run = json.loads(line)
-        if run["data"] in ("cub", "cub_288") and not run["hold_out"]:
+        on_features = run["data"].endswith(".npz")
+        if (on_features or run["data"] in ("cub", "cub_288")) and not run["hold_out"]:
             scores = [100 * run[part]["recall@1"] for part in ("test", "train")]
-            runs[run["data"], run["run"], run["seed"]][run["step"]] = scores
+            name = run["run"] + ", features" * on_features
+            runs[run["data"], name, run["seed"]][run["step"]] = scores
     pairs = {
         "N-pair, authors": (ORANGE, "o"),
         "triplet, authors": (GREEN, "s"),
         "N-pair": (BLUE, "^"),
+        "N-pair, features": (PURPLE, "v"),
         "multi-similarity": (GREY, "D"),
     }
+    settings = {"authors": "authors’ setting", "features": "features", "": "our setting"}
     figure = Figure(figsize=(7.2, 3.1))
     overfit, level = figure.subplots(1, 2, sharey=True)
     for baseline, (color, marker) in pairs.items():
@@ -408,7 +413,7 @@ def when_hardness_helps() -> Figure:
                     found.append((train - test - (start[1] - start[0]), test - start[0], gain))
         gaps, levels, gains = zip(*found, strict=True)
         shown = {"color": color, "marker": marker, "s": 16, "alpha": 0.75, "linewidths": 0}
-        overfit.scatter(gaps, gains, **shown, label=f"{name}, {'authors’' if setting else 'our'} setting")
+        overfit.scatter(gaps, gains, **shown, label=f"{name}, {settings[setting]}")
         level.scatter(levels, gains, **shown)
     overfit.set(xlabel="gap of the baseline, train minus test,\nsince it was untrained", ylabel="HDML minus baseline")
     level.set(xlabel="baseline minus untrained network,\ntest classes")
