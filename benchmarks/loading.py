@@ -1,0 +1,165 @@
+"""How long a command takes to its first step, how fast images are decoded, and how busy a GPU is that reads from disk.
+
+    python benchmarks/loading.py DATA                  # photographs: a folder, table or packed set; minutes on a GPU
+    python benchmarks/loading.py DATA --preset cub     # other settings than those for your own photographs
+
+- *First step*: the time from `vicinal train` until the first update is done, in a process of its own: with an empty
+  folder for decoded images (``VICINAL_DECODED``), then with what the first left there.
+- *Decoding*: images/s into a tensor on the device, beside a torch ``DataLoader`` of 16 workers that prepares the same
+  images, alternately.
+- *Reading*: steps with images on the device, and read from disk by one worker for each processor. What the first take
+  of the others' time is how busy the GPU is.
+"""
+
+import argparse
+import multiprocessing
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from measuring import commit, verdict
+from vicinal.config import Config, compose, from_words
+from vicinal.data.records import Records
+from vicinal.data.resident import DECODED, resident_if_it_fits
+from vicinal.data.transforms import ImageTransform
+from vicinal.training.cuda_graph import CUDAGraphStep
+from vicinal.training.experiment import Experiment, load_records, pick_precision, prepare
+
+FIRST_BAR, BUSY_BAR, WORKERS, BATCH = 10.0, 0.9, 16, 128
+STARTED = "VICINAL_STARTED"  # when the command was given
+
+
+def words(options: argparse.Namespace, *more: str) -> list[str]:
+    return [f"data={options.data}", "method=plain", "training.validation=0", *options.set, *more]
+
+
+def first_step(options: argparse.Namespace) -> list[str]:
+    """Time the command without and with decoded images; the first line of numbers is the cold start."""
+    lines = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("nothing decoded", "images decoded before"):
+            environment = os.environ | {DECODED: f"{folder}/decoded", STARTED: str(time.time())}
+            command = [sys.executable, __file__, *sys.argv[1:], "--child", f"{folder}/{name}"]
+            said = subprocess.run(command, env=environment, capture_output=True, text=True)
+            if said.returncode:
+                raise SystemExit(said.stdout + said.stderr)
+            lines.append(f"| command to first step, {name} | {said.stdout.splitlines()[-1]} |")
+    return lines
+
+
+def child(options: argparse.Namespace) -> None:
+    """Run the command in this process until its first update is done."""
+    from vicinal.cli.main import run
+    from vicinal.methods.method import Method
+
+    step, start = Method.step, float(os.environ[STARTED])
+
+    def first(self: Method, batch: object) -> None:
+        ready = time.time() - start
+        step(self, batch)  # type: ignore[arg-type]
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        taken = time.time() - start
+        sys.stdout.write(f"\n{taken:.1f} s, {ready:.1f} s to the first batch; bar 10: {verdict(taken <= FIRST_BAR)}\n")
+        sys.stdout.flush()
+        for process in multiprocessing.active_children():  # else they would wait for work, and keep the output open
+            process.kill()
+        os._exit(0)
+
+    Method.step = first  # type: ignore[method-assign,assignment]
+    sys.argv = ["vicinal", "train", options.preset, *words(options), "--run", options.child, "--quiet"]
+    run()
+
+
+class Prepared(Dataset):  # type: ignore[type-arg]
+    """The images of records, prepared as for a tensor on a device."""
+
+    def __init__(self, records: Records, transform: ImageTransform) -> None:
+        self.records, self.transform = records, transform
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __getitem__(self, row: int) -> torch.Tensor:
+        return self.transform.prepare(self.records.source.read(row))
+
+
+def decoding(config: Config, device: torch.device, rounds: int = 3) -> str:
+    config, records = load_records(config)
+    transform = config.transform
+    assert isinstance(transform, ImageTransform)
+    times: tuple[list[float], list[float]] = ([], [])
+    for _ in range(rounds):
+        start = time.perf_counter()
+        resident_if_it_fits(records, transform, device, resident="on")
+        times[0].append(time.perf_counter() - start)
+        start = time.perf_counter()
+        for batch in DataLoader(Prepared(records, transform), BATCH, num_workers=WORKERS):
+            batch.to(device)
+        times[1].append(time.perf_counter() - start)
+    ours, theirs = (len(records) / statistics.median(column) for column in times)
+    return f"| decoding {len(records):,} images | {ours:,.0f} images/s, DataLoader with 16 workers {theirs:,.0f} |"
+
+
+def reading(options: argparse.Namespace, steps: int) -> str:
+    milliseconds = {}
+    for resident in ("on", "off"):
+        given = words(options, f"training.steps={steps}", f"training.resident={resident}", "training.compile=off")
+        experiment = prepare(compose({"preset": options.preset}, from_words(given)))
+        milliseconds[resident] = 1000 * _step_time(experiment, steps)
+    busy = milliseconds["on"] / milliseconds["off"]
+    said = f"{milliseconds['on']:.1f} ms a step on the device, {milliseconds['off']:.1f} ms from disk"
+    return f"| {steps} steps | {said}: busy {busy:.0%}, bar 90 %: {verdict(busy >= BUSY_BAR)} |"
+
+
+def _step_time(experiment: Experiment, steps: int) -> float:
+    """Seconds of a step after the first quarter of the steps."""
+    method, device = experiment.method, experiment.device
+    experiment.start_head()
+    method.embedder.accelerate(pick_precision(experiment.config.training.precision, device))
+    take = CUDAGraphStep(method) if device.type == "cuda" and method.capturable else method
+    method.embedder.train()
+    done, epoch, warm, start = 0, 0, max(1, steps // 4), 0.0
+    while done < steps:
+        for batch in experiment.batches(experiment.plan(epoch), epoch=epoch, start=0):
+            take(batch)
+            done += 1
+            if done in (warm, steps):
+                if device.type == "cuda":
+                    torch.cuda.synchronize()
+                start, taken = time.perf_counter(), time.perf_counter() - start
+            if done == steps:
+                break
+        epoch += 1
+    return taken / (steps - warm)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--preset", default="images")
+    parser.add_argument("--set", nargs="*", default=[], help="further settings slot.argument=value")
+    parser.add_argument("--steps", type=int, default=300, help="for reading")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        child(options)
+        return
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    print("| | |\n|---|---|")
+    print("\n".join(first_step(options)), flush=True)
+    print(decoding(compose({"preset": options.preset}, from_words(words(options))), device), flush=True)
+    print(reading(options, options.steps), flush=True)
+    name = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
+    print(f"\n{name}, {os.cpu_count()} cores, torch {torch.__version__}, commit {commit()}")
+
+
+if __name__ == "__main__":
+    main()
