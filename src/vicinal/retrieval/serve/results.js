@@ -42,7 +42,7 @@ const right_beyond = (found, near, right) => {
 export const match_list = (found, right, context) => {
   // From a stub at the nearest to the whole at the farthest: distances that are all large would else look alike.
   const distances = found.matches.map((match) => match.distance), nearest = Math.min(...distances), span = Math.max(...distances) - nearest;
-  const part = (distance) => (span ? 0.06 + (0.94 * (distance - nearest)) / span : 0.06);
+  const part = (distance) => (span ? 0.06 + 0.94 * ((distance - nearest) / span) : 0.06);
   const rows = [], near = found.matches.filter((match) => match.matches !== false), beyond = found.matches.slice(near.length);
   const card = (match) => match_card(match, { ...context, query: found.query, generation: found.generation, part });
   rows.push(...near.map(card));
