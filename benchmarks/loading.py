@@ -7,7 +7,7 @@
   folder for decoded images (``VICINAL_DECODED``), then with what the first left there.
 - *Decoding*: images/s into a tensor on the device, beside a torch ``DataLoader`` of 16 workers that prepares the same
   images, alternately.
-- *Reading*: steps with images on the device, and read from disk by one worker for each processor. What the first take
+- *Loading*: steps with images on the device, and read from disk by one worker for each processor. What the first take
   of the others' time is how busy the GPU is.
 """
 
@@ -108,7 +108,7 @@ def decoding(config: Config, device: torch.device, rounds: int = 3) -> str:
     return f"| decoding {len(records):,} images | {ours:,.0f} images/s, DataLoader with 16 workers {theirs:,.0f} |"
 
 
-def reading(options: argparse.Namespace, steps: int) -> str:
+def loading(options: argparse.Namespace, steps: int) -> str:
     milliseconds = {}
     for resident in ("on", "off"):
         given = words(options, f"training.steps={steps}", f"training.resident={resident}", "training.compile=off")
@@ -146,7 +146,7 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--preset", default="images")
     parser.add_argument("--set", nargs="*", default=[], help="further settings slot.argument=value")
-    parser.add_argument("--steps", type=int, default=300, help="for reading")
+    parser.add_argument("--steps", type=int, default=300, help="with images on the device, and from disk")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
@@ -156,7 +156,7 @@ def main() -> None:
     print("| | |\n|---|---|")
     print("\n".join(first_step(options)), flush=True)
     print(decoding(compose({"preset": options.preset}, from_words(words(options))), device), flush=True)
-    print(reading(options, options.steps), flush=True)
+    print(loading(options, options.steps), flush=True)
     name = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
     print(f"\n{name}, {os.cpu_count()} cores, torch {torch.__version__}, commit {commit()}")
 

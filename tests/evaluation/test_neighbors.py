@@ -229,6 +229,7 @@ def test_counted_hits_are_those_of_the_search(rng, metric, apart):
     labels = torch.randint(0, 90, (400,), generator=rng)
     rows = torch.randn(90, 6, generator=rng)[labels] + torch.randn(400, 6, generator=rng)
     rows[100:160], rows[200:230], rows[300] = rows[:60].clone(), rows[7].clone(), 0  # duplicates, which ids part
+    rows[160:200] = rows[:40] + 1e-6 * torch.randn(40, 6, generator=rng)  # too near for float32 to tell them apart
     queries, asked = (rows[:90], labels[:90]) if apart else (rows, labels)
     gallery, names = (rows[90:], labels[90:]) if apart else (None, None)
     chunks = list(neighbor_chunks(queries, 70, gallery=gallery, metric=metric))

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch.nn.functional import relu6
 
 from vicinal.errors import ConfigError
-from vicinal.models import EfficientNetLite, load_pretrained
+from vicinal.models import EfficientNetLite, efficientnet_lite, load_pretrained
+from vicinal.models.backbone import Kernels
 from vicinal.models.efficientnet_lite import _SameConv2d
 
 VARIANTS = {  # parameters with a classifier of 1,000 x (1,280 + 1) as published: 4.7, 5.4 and 6.1 million
@@ -107,6 +109,34 @@ def test_dropped_branches_leave_the_input_and_evaluation_drops_nothing(picture, 
     maps = torch.rand(2, block._project_conv.out_channels, 2, 2, generator=rng)
     assert torch.equal(block.train()(maps), maps)
     assert not torch.equal(block.eval()(maps), maps)
+
+
+@pytest.mark.parametrize(
+    ("frozen", "unfrozen", "fused"), [(True, (), 16), (True, ("_bn0",), 1), (True, ("_bn1",), 0), (False, (), 0)]
+)
+def test_kernels_get_the_same_network_where_norms_are_frozen(rng, monkeypatch, frozen, unfrozen, fused):
+    def clipped_twice(maps, convolution, weight, before, after):  # what the kernel computes, see test_kernels.py
+        calls.append(convolution)
+        return relu6(convolution._conv_forward(relu6(maps + before[:, None, None]), weight, after))
+
+    calls, found = [], []
+    monkeypatch.setattr(efficientnet_lite, "_depthwise", clipped_twice)
+    network = EfficientNetLite(freeze_norm=frozen).double().train()
+    for block in network._blocks:  # the first has no _bn0
+        for norm in filter(None, (getattr(block, name) for name in unfrozen)):
+            norm.requires_grad_()
+    for name, values in network.state_dict().items():
+        if name.endswith(("running_mean", "_bn0.bias", "_bn1.bias")):
+            values.copy_(torch.randn(values.shape, generator=rng))
+    inputs = torch.randn(2, 3, 33, 32, generator=rng, dtype=torch.float64)
+    weights = [weight for weight in network.parameters() if weight.requires_grad]
+    for enabled in (False, True):
+        monkeypatch.setattr(Kernels, "enabled", enabled)
+        maps = network(inputs)
+        found.append([maps, *torch.autograd.grad(maps.square().mean(), weights)])
+    assert len(calls) == fused  # norms that learn need the gradients of their shifts
+    for plain, other in zip(*found, strict=True):
+        torch.testing.assert_close(other, plain, rtol=1e-9, atol=1e-12)
 
 
 def test_settings_that_cannot_work_raise():

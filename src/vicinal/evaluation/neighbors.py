@@ -28,7 +28,7 @@ _GROUP = 64  # values per group of which only the least is looked at first
 _PASS = 4096  # rows per pass where a float64 copy is made in passing
 _UNIT = 1.001  # the proposal's bound has a hundredth to spare
 _CHUNK_BYTES = {"cpu": 2**25, "cuda": 2**29}  # near the last-level cache of a CPU; large enough to fill a GPU
-_HITS_BYTES = {"cpu": 2**26}  # where ranks are counted: each product packs the gallery anew, and little else is kept
+_HITS_BYTES = 2**26  # where ranks are counted: each product packs the gallery anew, and little else is kept
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ class Gallery:
 
         The same as from ``search``, without finding the others: the rank of a row is the number of rows before it.
         """
-        rows, budget = self._asked(queries, chunk_bytes or _HITS_BYTES.get(self.rows.device.type))
+        rows, budget = self._asked(queries, chunk_bytes or _HITS_BYTES)
         order = gallery_labels.argsort(stable=True)
         ordered = gallery_labels[order]
         first, end = (torch.searchsorted(ordered, labels.contiguous(), right=right) for right in (False, True))

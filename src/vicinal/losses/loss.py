@@ -264,7 +264,7 @@ class Loss(nn.Module, ABC):
         rows, classes, own = (None, None, None) if reference is None else reference
         compared = self.distance(embeddings, rows)
         columns, keep = same = positives(labels, classes, own, largest_class=largest_class)
-        others = other_class(labels, classes, same if largest_class is None else None)
+        others = other_class(labels, classes, None if labels.is_cuda else same)  # a GPU compares all labels as fast
         return Comparisons(compared.gather(1, columns), keep, compared, others), columns
 
     def forward(

@@ -156,7 +156,10 @@ def convolve(maps: Tensor, convolution: nn.Conv2d, norm: _BatchNorm) -> Tensor:
 
 
 def fold(convolution: nn.Conv2d, norm: _BatchNorm) -> tuple[Tensor, Tensor] | None:
-    """Return weight and bias of a convolution that does what it and the norm after it do, if that does not learn."""
+    """Return weight and bias of a convolution that does what it and the norm after it do.
+
+    None for a norm by the statistics of the batch.
+    """
     if norm.training or norm.running_mean is None or norm.running_var is None:
         return None
     scale = torch.rsqrt(norm.running_var + norm.eps)

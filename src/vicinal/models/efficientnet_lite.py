@@ -115,7 +115,7 @@ class _InvertedResidual(nn.Module):
         return maps + inputs
 
     def _filtered(self, maps: Tensor) -> Tensor:
-        """Widen and filter."""
+        """Widen, filter and clip; in one kernel on a GPU, where the norms are frozen and their shifts do not learn."""
         expand, depthwise, norm = self._expand_conv, self._depthwise_conv, self._bn0
         if Kernels.enabled and (found := fold(depthwise, self._bn1)) and not found[1].requires_grad:
             weight, after = found
