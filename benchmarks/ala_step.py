@@ -23,6 +23,7 @@ from vicinal.data.records import Batch
 from vicinal.losses import TripletLoss
 from vicinal.methods import ALA, Method, Plain
 from vicinal.methods.ala import meta_gradient
+from vicinal.methods.method import tensor_cores
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models import Embedder, GoogLeNet
 from vicinal.samplers import EpisodeSampler
@@ -84,7 +85,7 @@ def errors(device: torch.device, batch: Batch, options: argparse.Namespace) -> l
         return meta_gradient.slopes(*given, tangents, training.labels).double()
 
     precision, method.embedder.precision = method.embedder.precision, None
-    with meta_gradient.full_float32():
+    with tensor_cores(False):
         exact = slopes("forward")
     method.embedder.precision = precision
     found = {"forward mode as trained": slopes("forward")}
@@ -143,8 +144,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="32 pixels, one round: does it run?")
     options = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    tensor_cores = options.precision != "float32"
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tensor_cores
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = options.precision != "float32"
     torch.backends.cudnn.benchmark = True
     options.rounds = 1 if options.quick else options.rounds
     print(table(device, options))

@@ -68,7 +68,7 @@ CARS_RATES = {f"rate {rate}": f"optimizer.learning_rate={rate}" for rate in ("4e
 
 
 class Round(NamedTuple):
-    """Changes of a base that are tried on a data set, the seeds of the held-out classes, and the metric that chooses."""
+    """Changes of a base, tried on a data set, the seeds of the held-out classes, and the metric that chooses."""
 
     data: str
     groups: dict[str, dict[str, str]]

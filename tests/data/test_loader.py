@@ -1,13 +1,15 @@
 """Batches: in the plan's order, the same for any number of workers, honest about what cannot be read."""
 
 import itertools
+import multiprocessing
 
 import numpy as np
 import pytest
 import torch
+from tests.reading import load
 
 from vicinal.data.folder import Folder
-from vicinal.data.loader import load, load_all
+from vicinal.data.loader import Loader, load_all
 from vicinal.data.records import FeatureArray, ImageArray, Records
 from vicinal.data.transforms import FeatureTransform, ImageTransform
 from vicinal.errors import ConfigError, DataError
@@ -108,6 +110,11 @@ def test_workers_change_nothing_and_pass_on_the_refusal(images):
     state = torch.get_rng_state()
     same(list(load(images.take(np.arange(12)), iter(PLAN), RANDOM, seed=3, epoch=1, workers=2)), alone)
     assert torch.get_rng_state().equal(state)
+    staying = Loader(images, RANDOM, seed=3, workers=1)
+    assert len(next(staying.batches(PLAN, 0)).labels)  # and the rest of this epoch is never asked for
+    before = {process.pid for process in multiprocessing.active_children()}
+    same(list(staying.batches(PLAN, 1)), alone)
+    assert {process.pid for process in multiprocessing.active_children()} == before
     name = break_file(images, 4)
     batches = load(images, PLAN[1:], RANDOM, seed=3, epoch=1, workers=1)
     same([next(batches)], alone[1:2])

@@ -7,11 +7,12 @@ import pytest
 import torch
 from PIL import Image
 from tests.gpu import never_waiting
+from tests.reading import load
 
 from vicinal.data import resident as resident_module
 from vicinal.data.augmentation import cut_resized, cut_squares
 from vicinal.data.folder import Folder
-from vicinal.data.loader import in_order, load, load_all
+from vicinal.data.loader import in_order, load_all
 from vicinal.data.records import FeatureArray, ImageArray, Records
 from vicinal.data.resident import DECODED, Resident, _shared, free_memory, resident_if_it_fits
 from vicinal.data.transforms import FeatureTransform, ImageTransform

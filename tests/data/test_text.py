@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 from PIL import Image
+from tests.reading import load
 
 from vicinal.data import Arrays, Sentences, Table, check, open_path, pack
-from vicinal.data.loader import load, load_all
+from vicinal.data.loader import load_all
 from vicinal.data.records import GALLERY, QUERY, FeatureArray
 from vicinal.data.transforms import FeatureTransform, ImageTransform, TextTransform
 from vicinal.errors import ConfigError, DataError

@@ -7,8 +7,8 @@ from dataclasses import fields
 import numpy as np
 import pytest
 import torch
+from tests.reading import load
 
-from vicinal.data.loader import load
 from vicinal.data.records import FeatureArray, Records
 from vicinal.data.transforms import FeatureTransform
 from vicinal.errors import ConfigError

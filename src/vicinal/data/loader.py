@@ -4,7 +4,7 @@ import multiprocessing
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -12,51 +12,80 @@ from jaxtyping import Int
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from vicinal.data.augmentation import Crops
 from vicinal.data.draws import uniform
 from vicinal.data.records import QUERY, Batch, FeatureArray, Records
-from vicinal.data.transforms import FeatureTransform, TextTransform, TrainingTransform
+from vicinal.data.transforms import FeatureTransform, ImageTransform, TextTransform, TrainingTransform
 from vicinal.errors import ConfigError, DataError
 
 Plan = Iterable[Sequence[int]]
 Corrupt = Literal["raise", "replace", "drop"]  # what is done about rows that cannot be read
+CPU = torch.device("cpu")
 T = TypeVar("T")
 
 
-def load(
-    records: Records,
-    plan: Plan,
-    transform: TrainingTransform,
-    *,
-    seed: int,
-    epoch: int,
-    workers: int = 0,
-    skip_corrupt: bool = False,
-) -> Iterator[Batch]:
-    """Yield one batch per index list of the plan, augmented by numbers that depend on (seed, epoch, index) alone.
+class Loader:
+    """Batches of records, augmented by numbers that depend on (seed, epoch, index) alone.
+
+    The processes that read image files stay from epoch to epoch. They send the pixels of crops as bytes; colors and
+    normalization follow on the device.
 
     Args:
         records: what the indices count in.
-        plan: the index lists of an epoch.
         transform: of images or of features, as the records are.
         seed: of the augmentation.
-        epoch: likewise.
         workers: processes that read image files ahead; no more are started than there are processors. Data in memory
             need none.
-        skip_corrupt: replace an unreadable image by another one of its class and name it in ``Batch.skipped``;
-            otherwise it is a DataError that names the file.
+        corrupt: what becomes of an unreadable image: ``"raise"`` a DataError that names the file, ``"replace"`` it by
+            another one of its class, or ``"drop"`` it; then it is named in ``Batch.skipped``.
+        device: where the batches go; to a GPU with channels last.
     """
-    return _batches(_Reader(records, transform, seed, epoch, "replace" if skip_corrupt else "raise"), plan, workers)
+
+    def __init__(
+        self,
+        records: Records,
+        transform: TrainingTransform,
+        *,
+        seed: int = 0,
+        workers: int = 0,
+        corrupt: Corrupt = "raise",
+        device: torch.device = CPU,
+    ) -> None:
+        self.transform, self.device = transform, device
+        ahead = not records.source.in_memory and records.source.kind == "images"
+        reader = _Reader(records, transform, seed, corrupt)
+        self._read = Processes(reader, min(workers, os.cpu_count() or 1) if ahead else 0)
+        self._normalization = transform.normalization(device) if isinstance(transform, ImageTransform) else None
+
+    def batches(self, plan: Plan, epoch: int = 0) -> Iterator[Batch]:
+        """Yield one batch per index list of the plan, on the device."""
+        for read in self._read((epoch, indices) for indices in plan):
+            yield self._finished(read)
+
+    def _finished(self, read: "_Read") -> Batch:
+        batch, transform = read.batch.to(self.device), self.transform
+        if not isinstance(transform, ImageTransform):
+            return batch
+        cut = batch.inputs if self.device.type == "cuda" else batch.inputs.contiguous()
+        crops = None if read.crops is None else read.crops.to(self.device)
+        return replace(batch, inputs=transform.finish(cut, crops, self._normalization))
 
 
 def load_all(
-    records: Records, transform: TrainingTransform, batch_size: int = 256, workers: int = 0, skip_corrupt: bool = False
+    records: Records,
+    transform: TrainingTransform,
+    batch_size: int = 256,
+    workers: int = 0,
+    skip_corrupt: bool = False,
+    device: torch.device = CPU,
 ) -> Iterator[Batch]:
-    """Yield all records in their order, not augmented.
+    """Yield all records in their order, not augmented, on the device.
 
     With ``skip_corrupt``, unreadable rows are left out and named in ``Batch.skipped``; a batch may then be empty.
     """
-    plan = in_order(len(records), batch_size)
-    return _batches(_Reader(records, transform.evaluation(), 0, 0, "drop" if skip_corrupt else "raise"), plan, workers)
+    corrupt: Corrupt = "drop" if skip_corrupt else "raise"
+    loader = Loader(records, transform.evaluation(), workers=workers, corrupt=corrupt, device=device)
+    return loader.batches(in_order(len(records), batch_size))
 
 
 def in_order(count: int, batch_size: int) -> Plan:
@@ -116,14 +145,20 @@ def tensor_columns(records: Records, rows: Int[np.ndarray, "n"]) -> dict[str, Te
     return {name: column.float() if column.is_floating_point() else column for name, column in columns.items()}
 
 
+class _Read(NamedTuple):
+    """A batch on the host, its images still pixels of 0..255, and the crops with colors to change, if any are drawn."""
+
+    batch: Batch
+    crops: Crops | None = None
+
+
 @dataclass(frozen=True)
 class _Reader:
-    """Makes the batch of an index list; may be sent to another process."""
+    """Makes the batch of an epoch's index list; may be sent to another process."""
 
     records: Records
     transform: TrainingTransform
     seed: int
-    epoch: int
     corrupt: Corrupt
 
     def __post_init__(self) -> None:
@@ -133,8 +168,10 @@ class _Reader:
             mine = type(self.transform).__name__
             raise ConfigError(f"{self.records.name} holds {kind}, which {mine} does not take. Use {use}.")
 
-    def __call__(self, indices: Sequence[int]) -> Batch:
+    def __call__(self, item: tuple[int, Sequence[int]]) -> _Read:
+        epoch, indices = item
         records, transform, skipped = self.records, self.transform, list[int]()
+        crops: Crops | None = None
         rows, told = checked_rows(records, indices), list[str]()
         asks = np.zeros(len(rows), dtype=bool)
         if records.captions is not None:
@@ -151,8 +188,12 @@ class _Reader:
                 for row, image in readable_rows(records, shown.tolist(), self._read, self.corrupt, skipped)
             ]
             shown = np.array([row for row, _ in prepared], np.int64)
-            draws = uniform(self.seed, self.epoch, shown, transform.draws) if transform.draws else None
-            inputs = transform.assemble([image for _, image in prepared], draws)
+            images = [image for _, image in prepared]
+            draws = uniform(self.seed, epoch, shown, transform.draws) if transform.draws else None
+            if isinstance(transform, ImageTransform):
+                inputs, crops = transform.cut_drawn(images, draws)
+            else:
+                inputs = transform.assemble(images, draws)
         if told:
             there = ~np.isin(rows, skipped if self.corrupt == "drop" else ())
             rows, asks = rows[there], asks[there]
@@ -161,7 +202,7 @@ class _Reader:
             rows = shown
         labels = torch.from_numpy(records.labels[rows].astype(np.int64))
         batch = Batch(inputs, labels, torch.from_numpy(rows), tensor_columns(records, rows), tuple(skipped))
-        return replace(batch, texts=TextTransform().batch(told)) if told else batch
+        return _Read(replace(batch, texts=TextTransform().batch(told)) if told else batch, crops)
 
     def _read(self, row: int) -> Any:
         """Read a row; a text cannot take the place of a picture that is not readable."""
@@ -177,34 +218,51 @@ def _features(records: Records, rows: Int[np.ndarray, "n"]) -> np.ndarray:
     return np.stack([source.read(int(position)) for position in positions])
 
 
-def _batches(reader: _Reader, plan: Plan, workers: int) -> Iterator[Batch]:
-    ahead = not reader.records.source.in_memory and reader.records.source.kind == "images"
-    return in_processes(reader, plan, min(workers, os.cpu_count() or 1) if ahead else 0)
+class Processes(Generic[T]):
+    """Make items in other processes, which stay for the next items; in this one where ``workers`` is 0."""
+
+    def __init__(self, make: Callable[[Any], T], workers: int) -> None:
+        self._make, self._workers, self._items = make, workers, _Items()
+        self._loader: DataLoader[T | DataError] | None = None
+
+    def __call__(self, items: Iterable[Any]) -> Iterator[T]:
+        """Yield what is made of each item, in their order."""
+        if self._workers == 0:
+            yield from map(self._make, items)
+            return
+        if self._loader is None:
+            self._loader = self._started()
+        self._items.items = items
+        for outcome in self._loader:
+            if isinstance(outcome, DataError):
+                raise outcome
+            yield outcome
+
+    def _started(self) -> "DataLoader[T | DataError]":
+        # A process that has started threads (torch has) must not fork itself: the child may hang on a lock that a
+        # thread held. The fork server is a clean process, which imports torch once and then forks quickly.
+        method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+        context = multiprocessing.get_context(method)
+        if method == "forkserver":
+            context.set_forkserver_preload([__name__])
+        return DataLoader(
+            _Outcomes(self._make),
+            sampler=self._items,
+            batch_size=None,
+            num_workers=self._workers,
+            persistent_workers=True,
+            multiprocessing_context=context,
+            generator=torch.Generator(),  # its own: the global generator's state belongs to the training loop
+        )
 
 
-def in_processes(make: Callable[[Any], T], items: Iterable[Any], workers: int) -> Iterator[T]:
-    """Yield ``make(item)`` in the order of the items, made by other processes; by this one where ``workers`` is 0."""
-    if workers == 0:
-        yield from map(make, items)
-        return
-    # A process that has started threads (torch has) must not fork itself: the child may hang on a lock that a
-    # thread held. The fork server is a clean process, which imports torch once and then forks quickly.
-    method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-    context = multiprocessing.get_context(method)
-    if method == "forkserver":
-        context.set_forkserver_preload([__name__])
-    outcomes: DataLoader[T | DataError] = DataLoader(
-        _Outcomes(make),
-        sampler=items,
-        batch_size=None,
-        num_workers=workers,
-        multiprocessing_context=context,
-        generator=torch.Generator(),  # its own: the global generator's state belongs to the training loop
-    )
-    for outcome in outcomes:
-        if isinstance(outcome, DataError):
-            raise outcome
-        yield outcome
+class _Items:
+    """A sampler whose items are set before each use."""
+
+    items: Iterable[Any] = ()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.items)
 
 
 class _Outcomes(Dataset[Any]):

@@ -1,6 +1,6 @@
 """Images decoded once and kept on the device as one uint8 tensor; batches are cut from it there.
 
-The same batches as ``loader.load`` and ``loader.load_all`` make of the same records, plan, transform, seed and epoch:
+The same batches as ``loader.Loader`` and ``loader.load_all`` make of the same records, plan, transform, seed and epoch:
 the same rows in the same order, and the same pixels (resized crops on a GPU to one gray level, see ``augmentation``).
 The host only computes parameters, for several batches ahead, and never waits for the GPU.
 """
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from vicinal.data.augmentation import Crops, cut_resized, cut_squares, to_device
 from vicinal.data.draws import uniform
-from vicinal.data.loader import Corrupt, Plan, checked_rows, in_processes, readable_rows, tensor_columns
+from vicinal.data.loader import Corrupt, Plan, Processes, checked_rows, readable_rows, tensor_columns
 from vicinal.data.records import Batch, ImageArray, Progress, Records, Source
 from vicinal.data.transforms import ImageTransform, TrainingTransform, Transform
 from vicinal.errors import ConfigError, DataError
@@ -71,7 +71,7 @@ class Resident:
     def batches(
         self, records: Records, plan: Plan, transform: ImageTransform, seed: int, epoch: int, corrupt: Corrupt
     ) -> Iterator[Batch]:
-        """Yield one batch per index list of the plan, on the device; arguments as ``loader.load`` has them.
+        """Yield one batch per index list of the plan, on the device; arguments as ``loader.Loader`` has them.
 
         ``corrupt`` says what becomes of unreadable rows: an error, another row of the class, or none.
         """
@@ -125,7 +125,7 @@ class Resident:
         if transform.crop != "resized":
             return cut_squares(self.pixels, slots, crops, transform.size)
         if self.pixels.device.type == "cpu":  # Pillow reads the few pixels that have weight, a matrix product all
-            return transform.cut([self.pixels[slot] for slot in slots.tolist()], crops)
+            return transform.cut([self.pixels[slot] for slot in slots.tolist()], crops).contiguous()
         return cut_resized(self.pixels, slots, crops, transform.size)
 
 
@@ -187,7 +187,7 @@ def resident_if_it_fits(
     def fill(images: Tensor | np.ndarray) -> bool:
         done = 0
         # In processes, since Pillow's decoders hold Python's lock: threads were no faster.
-        for prepared, errors in in_processes(prepare, starts, min(workers, len(starts))):
+        for prepared, errors in Processes(prepare, min(workers, len(starts)))(starts):
             images[done : done + len(prepared)] = prepared.to(device) if isinstance(images, Tensor) else prepared
             unreadable.update(errors)
             done += len(prepared)

@@ -158,13 +158,24 @@ class ImageTransform(Settings):
         self, prepared: Sequence[UInt8[Tensor, "c _ _"]], draws: Float[np.ndarray, "n k"] | None = None
     ) -> Float[Tensor, "n c h w"]:
         """Do all after ``prepare``, for images that may differ in size."""
+        cut, crops = self.cut_drawn(prepared, draws)
+        return self.finish(cut.contiguous(), crops)
+
+    def cut_drawn(
+        self, prepared: Sequence[UInt8[Tensor, "c _ _"]], draws: Float[np.ndarray, "n k"] | None
+    ) -> tuple[UInt8[Tensor, "n c size size"], Crops | None]:
+        """Cut what the draws say; return it with the crops, for ``finish``, if there are draws."""
         sizes = np.array([pixels.shape[1:] for pixels in prepared], dtype=np.int64).reshape(-1, 2)
         crops = self.crops(sizes[:, 0], sizes[:, 1], draws)
-        return self.finish(self.cut(prepared, crops), crops if draws is not None else None)
+        return self.cut(prepared, crops), crops if draws is not None else None
 
     def cut(self, prepared: Sequence[UInt8[Tensor, "c _ _"]], crops: Crops) -> UInt8[Tensor, "n c size size"]:
-        """Cut boxes of prepared images on the host, resized by Pillow where they must be, and mirrored."""
-        cut = torch.zeros(len(prepared), self.channels, self.size, self.size, dtype=torch.uint8)
+        """Cut boxes of prepared images on the host, resized by Pillow where they must be, and mirrored.
+
+        The memory of the result is laid out pixel by pixel, as that of decoded images is.
+        """
+        shape = len(prepared), self.channels, self.size, self.size
+        cut = torch.empty(shape, dtype=torch.uint8, memory_format=torch.channels_last)
         for row, (pixels, (top, left, height, width)) in enumerate(zip(prepared, crops.boxes.tolist(), strict=True)):
             box = pixels[:, top : top + height, left : left + width]
             if (height, width) != (self.size, self.size):

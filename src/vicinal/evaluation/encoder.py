@@ -117,7 +117,7 @@ class Encoder:
             plan = in_order(len(mine), batch_size)
             batches = resident.batches(mine, plan, transform.evaluation(), 0, 0, "drop" if skip_corrupt else "raise")
         else:
-            batches = load_all(mine, transform, batch_size=batch_size, workers=workers, skip_corrupt=skip_corrupt)
+            batches = load_all(mine, transform, batch_size, workers, skip_corrupt, self.device)
         vectors, kept, skipped = self._forward(batches, features=features, progress=progress)
         shares = parallel.from_all((vectors, [share[row] for row in kept], [share[row] for row in skipped]))
         found = [vectors for vectors, _, _ in shares if vectors is not None]

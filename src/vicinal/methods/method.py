@@ -317,6 +317,17 @@ class Method(nn.Module):
         return ()
 
 
+@contextmanager
+def tensor_cores(on: bool) -> Iterator[None]:
+    """Let a GPU compute products and convolutions of float32 in TF32, or not: factors of 10 bits, sums in float32."""
+    products, convolutions = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = on
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = products, convolutions
+
+
 def _embed(stream: Embedder, inputs: Tensor) -> Tensor:
     return stream.embed(stream.features(inputs))
 

@@ -351,11 +351,13 @@ def embed_rows(encoder: Encoder, listing: Listing, rows: np.ndarray, *, batch_si
     if not len(rows):
         return
     records = unlabeled_records(listing, rows)
-    for batch in load_all(records, encoder.preprocessing, batch_size=batch_size, workers=workers, skip_corrupt=True):
+    for batch in load_all(
+        records, encoder.preprocessing, batch_size, workers, skip_corrupt=True, device=encoder.device
+    ):
         vectors = np.empty((0, encoder.embedder.embedding_dim), np.float32)
         if len(batch.indices):
             with torch.inference_mode():  # entered for each batch: a generator must not leave its caller in it
-                vectors = encoder.embedder(batch.to(encoder.device).inputs).float().cpu().numpy()
+                vectors = encoder.embedder(batch.inputs).float().cpu().numpy()
         yield batch.indices.tolist(), vectors, list(batch.skipped)
 
 

@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from hashlib import sha256
 from multiprocessing.reduction import ForkingPickler
 
@@ -14,7 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from vicinal import parallel
 from vicinal.config import Config
-from vicinal.data.loader import load
+from vicinal.data.loader import Loader
 from vicinal.data.records import Batch, Progress, Records, Split
 from vicinal.data.resident import Resident, resident_if_it_fits
 from vicinal.data.splits import hold_out, overlapping_classes
@@ -98,10 +99,23 @@ class Experiment:
         if self.resident is not None and isinstance(transform, ImageTransform):
             read = self.resident.batches(self.train, rest, transform, seed, epoch, "replace" if skip else "raise")
         else:
-            read = load(self.train, rest, transform, seed=seed, epoch=epoch, workers=self.workers, skip_corrupt=skip)
+            read = self._loader.batches(rest, epoch)
         for rows, batch in zip(whole, read, strict=True):
             largest = int(np.bincount(self.train.labels[np.asarray(rows)]).max())
             yield replace(batch.to(self.device), largest_class=largest)
+
+    @cached_property
+    def _loader(self) -> Loader:
+        """Return what reads the training records from files, by processes that stay for all epochs."""
+        training = self.config.training
+        return Loader(
+            self.train,
+            self.config.transform,
+            seed=training.seed,
+            workers=self.workers,
+            corrupt="replace" if training.skip_corrupt else "raise",
+            device=self.device,
+        )
 
     def embed(
         self, encoder: Encoder, records: Records, *, features: bool = False, progress: Progress | None = None
@@ -211,7 +225,7 @@ def prepare(config: Config, console: Console | None = None, introduce: Introduce
     _check_measurable(records, "validation")
     _check_measurable(records, "test")
     method, steps = build_method(config, train, device)
-    workers, sharing = pick_workers(config, records), parallel.local_processes() > 1
+    workers, sharing = pick_workers(config, records, device), parallel.local_processes() > 1
     console = console or Console(quiet=True)
     if introduce is not None:
         introduce(config, records, method, steps)
@@ -291,8 +305,8 @@ def pick_precision(wanted: str, device: torch.device) -> torch.dtype | None:
     return torch.bfloat16 if wanted == "bfloat16" or (wanted == "auto" and has) else None
 
 
-def pick_workers(config: Config, records: Records) -> int:
-    """Return a process per core where files are read; arrays in memory are faster without."""
+def pick_workers(config: Config, records: Records, device: torch.device) -> int:
+    """Return a process per core where files are read, up to 16 beside a GPU; arrays in memory are faster without."""
     if config.training.workers is not None:
         return config.training.workers
     if isinstance(config.transform, OwnTransform):
@@ -300,4 +314,5 @@ def pick_workers(config: Config, records: Records) -> int:
             ForkingPickler.dumps(config.transform)
         except Exception:  # whatever an object of the user's own raises; a lambda, for example, cannot travel
             return 0
-    return 0 if records.source.in_memory else min(8, max(1, (os.cpu_count() or 1) // parallel.local_processes()))
+    most, cores = 16 if device.type == "cuda" else 8, (os.cpu_count() or 1) // parallel.local_processes()
+    return 0 if records.source.in_memory else min(most, max(1, cores))

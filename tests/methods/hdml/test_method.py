@@ -389,3 +389,24 @@ def test_two_processes_take_the_steps_of_one(tmp_path):
         assert float(found["loss"]) == pytest.approx(line["loss"], rel=1e-3)
         for name in PARTS:
             torch.testing.assert_close(found[name], weights(getattr(method, name)), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("precision", [None, torch.bfloat16])
+def test_products_of_synthetic_rows_take_tensor_cores_where_the_network_trains_in_bfloat16(precision, monkeypatch):
+    method, taken = make(n_pair("relative")), {"real": set(), "synthetic": set(), "gradients": set()}
+    method.embedder.accelerate(precision)
+
+    def noting(name, function):
+        def called(*args, **settings):
+            taken[name].add(torch.backends.cuda.matmul.allow_tf32)
+            return function(*args, **settings)
+
+        return called
+
+    monkeypatch.setattr(type(method.embedder), "features", noting("real", type(method.embedder).features))
+    monkeypatch.setattr(method.generator, "forward", noting("synthetic", method.generator.forward))
+    monkeypatch.setattr(torch.autograd, "grad", noting("gradients", torch.autograd.grad))
+    method(batch_of(PAIRS))
+    wanted = {precision is not None}
+    assert taken == {"real": {False}, "synthetic": wanted, "gradients": wanted}
+    assert not torch.backends.cuda.matmul.allow_tf32

@@ -31,6 +31,7 @@ from torch.optim import Optimizer
 from vicinal.distances import at_least_float32
 from vicinal.errors import ConfigError
 from vicinal.methods.ala.assessment import Head, Scored, Scoring
+from vicinal.methods.method import tensor_cores
 from vicinal.models.embedder import Embedder
 from vicinal.tuples import Embeddings, SingleLabels, being_captured
 
@@ -226,7 +227,7 @@ def embedding_tangents(
     """
     if route == "forward":
         return metric.tangents(direction, inputs)
-    with torch.no_grad(), full_float32():
+    with torch.no_grad(), tensor_cores(False):  # a difference of two passes would lose to the 10 bits of TF32
         step = _step(metric, inputs[:PILOT_ROWS], direction)
         ahead, behind = (_displaced(metric, direction, scale * step, inputs) for scale in (1.0, -1.0))
     return (ahead - behind) / (2 * step)
@@ -292,17 +293,6 @@ def norm(parts: list[Tensor]) -> Float[Tensor, ""]:
     """Return the length of all parts together."""
     length: Tensor = torch.stack(torch._foreach_norm(parts)).norm()
     return length
-
-
-@contextmanager
-def full_float32() -> Iterator[None]:
-    """Compute matrix products and convolutions without TF32: a difference of two passes would lose to its 10 bits."""
-    products, convolutions = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = products, convolutions
 
 
 def _step(metric: Metric, inputs: Tensor, direction: list[Tensor]) -> Float[Tensor, ""]:

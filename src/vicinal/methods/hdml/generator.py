@@ -1,11 +1,12 @@
 """HDML's generator (Zheng et al., CVPR 2019, Section 3.3): from embeddings back to features, hardness and label kept.
 
 All of it computes in float32, whatever autocast surrounds it: the reconstruction term sums over 10^5 squares, which
-half precision can neither add nor hold.
+half precision can neither add nor hold. Its matrix products take TF32 where the network trains in bfloat16 on a GPU.
 """
 
 import math
 from collections.abc import Sequence
+from functools import reduce
 from typing import Literal, NamedTuple, get_args
 
 import torch
@@ -58,7 +59,7 @@ class LabelTerm(NamedTuple):
 
     @classmethod
     def sum(cls, terms: "Sequence[LabelTerm]") -> "LabelTerm":
-        return cls(*(torch.stack(each).sum() for each in zip(*terms, strict=True)))
+        return cls(*(reduce(torch.add, each) for each in zip(*terms, strict=True)))
 
     def mean(self) -> Float[Tensor, ""]:
         return self.cost / self.rows.clamp(min=1)

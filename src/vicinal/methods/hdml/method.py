@@ -1,6 +1,7 @@
 """HDML: Hardness-Aware Deep Metric Learning (Zheng, Chen, Lu and Zhou, CVPR 2019)."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
@@ -16,7 +17,7 @@ from vicinal.figures import Figure, Point, Scatter, Segment
 from vicinal.losses.loss import Comparisons, Terms, reduce
 from vicinal.methods.hdml.generator import FeatureClassifier, Generator, Reconstruction, reconstruction_cost
 from vicinal.methods.hdml.synthesis import Embed, Path, ReferenceRule, Synthesis, replaceable
-from vicinal.methods.method import Method, Parts, StepResult
+from vicinal.methods.method import Method, Parts, StepResult, tensor_cores
 from vicinal.parallel import gather, processes
 from vicinal.tuples import Embeddings
 
@@ -236,7 +237,8 @@ class HDML(Method):
 
         reached = features if self.syn_grad == "full" else features.detach()
         source = embeddings if self.syn_grad == "full" else self.embedder.embed(reached)
-        found = self.synthesis(source, labels, lambda_, self.embedder.embed, reached)  # Eqs. (4)-(8)
+        with self._products():
+            found = self.synthesis(source, labels, lambda_, self.embedder.embed, reached)  # Eqs. (4)-(8)
         synthetic_terms = self.loss.core(found.comparisons)
         synthetic = reduce(synthetic_terms, self.loss.reduction)  # J_syn
         objective = w * real + (1 - w) * synthetic  # Eq. (11)
@@ -251,15 +253,20 @@ class HDML(Method):
         scalars["zero_loss_share/real"] = zero_loss_share(real_tuples, real_terms)
         scalars["zero_loss_share/synthetic"] = zero_loss_share(found.comparisons, synthetic_terms)
 
-        self.differentiate(own, self.classifier.parameters())
-        if made and self.generator is not None:
-            self.differentiate(recon + soft, self.generator.parameters(), keep=True)  # J_gen, Eq. (9)
-        self.differentiate(objective)
+        with self._products():
+            self.differentiate(own, self.classifier.parameters())
+            if made and self.generator is not None:
+                self.differentiate(recon + soft, self.generator.parameters(), keep=True)  # J_gen, Eq. (9)
+            self.differentiate(objective)
         if made:
             self.generator_loss.add(recon + soft)
         self.average_loss.add(w * real if self.values.averaged == "weighted" else real)
         self.optimize(self.metric_optimizer, self.generator_optimizer)
         return StepResult({"loss": objective, **scalars}, embeddings, labels).detach()
+
+    def _products(self) -> AbstractContextManager[None]:
+        """Let products take tensor cores where the network trains in bfloat16: synthetic rows are N² in N-pair loss."""
+        return nullcontext() if self.embedder.precision is None else tensor_cores(True)
 
     def lambda_(self) -> Float[Tensor, ""]:
         """Return λ of Eq. (7)."""
