@@ -5,13 +5,13 @@
     python experiments/learning_curves.py all experiments/best_row.py DATA OUT --together 8 --only '^cub_384.*best row'
     python experiments/best_row.py                      # what was chosen, and the scores
 
-Each change of a round is tried alone, with 30 % of the training classes held out, two seeds. Of the changes in a group
-the best is kept if it gains ``LEAST`` or more; all that are kept together are the best row, which then is trained on
-all training classes. The second round begins where the first did, with other held-out classes, larger pictures and
-MAP@R, of less noise, as judge. Cars196 chooses its learning rate itself and takes the rest from the first round; Lite2
-takes everything from both rounds, and in a third one, with the sizes of the second, it chooses for itself. The bases,
-the length on Cars196 and the sizes of Lite2 were set beforehand. Test scores of all runs are recorded, but decide
-nothing.
+Each change of a round is tried alone, with 30 % of the training classes held out, two seeds (Cars196 and the third
+round: one). Of the changes in a group the best is kept if it gains ``LEAST`` or more; all that are kept together are
+the best row, which then is trained on all training classes. The second round begins where the first did, with other
+held-out classes, larger pictures and MAP@R, of less noise, as judge. Cars196 chooses its learning rate itself and takes
+the rest from the first round; Lite2 takes everything from both rounds, and in a third one, with the sizes of the
+second, it chooses for itself. The bases, the length on Cars196 and the sizes of Lite2 were set beforehand. Test scores
+of all runs are recorded, but decide nothing.
 """
 
 import statistics
@@ -68,7 +68,7 @@ CARS_RATES = {f"rate {rate}": f"optimizer.learning_rate={rate}" for rate in ("4e
 
 
 class Round(NamedTuple):
-    """Changes of a base, tried on a data set, the seeds of the held-out classes, and the metric that chooses."""
+    """Changes of a base tried on a data set, the seeds of the held-out classes, and the metric that chooses."""
 
     data: str
     groups: dict[str, dict[str, str]]
