@@ -4,7 +4,8 @@
     python benchmarks/loading.py DATA --preset cub     # other settings than those for your own photographs
 
 - *First step*: the time from `vicinal train` until the first update is done, in a process of its own: with an empty
-  folder for decoded images (``VICINAL_DECODED``), then with what the first left there.
+  folder for decoded images and features (``VICINAL_CACHE``), then twice with what the first left there. Of the last,
+  what torch's own imports take is printed, too.
 - *Decoding*: images/s into a tensor on the device, beside a torch ``DataLoader`` of 16 workers that prepares the same
   images, alternately.
 - *Loading*: steps with images on the device, and read from disk by one worker for each processor. What the first take
@@ -20,17 +21,18 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch.utils.data import DataLoader, Dataset
 
 from measuring import commit, verdict
-from vicinal.config import Config, compose, from_words
-from vicinal.data.records import Records
-from vicinal.data.resident import DECODED, resident_if_it_fits
-from vicinal.data.transforms import ImageTransform
-from vicinal.training.cuda_graph import CUDAGraphStep
-from vicinal.training.experiment import Experiment, load_records, pick_precision, prepare
+
+if TYPE_CHECKING:  # processes that read import this file: what only the benchmark needs is imported where it is used
+    from vicinal.config import Config
+    from vicinal.data.records import Records
+    from vicinal.data.transforms import ImageTransform
+    from vicinal.training.experiment import Experiment
 
 FIRST_BAR, BUSY_BAR, WORKERS, BATCH = 10.0, 0.9, 16, 128
 STARTED = "VICINAL_STARTED"  # when the command was given
@@ -44,14 +46,17 @@ def first_step(options: argparse.Namespace) -> list[str]:
     """Time the command without and with decoded images; the first line of numbers is the cold start."""
     lines = []
     with tempfile.TemporaryDirectory() as folder:
-        for name in ("nothing decoded", "images decoded before"):
-            environment = os.environ | {DECODED: f"{folder}/decoded", STARTED: str(time.time())}
+        for name in ("empty cache", "cache", "cache again"):
+            environment = os.environ | {"VICINAL_CACHE": f"{folder}/cache", STARTED: str(time.time())}
             command = [sys.executable, __file__, *sys.argv[1:], "--child", f"{folder}/{name}"]
             said = subprocess.run(command, env=environment, capture_output=True, text=True)
             if said.returncode:
                 raise SystemExit(said.stdout + said.stderr)
             lines.append(f"| command to first step, {name} | {said.stdout.splitlines()[-1]} |")
-    return lines
+    code = "import torch, torch._dynamo; torch.cuda.is_available() and torch.zeros(1, device='cuda')"
+    start = time.time()
+    subprocess.run([sys.executable, "-c", code], check=True)
+    return [*lines, f"| importing torch and its compiler, as optimizers do; GPU | {time.time() - start:.1f} s |"]
 
 
 def child(options: argparse.Namespace) -> None:
@@ -81,7 +86,7 @@ def child(options: argparse.Namespace) -> None:
 class Prepared(Dataset):  # type: ignore[type-arg]
     """The images of records, prepared as for a tensor on a device."""
 
-    def __init__(self, records: Records, transform: ImageTransform) -> None:
+    def __init__(self, records: "Records", transform: "ImageTransform") -> None:
         self.records, self.transform = records, transform
 
     def __len__(self) -> int:
@@ -91,7 +96,11 @@ class Prepared(Dataset):  # type: ignore[type-arg]
         return self.transform.prepare(self.records.source.read(row))
 
 
-def decoding(config: Config, device: torch.device, rounds: int = 3) -> str:
+def decoding(config: "Config", device: torch.device, rounds: int = 3) -> str:
+    from vicinal.data.resident import resident_if_it_fits
+    from vicinal.data.transforms import ImageTransform
+    from vicinal.training.experiment import load_records
+
     config, records = load_records(config)
     transform = config.transform
     assert isinstance(transform, ImageTransform)
@@ -109,6 +118,9 @@ def decoding(config: Config, device: torch.device, rounds: int = 3) -> str:
 
 
 def loading(options: argparse.Namespace, steps: int) -> str:
+    from vicinal.config import compose, from_words
+    from vicinal.training.experiment import prepare
+
     milliseconds = {}
     for resident in ("on", "off"):
         given = words(options, f"training.steps={steps}", f"training.resident={resident}", "training.compile=off")
@@ -119,8 +131,11 @@ def loading(options: argparse.Namespace, steps: int) -> str:
     return f"| {steps} steps | {said}: busy {busy:.0%}, bar 90 %: {verdict(busy >= BUSY_BAR)} |"
 
 
-def _step_time(experiment: Experiment, steps: int) -> float:
+def _step_time(experiment: "Experiment", steps: int) -> float:
     """Seconds of a step after the first quarter of the steps."""
+    from vicinal.training.cuda_graph import CUDAGraphStep
+    from vicinal.training.experiment import pick_precision
+
     method, device = experiment.method, experiment.device
     experiment.start_head()
     method.embedder.accelerate(pick_precision(experiment.config.training.precision, device))
@@ -152,6 +167,8 @@ def main() -> None:
     if options.child:
         child(options)
         return
+    from vicinal.config import compose, from_words
+
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     print("| | |\n|---|---|")
     print("\n".join(first_step(options)), flush=True)
