@@ -4,7 +4,7 @@
     python benchmarks/loading.py DATA --preset cub     # other settings than those for your own photographs
 
 - *First step*: the time from `vicinal train` until the first update is done, in a process of its own: with an empty
-  folder for decoded images (``VICINAL_DECODED``), then with what the first left there.
+  folder for decoded images and features (``VICINAL_CACHE``), then with what the first left there.
 - *Decoding*: images/s into a tensor on the device, beside a torch ``DataLoader`` of 16 workers that prepares the same
   images, alternately.
 - *Loading*: steps with images on the device, and read from disk by one worker for each processor. What the first take
@@ -27,7 +27,7 @@ from torch.utils.data import DataLoader, Dataset
 from measuring import commit, verdict
 from vicinal.config import Config, compose, from_words
 from vicinal.data.records import Records
-from vicinal.data.resident import DECODED, resident_if_it_fits
+from vicinal.data.resident import CACHE, resident_if_it_fits
 from vicinal.data.transforms import ImageTransform
 from vicinal.training.cuda_graph import CUDAGraphStep
 from vicinal.training.experiment import Experiment, load_records, pick_precision, prepare
@@ -45,7 +45,7 @@ def first_step(options: argparse.Namespace) -> list[str]:
     lines = []
     with tempfile.TemporaryDirectory() as folder:
         for name in ("nothing decoded", "images decoded before"):
-            environment = os.environ | {DECODED: f"{folder}/decoded", STARTED: str(time.time())}
+            environment = os.environ | {CACHE: f"{folder}/cache", STARTED: str(time.time())}
             command = [sys.executable, __file__, *sys.argv[1:], "--child", f"{folder}/{name}"]
             said = subprocess.run(command, env=environment, capture_output=True, text=True)
             if said.returncode:

@@ -6,9 +6,13 @@ The host only computes parameters, for several batches ahead, and never waits fo
 """
 
 import os
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
+from importlib.metadata import distributions
 from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from typing import Literal
@@ -17,21 +21,24 @@ import numpy as np
 import torch
 from filelock import FileLock
 from jaxtyping import Int, UInt8
+from numpy.typing import DTypeLike
 from torch import Tensor
 
 from vicinal.data.augmentation import Crops, cut_resized, cut_squares, to_device
 from vicinal.data.draws import uniform
 from vicinal.data.loader import Corrupt, Plan, checked_rows, in_processes, readable_rows, tensor_columns
+from vicinal.data.location import expanded
 from vicinal.data.records import Batch, ImageArray, Progress, Records, Source
 from vicinal.data.transforms import ImageTransform, TrainingTransform, Transform
 from vicinal.errors import ConfigError, DataError
 from vicinal.files import read_array
 
 BATCHES_AHEAD = 16  # parameters sent at once: few transfers, and no long wait for the first batch
-DECODED = "VICINAL_DECODED"  # names a folder in which processes of one machine, as a bench's jobs, share decoded images
+CACHE = "VICINAL_CACHE"  # names the folder of `training.cache` where that is not set, for a bench's jobs
 IMAGES_AT_ONCE = 64  # decoded on the host before they go to the device
-_SHARED_AT_ONCE = 1024  # of those that another process has decoded
+_KEPT_AT_ONCE = 1024  # of those that were decoded before
 _WORTH_PROCESSES = 500  # images: fewer are decoded before processes have started
+_PACKAGES = ("vicinal", "torch", "pillow")  # other versions may decode or compute otherwise
 _FREE_SHARE = {"cuda": 0.5, "cpu": 0.25}  # of the free memory that `auto` may take: the network needs the rest
 
 Residency = Literal["auto", "on", "off"]
@@ -138,6 +145,7 @@ def resident_if_it_fits(
     workers: int | None = None,
     skip_corrupt: bool = False,
     channels_last: bool = False,
+    cache: Path | None = None,
     progress: Progress = lambda done: None,
 ) -> Resident | None:
     """Read and prepare all records and keep them on the device; None where a loader should read them.
@@ -152,6 +160,7 @@ def resident_if_it_fits(
         workers: processes that read; 0 reads in this one, None takes one per processor where that pays.
         skip_corrupt: record unreadable images instead of raising the first error.
         channels_last: memory layout of the inputs.
+        cache: folder that keeps decoded images for other runs; see ``kept``.
         progress: called with the number of images decoded.
     """
     if resident == "off":
@@ -194,12 +203,12 @@ def resident_if_it_fits(
             progress(done)
         return not unreadable
 
-    shared = None if isinstance(source, ImageArray) else _shared(prepare.name, fill, (len(held), *shape))
-    if shared is None:
+    decoded = kept(cache, prepare.name, (len(held), *shape), np.uint8, fill)
+    if decoded is None:
         fill(pixels)
     else:
-        for start in range(0, len(held), _SHARED_AT_ONCE):
-            part = np.array(shared[start : start + _SHARED_AT_ONCE])  # a copy: torch takes no read-only memory
+        for start in range(0, len(held), _KEPT_AT_ONCE):
+            part = np.array(decoded[start : start + _KEPT_AT_ONCE])  # a copy: torch takes no read-only memory
             pixels[start : start + len(part)] = torch.from_numpy(part).to(device)
     return Resident(pixels, transform, source, slots, unreadable, channels_last)
 
@@ -214,10 +223,10 @@ class _Preparation:
     shape: Sequence[int]
     skip: bool
 
-    def name(self) -> str:
-        """Tell these prepared images from all others."""
-        names = "\n".join(self.source.name(position) for position in self.positions.tolist())
-        return f"{type(self.source).__name__} {self.transform.preparation} {tuple(self.shape)}\n{names}"
+    def name(self) -> str | None:
+        """Tell these prepared images from all others; None where the source cannot."""
+        contents = self.source.identity(self.positions)
+        return None if contents is None else f"pixels {self.transform.preparation} {tuple(self.shape)}\n{contents}"
 
     def __call__(self, start: int) -> tuple[UInt8[Tensor, "n c h w"], dict[int, str]]:
         """Return prepared images, and why some positions are black."""
@@ -235,32 +244,66 @@ class _Preparation:
         return prepared, errors
 
 
-def _shared(
-    name: Callable[[], str], fill: Callable[[UInt8[np.ndarray, "n c h w"]], bool], shape: tuple[int, ...]
-) -> UInt8[np.ndarray, "n c h w"] | None:
-    """Return images that one process decodes and others wait for, as a read-only map; None where none are shared.
+def open_cache(setting: str | None) -> Path | None:
+    """Return the folder that `training.cache`, or else the environment, names, made if need be; None for neither."""
+    key, value = (CACHE, os.environ.get(CACHE)) if setting is None else ("training.cache", setting)
+    if not value:
+        return None
+    folder = expanded(value)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        fault = f"{key}={value} is no folder that can be written: {error.strerror}"
+        raise ConfigError(f"{fault}. Name another, or leave it out.") from error
+    return folder
+
+
+def kept(
+    folder: Path | None,
+    name: Callable[[], str | None],
+    shape: tuple[int, ...],
+    dtype: DTypeLike,
+    fill: Callable[[np.ndarray], bool],
+) -> np.ndarray | None:
+    """Return an array that was made before, or by this process while others wait, on the disk; None where none is kept.
+
+    One that is damaged is made again.
 
     Args:
-        name: everything that tells these images from others; they are taken to stay as they are.
-        fill: decodes into an array; False if some could not be read, so that every process should see for itself.
+        folder: where arrays are kept; None keeps nothing.
+        name: everything that tells this array from others but versions of the software; None keeps nothing.
         shape: of the array.
+        dtype: of its numbers.
+        fill: makes the array in place; False if something could not be read, so that every process should see for
+            itself.
     """
-    folder = os.environ.get(DECODED)
-    if not folder:
+    if folder is None or (told := name()) is None:
         return None
-    path = Path(folder) / f"{sha256(name().encode()).hexdigest()[:20]}.npy"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    versions = {package: one.version for package in _PACKAGES for one in distributions(name=package)}
+    told = f"{versions} {shape} {np.dtype(dtype)}\n{told}"
+    path = folder / f"{sha256(told.encode(errors='surrogateescape')).hexdigest()[:20]}.npy"
+    folder.mkdir(parents=True, exist_ok=True)  # somebody may have removed it since it was opened
     with FileLock(path.with_suffix(".lock")):  # the lock goes with the process, however that ends
-        if not path.is_file():
-            unfinished = path.with_suffix(".part")
-            array = np.lib.format.open_memmap(unfinished, mode="w+", dtype=np.uint8, shape=shape)
-            whole = fill(array)
-            array.flush()
-            if not whole:
-                unfinished.unlink()
+        with suppress(FileNotFoundError, DataError):
+            found = read_array(path, mapped=True)
+            if found.shape == shape and found.dtype == dtype:
+                return found
+        needed, free = int(np.prod(shape)) * np.dtype(dtype).itemsize, shutil.disk_usage(folder).free
+        if needed > free:  # a full disk would kill a process that writes through a map
+            fault = f"{folder} needs {needed / 1e9:.1f} GB and has {free / 1e9:.1f} GB free"
+            raise ConfigError(f"the cache in {fault}. Name another folder in `training.cache`, or leave it out.")
+        unfinished = path.with_suffix(".part")
+        array = np.lib.format.open_memmap(unfinished, mode="w+", dtype=dtype, shape=shape)
+        try:
+            if not fill(array):
                 return None
-            unfinished.replace(path)
-    return read_array(path, mapped=True)
+            array.flush()
+            with suppress(FileNotFoundError):  # the folder was removed meanwhile; the array is still there
+                unfinished.replace(path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+    return array
 
 
 def prepared_shape(source: Source, transform: ImageTransform) -> tuple[int, int, int] | None:
