@@ -151,7 +151,7 @@ def train_all(runs: Iterable[Run], options: argparse.Namespace, data: Path, out:
     began, going = time.monotonic(), dict[subprocess.Popen[bytes], Run]()
     waiting = [run for run in runs if not (lines := read(run.file(out))) or not lines[-1]["ended"]]
     out.mkdir(parents=True, exist_ok=True)
-    environment = {"OMP_NUM_THREADS": "1", "VICINAL_DECODED": str(out / "decoded"), **os.environ}
+    environment = {"OMP_NUM_THREADS": "1", "VICINAL_CACHE": str(out / "cache"), **os.environ}
     while (waiting or going) and time.monotonic() - began < options.deadline:
         while len(going) < options.together:
             there = (place for place, run in enumerate(waiting) if (data / run.data).exists())

@@ -92,6 +92,8 @@ class Training(Settings):
         compile: whether the backbone is compiled on a GPU; ``auto`` does so where the run is long enough.
         cuda_graph: whether steps are captured as a CUDA graph where the method allows it.
         resident: whether images stay decoded on the device; ``auto`` keeps them if they fit.
+        cache: folder that keeps decoded images, and the features from which ``model.start`` computes a head, for later
+            runs; it may be removed. Not used for features, texts, images in memory and those that are not ``resident``.
         workers: processes that read images; None is none for arrays in memory and one per core for files.
         skip_corrupt: replace unreadable images by others of their class, and count them, instead of stopping.
         checkpoint_seconds: a kill loses at most about this much work.
@@ -114,6 +116,7 @@ class Training(Settings):
     compile: Literal["auto", "on", "off"] = "auto"
     cuda_graph: Literal["auto", "off"] = "auto"
     resident: Residency = "auto"
+    cache: str | None = None
     workers: Annotated[int, Limits("[0, inf)")] | None = None
     skip_corrupt: bool = False
     checkpoint_seconds: Annotated[float, Limits("[0, inf)")] = 20.0

@@ -1,6 +1,9 @@
 """Batches cut from a resident tensor are the loader's, row for row and pixel for pixel."""
 
 import itertools
+import os
+import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,8 +16,9 @@ from vicinal.data import resident as resident_module
 from vicinal.data.augmentation import cut_resized, cut_squares
 from vicinal.data.folder import Folder
 from vicinal.data.loader import in_order, load_all
-from vicinal.data.records import FeatureArray, ImageArray, Records
-from vicinal.data.resident import DECODED, Resident, _shared, free_memory, resident_if_it_fits
+from vicinal.data.packed import Packed, pack
+from vicinal.data.records import FeatureArray, ImageArray, ImageFiles, Records
+from vicinal.data.resident import CACHE, Resident, free_memory, kept, open_cache, resident_if_it_fits
 from vicinal.data.transforms import FeatureTransform, ImageTransform
 from vicinal.errors import ConfigError, DataError
 
@@ -290,43 +294,135 @@ def pictures(tmp_path):
     return Folder(str(tmp_path / "set")).load()
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.setenv(DECODED, str(tmp_path / "decoded"))
-    return tmp_path / "decoded"
-
-
 TRANSFORM = ImageTransform(size=8, resize=12, canvas=12, crop="random")
 
 
-def decoded(records, transform=TRANSFORM, **options):
-    return decode(records, transform, CPU, workers=0, **options).pixels
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "cache"
+
+
+def decoded(records, folder=None, transform=TRANSFORM):
+    return decode(records, transform, CPU, workers=0, cache=folder).pixels
+
+
+def arrays(folder):
+    return sorted(folder.glob("*.npy"))
 
 
 def test_the_second_decodes_nothing_and_has_the_same_pixels(pictures, folder, monkeypatch):
-    monkeypatch.delenv(DECODED)
-    alone = decoded(pictures)
-    monkeypatch.setenv(DECODED, str(folder))
-    first = decoded(pictures)
+    alone, first = decoded(pictures), decoded(pictures, folder)
     monkeypatch.setattr(resident_module._Preparation, "__call__", lambda *rest: pytest.fail("decoded again"))
-    assert torch.equal(alone, first) and torch.equal(decoded(pictures), alone)
-    assert len(list(folder.glob("*.npy"))) == 1 and not list(folder.glob("*.part"))
+    assert torch.equal(alone, first) and torch.equal(decoded(pictures, folder), alone)
+    assert len(arrays(folder)) == 1 and not list(folder.glob("*.part"))
 
 
 def test_other_settings_and_other_rows_are_other_images(pictures, folder):
-    decoded(pictures)
-    decoded(pictures, ImageTransform(size=8, resize=16, canvas=12, crop="random"))
-    decoded(pictures.take(np.arange(5)))
-    assert len(list(folder.glob("*.npy"))) == 3
+    decoded(pictures, folder)
+    decoded(pictures, folder, ImageTransform(size=8, resize=16, canvas=12, crop="random"))
+    decoded(pictures.take(np.arange(5)), folder)
+    assert len(arrays(folder)) == 3
+
+
+def test_a_changed_file_is_decoded_again(pictures, folder, tmp_path):
+    before = decoded(pictures, folder)
+    Image.new("RGB", (24, 20), "red").save(tmp_path / "set" / "c0" / "0.png")
+    after = decoded(pictures, folder)
+    assert torch.equal(after, decoded(pictures)) and not torch.equal(after, before)
+
+
+@pytest.mark.parametrize("damage", ["cut", "text", "shape", "kind"])
+def test_a_damaged_array_is_made_again(pictures, folder, damage):
+    whole = decoded(pictures, folder)
+    (path,) = arrays(folder)
+    if damage == "cut":
+        os.truncate(path, path.stat().st_size - 1)
+    elif damage == "text":
+        path.write_text("no array")
+    else:
+        array = np.load(path)
+        np.save(path, array[1:] if damage == "shape" else array.astype(np.int8))
+    for _ in range(2):
+        assert torch.equal(decoded(pictures, folder), whole)
+    assert np.array_equal(np.load(path).transpose(0, 3, 1, 2), whole)
 
 
 def test_where_an_image_cannot_be_read_everybody_sees_for_himself(pictures, folder, tmp_path):
     (tmp_path / "set" / "c0" / "0.png").write_bytes(b"no image")
-    for _ in range(2):
-        assert len(decode(pictures, TRANSFORM, CPU, workers=0, skip_corrupt=True).unreadable) == 1
-    assert not list(folder.glob("*.npy"))
+    (tmp_path / "set" / "c0" / "1.png").unlink()
+    for count in (2, 1):
+        for _ in range(2):
+            found = decode(pictures, TRANSFORM, CPU, workers=0, skip_corrupt=True, cache=folder)
+            assert len(found.unreadable) == count
+        Image.new("RGB", (24, 20)).save(tmp_path / "set" / "c0" / "1.png")
+    with pytest.raises(DataError, match="cannot be read"):
+        decoded(pictures, folder)
+    assert not arrays(folder) and not list(folder.glob("*.part"))
 
 
-def test_without_the_variable_nothing_is_shared(monkeypatch):
-    monkeypatch.delenv(DECODED, raising=False)
-    assert _shared(lambda: pytest.fail("asked"), lambda _: pytest.fail("filled"), (1, 1, 1, 1)) is None
+def test_tar_files_are_told_apart_by_their_hashes_or_their_times(pictures, tmp_path):
+    pack(pictures, tmp_path / "packed")
+    shutil.copytree(tmp_path / "packed", tmp_path / "copy")
+    rows = np.array([3, 1])
+    packed, copy = (Packed(str(tmp_path / name)).load().source for name in ("packed", "copy"))
+    assert packed.identity(rows) == copy.identity(rows) != packed.identity(rows[::-1])
+    shard = tmp_path / "copy" / "part-000.tar"
+    copy.hashes = []
+    before = copy.identity(rows)
+    os.utime(shard, ns=(0, 0))
+    assert str(shard) in before and before != copy.identity(rows)
+    shard.unlink()
+    assert copy.identity(rows) is None
+
+
+def test_what_is_not_known_by_its_files_is_not_kept(pictures, folder):
+    class Upside(ImageFiles):
+        def read(self, index):
+            return super().read(index).rotate(180)
+
+    files = pictures.source
+    own = Records("own", Upside(files.root, files.paths), pictures.labels, pictures.classes, pictures.splits)
+    decoded(own, folder)
+    decoded(in_memory(), folder, ImageTransform(size=8, channels=1))
+    assert not folder.exists()
+    assert kept(None, lambda: pytest.fail("asked"), (1,), np.uint8, lambda _: pytest.fail("filled")) is None
+
+
+def test_the_folder_may_be_removed_at_any_time(folder):
+    def fill(array):
+        array[:] = 3
+        shutil.rmtree(folder)
+        return True
+
+    assert kept(folder, lambda: "threes", (2,), np.float32, fill).tolist() == [3, 3]
+
+
+def test_a_full_disk_is_an_error_before_anything_is_made(folder, monkeypatch):
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=10**9))
+    with pytest.raises(ConfigError, match=r"needs 1\.2 GB and has 1\.0 GB free\. Name another folder"):
+        kept(folder, lambda: "much", (300_000_000,), np.float32, lambda _: pytest.fail("filled"))
+
+
+def test_the_setting_wins_over_the_environment_and_is_expanded(tmp_path, monkeypatch):
+    monkeypatch.delenv(CACHE, raising=False)
+    assert open_cache(None) is None
+    monkeypatch.setenv(CACHE, str(tmp_path / "environment"))
+    monkeypatch.setenv("VICINAL_DATA", str(tmp_path))
+    assert open_cache(None) == tmp_path / "environment"
+    assert open_cache("$VICINAL_DATA/setting") == tmp_path / "setting" and (tmp_path / "setting").is_dir()
+
+
+def test_a_folder_that_cannot_be_written_is_rejected(tmp_path, monkeypatch):
+    file = tmp_path / "file"
+    file.touch()
+    for path in (file, file / "below"):
+        with pytest.raises(ConfigError, match=rf"training\.cache={path} is no folder .* Name another, or leave it out"):
+            open_cache(str(path))
+
+    def refuse(dir):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
+    monkeypatch.setenv(CACHE, str(tmp_path))
+    with pytest.raises(ConfigError, match=rf"{CACHE}={tmp_path} is no folder that can be written: Permission denied"):
+        open_cache(None)

@@ -18,7 +18,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from vicinal.bench.worker import DONE, serve
-from vicinal.data.resident import DECODED
+from vicinal.data.resident import CACHE
 from vicinal.errors import ConfigError
 from vicinal.files import read_json, write_json
 from vicinal.training.console import Console
@@ -201,8 +201,8 @@ class Pool:
                 worker.task, worker.folder = task, folder
                 return worker
             worker.leave()
-        decoded = {DECODED: str((self.runs.parent / "decoded").resolve())}
-        return Worker(task, folder, threads(self.slots, os.environ) | decoded, self.prepare)
+        cache = {CACHE: str((self.runs.parent / "cache").resolve())}
+        return Worker(task, folder, threads(self.slots, os.environ) | cache, self.prepare)
 
     def _end(self, worker: Worker, code: int, done: Done) -> None:
         task, found, log = worker.task, worker.folder / "done.json", worker.folder / "log.txt"

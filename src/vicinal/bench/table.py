@@ -50,7 +50,10 @@ REALITY_METRICS = ("map@r", "map@r 128-d", "recall@1", "recall@1 128-d")  # conc
 UNTRAINED, PCA, WHITENED = UNTRAINED_ROWS = ("untrained", "PCA", "whitened PCA")
 # What changes how fast a run is and what its report shows, not what it computes.
 NO_MATTER = {
-    "training": ("seed", "device", "workers", "resident", "compile", "cuda_graph", "checkpoint_seconds", "trackers"),
+    "training": (
+        *("seed", "device", "workers", "resident", "cache"),
+        *("compile", "cuda_graph", "checkpoint_seconds", "trackers"),
+    ),
     "evaluation": ("artifacts", "batch_size"),
 }
 

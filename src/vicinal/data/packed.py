@@ -26,7 +26,7 @@ from vicinal.arguments import Settings, describe
 from vicinal.data.folder import ENDINGS
 from vicinal.data.images import decode
 from vicinal.data.location import existing
-from vicinal.data.records import ImageFiles, Progress, Records, Source
+from vicinal.data.records import ImageFiles, Progress, Records, Source, stamps
 from vicinal.data.transforms import ImageTransform, as_image
 from vicinal.errors import ConfigError, DataError
 from vicinal.files import read_arrays, read_json, regular, write_arrays, write_atomically, write_json, write_text
@@ -70,10 +70,10 @@ class Packed(Settings):
         if len(rows["labels"]) != manifest["images"]:
             found = f"{len(rows['labels'])} rows, {MANIFEST} {manifest['images']}"
             raise DataError(f"{folder / ROWS} lists {found}. Copy both there again.")
-        files, classes = [part["file"] for part in manifest["parts"]], tuple(manifest["classes"])
-        source = PackedImages(folder, files, rows["places"], rows["names"].tolist())
+        files, hashes = ([part[key] for part in manifest["parts"]] for key in ("file", "sha256"))
+        source = PackedImages(folder, files, rows["places"], rows["names"].tolist(), hashes)
         columns = {name.removeprefix(_COLUMN): rows[name] for name in rows if name.startswith(_COLUMN)}
-        return Records(manifest["name"], source, rows["labels"], classes, rows["splits"], columns)
+        return Records(manifest["name"], source, rows["labels"], tuple(manifest["classes"]), rows["splits"], columns)
 
 
 def _check_parts(folder: Path, listed: Sequence[dict[str, Any]], *, strict: bool) -> None:
@@ -95,11 +95,16 @@ class TarImages(Source):
     """Encoded images inside of tar files. Holds no open file, so any thread or process may read."""
 
     def __init__(
-        self, folder: Path, files: Sequence[str], places: Int[np.ndarray, "n 3"], names: Sequence[str]
+        self,
+        folder: Path,
+        files: Sequence[str],
+        places: Int[np.ndarray, "n 3"],
+        names: Sequence[str],
+        hashes: Sequence[str] = (),
     ) -> None:
-        """``places``: for each image its file, its first byte there and its length."""
+        """``places``: for each image its file, its first byte there and its length; ``hashes``: SHA-256 of files."""
         super().__init__(names)
-        self.folder, self.files, self.places = folder, list(files), places
+        self.folder, self.files, self.places, self.hashes = folder, list(files), places, list(hashes)
 
     def read(self, index: int) -> Image.Image:
         try:
@@ -113,6 +118,13 @@ class TarImages(Source):
         with (self.folder / self.files[part]).open("rb") as file:
             file.seek(first)
             return file.read(length)
+
+    def identity(self, positions: np.ndarray) -> str | None:
+        if type(self).read is not TarImages.read:  # as of `ImageFiles`
+            return None
+        folder = self.folder.absolute()
+        files = "\n".join(self.hashes) or stamps(folder / file for file in self.files)
+        return None if files is None else f"{files}\n{self.places[positions].tolist()}"
 
 
 class PackedImages(TarImages):

@@ -1,7 +1,7 @@
 """Labeled examples as columns, the sources that read them, and the batch a method sees."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -61,6 +61,19 @@ class Source(ABC):
         """Return the source that holds these positions, and where they are in it."""
         return self, positions
 
+    def identity(self, positions: np.ndarray) -> str | None:
+        """Return a text that is another when what ``read`` gives at these positions may be; None if nothing tells."""
+        return None
+
+
+def stamps(paths: Iterable[Path]) -> str | None:
+    """Return paths with size and time of the last change; None where one of them cannot be found."""
+    try:
+        found = [(str(path), path.stat()) for path in paths]
+    except OSError:
+        return None
+    return "\n".join(f"{name} {file.st_size} {file.st_mtime_ns}" for name, file in found)
+
 
 class ImageFiles(Source):
     """Image files below a folder."""
@@ -71,6 +84,12 @@ class ImageFiles(Source):
 
     def read(self, index: int) -> Image.Image:
         return read_image(self.root / self.paths[index])
+
+    def identity(self, positions: np.ndarray) -> str | None:
+        if type(self).read is not ImageFiles.read:  # code of the user's own may change while the files do not
+            return None
+        root = self.root.absolute()
+        return stamps(root / self.paths[position] for position in positions.tolist())
 
 
 class ImageArray(Source):

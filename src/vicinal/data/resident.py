@@ -6,9 +6,13 @@ The host only computes parameters, for several batches ahead, and never waits fo
 """
 
 import os
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
+from importlib.metadata import distributions
 from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from typing import Literal
@@ -17,21 +21,24 @@ import numpy as np
 import torch
 from filelock import FileLock
 from jaxtyping import Int, UInt8
+from numpy.typing import DTypeLike
 from torch import Tensor
 
 from vicinal.data.augmentation import Crops, cut_resized, cut_squares, to_device
 from vicinal.data.draws import uniform
 from vicinal.data.loader import Corrupt, Plan, Processes, checked_rows, readable_rows, tensor_columns
+from vicinal.data.location import expanded
 from vicinal.data.records import Batch, ImageArray, Progress, Records, Source
 from vicinal.data.transforms import ImageTransform, TrainingTransform, Transform
 from vicinal.errors import ConfigError, DataError
 from vicinal.files import read_array
 
 BATCHES_AHEAD = 16  # parameters sent at once: few transfers, and no long wait for the first batch
-DECODED = "VICINAL_DECODED"  # names a folder in which processes of one machine, as a bench's jobs, share decoded images
+CACHE = "VICINAL_CACHE"  # names the folder of `training.cache` where that is not set, for a bench's jobs
 IMAGES_AT_ONCE = 64  # decoded on the host before they go to the device
-_SHARED_AT_ONCE = 1024  # of those that another process has decoded
+_KEPT_AT_ONCE = 1024  # of those that were decoded before
 _WORTH_PROCESSES = 500  # images: fewer are decoded before processes have started
+_PACKAGES = ("vicinal", "torch", "pillow")  # other versions may decode or compute otherwise
 _FREE_SHARE = {"cuda": 0.5, "cpu": 0.25}  # of the free memory that `auto` may take: the network needs the rest
 
 Residency = Literal["auto", "on", "off"]
@@ -138,6 +145,7 @@ def resident_if_it_fits(
     workers: int | None = None,
     skip_corrupt: bool = False,
     channels_last: bool = False,
+    cache: Path | None = None,
     progress: Progress = lambda done: None,
 ) -> Resident | None:
     """Read and prepare all records and keep them on the device; None where a loader should read them.
@@ -152,6 +160,7 @@ def resident_if_it_fits(
         workers: processes that read; 0 reads in this one, None takes one per processor where that pays.
         skip_corrupt: record unreadable images instead of raising the first error.
         channels_last: memory layout of the inputs.
+        cache: folder that keeps decoded images for other runs; see ``kept``.
         progress: called with the number of images decoded.
     """
     if resident == "off":
@@ -184,23 +193,30 @@ def resident_if_it_fits(
     pixels = torch.zeros(len(held), *shape, dtype=torch.uint8, device=device)
     unreadable: dict[int, str] = {}
 
-    def fill(images: Tensor | np.ndarray) -> bool:
+    def put(first: int, images: UInt8[Tensor, "n h w c"]) -> None:
+        """Send images as decoders write them; a GPU transposes them in no time."""
+        pixels[first : first + len(images)] = images.to(device).permute(0, 3, 1, 2)
+
+    def fill(array: UInt8[np.ndarray, "m h w c"] | None = None) -> bool:
         done = 0
         # In processes, since Pillow's decoders hold Python's lock: threads were no faster.
         for prepared, errors in Processes(prepare, min(workers, len(starts)))(starts):
-            images[done : done + len(prepared)] = prepared.to(device) if isinstance(images, Tensor) else prepared
+            if array is None:
+                put(done, prepared)
+            else:
+                array[done : done + len(prepared)] = prepared
             unreadable.update(errors)
             done += len(prepared)
             progress(done)
         return not unreadable
 
-    shared = None if isinstance(source, ImageArray) else _shared(prepare.name, fill, (len(held), *shape))
-    if shared is None:
-        fill(pixels)
+    decoded = kept(cache, prepare.name, (len(held), *shape[1:], shape[0]), np.uint8, fill)
+    if decoded is None:
+        fill()
     else:
-        for start in range(0, len(held), _SHARED_AT_ONCE):
-            part = np.array(shared[start : start + _SHARED_AT_ONCE])  # a copy: torch takes no read-only memory
-            pixels[start : start + len(part)] = torch.from_numpy(part).to(device)
+        for start in range(0, len(held), _KEPT_AT_ONCE):
+            part = np.array(decoded[start : start + _KEPT_AT_ONCE])  # a copy: torch takes no read-only memory
+            put(start, torch.from_numpy(part))
     return Resident(pixels, transform, source, slots, unreadable, channels_last)
 
 
@@ -214,15 +230,16 @@ class _Preparation:
     shape: Sequence[int]
     skip: bool
 
-    def name(self) -> str:
-        """Tell these prepared images from all others."""
-        names = "\n".join(self.source.name(position) for position in self.positions.tolist())
-        return f"{type(self.source).__name__} {self.transform.preparation} {tuple(self.shape)}\n{names}"
+    def name(self) -> str | None:
+        """Tell these prepared images from all others; None where the source cannot."""
+        contents = self.source.identity(self.positions)
+        return None if contents is None else f"pixels {self.transform.preparation} {tuple(self.shape)}\n{contents}"
 
-    def __call__(self, start: int) -> tuple[UInt8[Tensor, "n c h w"], dict[int, str]]:
+    def __call__(self, start: int) -> tuple[UInt8[Tensor, "n h w c"], dict[int, str]]:
         """Return prepared images, and why some positions are black."""
-        positions = self.positions[start : start + IMAGES_AT_ONCE].tolist()
-        prepared, errors = torch.zeros(len(positions), *self.shape, dtype=torch.uint8), dict[int, str]()
+        positions, (channels, height, width) = self.positions[start : start + IMAGES_AT_ONCE].tolist(), self.shape
+        prepared = torch.empty(len(positions), height, width, channels, dtype=torch.uint8)
+        errors = dict[int, str]()
         for row, position in enumerate(positions):
             try:
                 image = self.source.read(position)
@@ -230,37 +247,72 @@ class _Preparation:
                 if not self.skip:
                     raise
                 errors[position] = str(error)
+                prepared[row] = 0
             else:  # an image that the settings do not fit is no damaged file, and never skipped
-                prepared[row] = self.transform.prepare(image, self.source.name(position))
+                prepared[row] = self.transform.prepare(image, self.source.name(position)).permute(1, 2, 0)
         return prepared, errors
 
 
-def _shared(
-    name: Callable[[], str], fill: Callable[[UInt8[np.ndarray, "n c h w"]], bool], shape: tuple[int, ...]
-) -> UInt8[np.ndarray, "n c h w"] | None:
-    """Return images that one process decodes and others wait for, as a read-only map; None where none are shared.
+def open_cache(setting: str | None) -> Path | None:
+    """Return the folder that `training.cache`, or else the environment, names, made if need be; None for neither."""
+    key, value = (CACHE, os.environ.get(CACHE)) if setting is None else ("training.cache", setting)
+    if not value:
+        return None
+    folder = expanded(value)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        fault = f"{key}={value} is no folder that can be written: {error.strerror}"
+        raise ConfigError(f"{fault}. Name another, or leave it out.") from error
+    return folder
+
+
+def kept(
+    folder: Path | None,
+    name: Callable[[], str | None],
+    shape: tuple[int, ...],
+    dtype: DTypeLike,
+    fill: Callable[[np.ndarray], bool],
+) -> np.ndarray | None:
+    """Return an array that was made before, or by this process while others wait, on the disk; None where none is kept.
+
+    One that is damaged is made again.
 
     Args:
-        name: everything that tells these images from others; they are taken to stay as they are.
-        fill: decodes into an array; False if some could not be read, so that every process should see for itself.
+        folder: where arrays are kept; None keeps nothing.
+        name: everything that tells this array from others but versions of the software; None keeps nothing.
         shape: of the array.
+        dtype: of its numbers.
+        fill: makes the array in place; False if something could not be read, so that every process should see for
+            itself.
     """
-    folder = os.environ.get(DECODED)
-    if not folder:
+    if folder is None or (told := name()) is None:
         return None
-    path = Path(folder) / f"{sha256(name().encode()).hexdigest()[:20]}.npy"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    versions = {package: one.version for package in _PACKAGES for one in distributions(name=package)}
+    told = f"{versions} {shape} {np.dtype(dtype)}\n{told}"
+    path = folder / f"{sha256(told.encode(errors='surrogateescape')).hexdigest()[:20]}.npy"
+    folder.mkdir(parents=True, exist_ok=True)  # somebody may have removed it since it was opened
     with FileLock(path.with_suffix(".lock")):  # the lock goes with the process, however that ends
-        if not path.is_file():
-            unfinished = path.with_suffix(".part")
-            array = np.lib.format.open_memmap(unfinished, mode="w+", dtype=np.uint8, shape=shape)
-            whole = fill(array)
-            array.flush()
-            if not whole:
-                unfinished.unlink()
+        with suppress(FileNotFoundError, DataError):
+            found = read_array(path, mapped=True)
+            if found.shape == shape and found.dtype == dtype:
+                return found
+        needed, free = int(np.prod(shape)) * np.dtype(dtype).itemsize, shutil.disk_usage(folder).free
+        if needed > free:  # a full disk would kill a process that writes through a map
+            fault = f"{folder} needs {needed / 1e9:.1f} GB and has {free / 1e9:.1f} GB free"
+            raise ConfigError(f"the cache in {fault}. Name another folder in `training.cache`, or leave it out.")
+        unfinished = path.with_suffix(".part")
+        array = np.lib.format.open_memmap(unfinished, mode="w+", dtype=dtype, shape=shape)
+        try:
+            if not fill(array):
                 return None
-            unfinished.replace(path)
-    return read_array(path, mapped=True)
+            array.flush()
+            with suppress(FileNotFoundError):  # the folder was removed meanwhile; the array is still there
+                unfinished.replace(path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+    return array
 
 
 def prepared_shape(source: Source, transform: ImageTransform) -> tuple[int, int, int] | None:

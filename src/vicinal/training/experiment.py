@@ -3,7 +3,7 @@
 import copy
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
@@ -11,13 +11,15 @@ from multiprocessing.reduction import ForkingPickler
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from vicinal import parallel
+from vicinal.arguments import describe
 from vicinal.config import Config
 from vicinal.data.loader import Loader
 from vicinal.data.records import Batch, Progress, Records, Split
-from vicinal.data.resident import Resident, resident_if_it_fits
+from vicinal.data.resident import Resident, kept, open_cache, resident_if_it_fits
 from vicinal.data.splits import hold_out, overlapping_classes
 from vicinal.data.transforms import ImageTransform, OwnTransform, Transform
 from vicinal.errors import ConfigError, DataError
@@ -145,7 +147,7 @@ class Experiment:
             starts.start_by_glorot(embedder, self.config.training.seed)
             return
         with self.console.following(len(self.train), 0, "features of the training set") as follower:
-            found = self.embed(self.encoder, self.train, features=True, progress=follower.advance)
+            found = self._start_features(follower.advance)
         if model.start == "principal":
             starts.start_as_principal_components(embedder, found.vectors, model.start_length)
         elif model.start == "discriminant":
@@ -154,6 +156,35 @@ class Experiment:
             self._start_best(found)
         head = parallel.from_first(lambda: {name: value.cpu() for name, value in embedder.head.state_dict().items()})
         embedder.head.load_state_dict(head)  # the same to the last bit in every process
+
+    def _start_features(self, progress: Progress) -> Embedded:
+        """Return the features of the training set, from `training.cache` where another run left the same."""
+
+        def embed() -> Embedded:
+            return self.embed(self.encoder, self.train, features=True, progress=progress)
+
+        def fill(vectors: np.ndarray) -> bool:
+            vectors[:] = embed().vectors.numpy()
+            return True
+
+        if self.resident is None or self.resident.unreadable or parallel.processes() > 1:
+            return embed()
+        folder, shape = open_cache(self.config.training.cache), (len(self.train), self.method.embedder.width)
+        vectors = kept(folder, self._start_name, shape, np.float32, fill)
+        return embed() if vectors is None else Embedded(torch.from_numpy(np.array(vectors)), self.train, ())
+
+    def _start_name(self) -> str | None:
+        """Tell the features of the training set from all others, to the last bit; None where nothing can."""
+        embedder, config = self.method.embedder, self.config
+        source, positions = self.train.source.origin(np.arange(len(self.train)))
+        contents = source.identity(positions)
+        if contents is None or config.model.module is not None:  # code of the user's own may change as it likes
+            return None
+        weights = {name: value for name, value in embedder.state_dict().items() if not name.startswith("head.")}
+        networks = [(describe(one.backbone), one.pooling, one.lora, one.lora_alpha) for one in embedder.streams]
+        device = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type
+        computed = device, torch.get_float32_matmul_precision(), config.evaluation.batch_size
+        return f"features {_hash(weights)} {networks} {describe(self.preprocessing)} {computed}\n{contents}"
 
     def _start_best(self, found: Embedded) -> None:
         """Start as the features are, unless their discriminants are better on the held-out classes."""
@@ -212,6 +243,7 @@ def prepare(config: Config, console: Console | None = None, introduce: Introduce
     training = config.training
     device = parallel.pick_device(training.device)
     check_trackers(training.trackers)
+    cache = open_cache(training.cache)
     if training.head_only and config.model.start not in COMPUTED_STARTS:
         got = f"model.start={config.model.start}. Set model.start=discriminant."
         raise ConfigError(f"training.head_only keeps a head in closed form, got {got}")
@@ -239,6 +271,7 @@ def prepare(config: Config, console: Console | None = None, introduce: Introduce
             workers=workers if sharing else training.workers,
             skip_corrupt=training.skip_corrupt,
             channels_last=device.type == "cuda",
+            cache=cache,
             progress=follower.advance,
         )
     _check_equal_start(config, records, method)
@@ -287,16 +320,24 @@ def _check_equal_start(config: Config, records: Records, method: Method) -> None
     """Processes that train together start from the same settings, rows and weights, wherever each read its own."""
     if parallel.processes() == 1:
         return
-    weights = sha256()
-    for tensor in method.embedder.state_dict().values():
-        weights.update(tensor.cpu().contiguous().numpy().tobytes())
-    mine = {"settings": config.slots(), "records": records.fingerprint(), "weights": weights.hexdigest()}
+    weights = _hash(method.embedder.state_dict())
+    mine = {"settings": config.slots(), "records": records.fingerprint(), "weights": weights}
     for name, value in parallel.from_first(lambda: mine).items():
         if mine[name] != value:
             raise ConfigError(
                 f"all processes start from the same {name}, but process {parallel.rank()} has others than process 0. "
                 f"Use the same version, settings, data and weight files on every machine."
             )
+
+
+def _hash(state: Mapping[str, Tensor]) -> str:
+    """Return the SHA-256 of names, shapes and values."""
+    digest = sha256()
+    for name, tensor in state.items():
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        # As bytes, for numpy has no bfloat16.
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def pick_precision(wanted: str, device: torch.device) -> torch.dtype | None:
