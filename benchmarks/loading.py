@@ -47,7 +47,7 @@ def first_step(options: argparse.Namespace) -> list[str]:
     lines = []
     with tempfile.TemporaryDirectory() as folder:
         for name in ("empty cache", "cache", "cache again"):
-            environment = os.environ | {"VICINAL_CACHE": f"{folder}/cache", STARTED: str(time.time())}
+            environment = os.environ | {"VICINAL_CACHE": f"{folder}/kept", STARTED: str(time.time())}
             command = [sys.executable, __file__, *sys.argv[1:], "--child", f"{folder}/{name}"]
             said = subprocess.run(command, env=environment, capture_output=True, text=True)
             if said.returncode:
