@@ -23,6 +23,11 @@ def maps(rng, *shape):
     return rows.requires_grad_()
 
 
+def layout(tensor):
+    """Strides; that of an axis of length 1 means nothing."""
+    return [stride for stride, length in zip(tensor.stride(), tensor.shape, strict=True) if length > 1]
+
+
 @pytest.fixture
 def enabled(monkeypatch):
     def switch(on):
@@ -63,7 +68,7 @@ def test_a_block_and_its_gradients_are_those_of_torch(
     for mine, theirs in zip(found[1], found[0], strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5 * float(theirs.abs().max()))
     for gradients in found:
-        assert [g.stride() for g in gradients[1:]] == [w.stride() for w in weights]  # as fused optimizers ask
+        assert list(map(layout, gradients[1:])) == list(map(layout, weights))  # as fused optimizers ask
 
 
 @pytest.mark.parametrize("options", [(3, 1, 1, False), (3, 2, 0, True), (2, 2, 0, True), (3, 2, 1, True)])
