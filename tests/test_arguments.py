@@ -40,12 +40,12 @@ def test_nested_objects_round_trip():
         ({"class": "Outer", "inner": {"class": "eval"}}, "unknown class 'eval'"),
     ],
 )
-def test_anything_else_is_refused(description, message):
+def test_anything_else_is_rejected(description, message):
     with pytest.raises(ConfigError, match=message):
         build(description, ALLOWED)
 
 
-def test_an_object_that_forgets_its_arguments_is_refused():
+def test_an_object_that_forgets_its_arguments_is_rejected():
     class Forgetful:
         def __init__(self, size: int) -> None:
             pass

@@ -52,7 +52,7 @@ def test_json_without_nan(tmp_path):
         write_json(tmp_path / "x.json", float("nan"))
 
 
-def test_arrays_round_trip_and_refuse_objects(tmp_path):
+def test_arrays_round_trip_and_reject_objects(tmp_path):
     path = tmp_path / "x.npz"
     write_arrays(path, {"a": np.arange(3)})
     assert read_arrays(path)["a"].tolist() == [0, 1, 2]

@@ -78,7 +78,7 @@ def test_triplets_of_a_pk_batch_number_pk_times_pk_less_k_times_k_less_1():
     assert len(triplets(torch.arange(n) // per_class).anchor) == n * (n - per_class) * (per_class - 1)
 
 
-def test_blocks_of_a_length_that_three_does_not_divide_are_refused():
+def test_blocks_of_a_length_that_three_does_not_divide_are_rejected():
     with pytest.raises(ConfigError, match="got 4 rows"):
         block_triplets(torch.tensor([0, 0, 1, 2]))
 

@@ -165,13 +165,13 @@ def corrected_resampled_t(
 def lacking(lines: Sequence[Line], plan: Plan) -> list[str]:
     """What the table lacks: splits that were not measured or that a method cannot serve, fits that ran out of steps."""
     units = _by_set(lines)
-    refused = Counter((line["method"], line["set"]) for line in lines if "error" in line)
+    failed = Counter((line["method"], line["set"]) for line in lines if "error" in line)
     alike = defaultdict[str, list[str]](list)  # methods by what they lack
     for method in METHODS:
         sets = defaultdict[int, list[str]](list)
         for name in plan.sets:
             there = len(units.get(name, {}).get(method, ()))
-            if there + refused[method, name] < plan.splits:
+            if there + failed[method, name] < plan.splits:
                 sets[there].append(name)
         places = [f"{count} on {_joined(sets[count], plan)}" for count in sorted(sets, reverse=True)]
         alike["; ".join(places)].append(method)

@@ -79,7 +79,7 @@ def test_parts_are_as_small_as_asked_for(vicinal, tmp_path):
         (["unpack", "nowhere", "out"], "nowhere does not exist"),
     ],
 )
-def test_a_refusal_is_one_message_not_a_traceback(words, message, pictures, vicinal, tmp_path):
+def test_a_error_is_one_message_not_a_traceback(words, message, pictures, vicinal, tmp_path):
     done = vicinal("data", *words)
     assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
     assert not (tmp_path / "packed").exists() and not (tmp_path / "out").exists()

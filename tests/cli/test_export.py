@@ -1,4 +1,4 @@
-"""``vicinal export``: three files, or a refusal without a traceback."""
+"""``vicinal export``: three files, or a error without a traceback."""
 
 import json
 
@@ -50,6 +50,6 @@ def test_weights_alone_go_into_the_run(run, vicinal):
         (["run", "--role", "querry"], "did you mean 'query'"),
     ],
 )
-def test_a_refusal_is_one_message_not_a_traceback(words, message, run, vicinal):
+def test_a_error_is_one_message_not_a_traceback(words, message, run, vicinal):
     done = vicinal("export", *words, "--no-onnx")
     assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr

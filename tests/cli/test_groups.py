@@ -1,4 +1,4 @@
-"""``vicinal cluster`` and what it refuses."""
+"""``vicinal cluster`` and what it rejects."""
 
 import csv
 

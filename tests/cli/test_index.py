@@ -1,4 +1,4 @@
-"""``vicinal index`` and ``vicinal search`` from outside: a walk, and refusals without tracebacks."""
+"""``vicinal index`` and ``vicinal search`` from outside: a walk, and errors without tracebacks."""
 
 import json
 
@@ -108,7 +108,7 @@ def test_another_model_is_not_mixed_with_old_vectors(made, vicinal):
         (["search", "run", "--id", "0"], "vicinal index RUN"),
     ],
 )
-def test_refusals_before_there_is_a_collection(words, message, made, vicinal):
+def test_errors_before_there_is_a_collection(words, message, made, vicinal):
     done = vicinal(*words)
     assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
 
@@ -128,7 +128,7 @@ def test_refusals_before_there_is_a_collection(words, message, made, vicinal):
         (["--id", "0", "--format", "sheet", "--out", "sheet.jpg"], "end in .png"),
     ],
 )
-def test_refusals_of_a_search(words, message, made, vicinal):
+def test_errors_of_a_search(words, message, made, vicinal):
     vicinal("index", "run", "pictures")
     done = vicinal("search", "run", *words)
     assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr

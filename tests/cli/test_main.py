@@ -78,11 +78,11 @@ def test_piped_output_has_no_control_codes(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "vicinal", "list", "presets"], capture_output=True, text=True, cwd=tmp_path
     )
-    refused = subprocess.run([sys.executable, "-m", "vicinal", "report", "x"], capture_output=True, text=True)
-    assert "\x1b" not in done.stdout + done.stderr + refused.stderr and refused.stderr.startswith("error: ")
+    rejected = subprocess.run([sys.executable, "-m", "vicinal", "report", "x"], capture_output=True, text=True)
+    assert "\x1b" not in done.stdout + done.stderr + rejected.stderr and rejected.stderr.startswith("error: ")
 
 
-def test_what_the_system_refuses_is_one_message_too(vicinal, monkeypatch):
+def test_what_the_system_rejects_is_one_message_too(vicinal, monkeypatch):
     def raising(error):
         def command():
             raise error
@@ -125,7 +125,7 @@ def test_what_the_system_refuses_is_one_message_too(vicinal, monkeypatch):
         (["embed", "run", "pictures", "--out", "vectors.csv"], "Let the name end in .npz"),
     ],
 )
-def test_a_refusal_is_one_message_not_a_traceback(words, message, vicinal, tmp_path):
+def test_a_error_is_one_message_not_a_traceback(words, message, vicinal, tmp_path):
     (tmp_path / "my pictures").mkdir()
     done = vicinal(*words)
     assert done.returncode == 2

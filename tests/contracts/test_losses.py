@@ -284,7 +284,7 @@ def test_reference_rows_count_as_if_they_stood_in_the_batch(make, embeddings):
 
 
 @each_kind
-def test_a_loss_that_compares_with_no_rows_refuses_a_reference(loss, embeddings):
+def test_a_loss_that_compares_with_no_rows_rejects_a_reference(loss, embeddings):
     if takes_reference(loss):
         pytest.skip("takes one")
     with pytest.raises(ConfigError, match="`reference` rows have no meaning"):
@@ -294,7 +294,7 @@ def test_a_loss_that_compares_with_no_rows_refuses_a_reference(loss, embeddings)
 @each_kind
 def test_a_gallery_has_no_own_rows(make, embeddings):
     if not takes_reference(make()):
-        pytest.skip("refuses one")
+        pytest.skip("rejects one")
     each, (anchors, gallery) = make(reduction="none"), embeddings.chunk(2)
     labels, gallery_labels = torch.tensor([0, 0, 1, 1, 2, 2]), torch.tensor([0, 1, 2, 0, 1, 2])
     value, gradient = gradient_of(each, anchors, labels, gallery, gallery_labels)

@@ -209,7 +209,7 @@ def test_no_tensor_is_larger_than_a_few_matrices_of_pairs(mine, rng):
     assert n <= largest.numbers <= max(4 * n * n, 2 * len(columns(found)[0]))  # the list itself has its length
 
 
-def test_mismatched_input_is_refused_with_both_shapes(mine, embeddings):
+def test_mismatched_input_is_rejected_with_both_shapes(mine, embeddings):
     with pytest.raises(DataError, match=r"\[11, 3\] and \[10\]"):
         mine(embeddings, LABELS[:-1], check_shapes=False)
     with pytest.raises(DataError, match="got `reference` alone"):

@@ -114,7 +114,7 @@ def test_keeps_its_arguments(make):
     assert sampler.seed == ARGUMENTS["seed"] and sampler.batches is None
 
 
-def test_too_few_classes_are_refused_with_the_numbers(make):
+def test_too_few_classes_are_rejected_with_the_numbers(make):
     with pytest.raises(ConfigError, match=r"but only 1 of the 3 classes here have that many"):
         make([0, 0, 1, 2])
     with pytest.raises(ConfigError, match=r"batches must be at least 1 and at most 1e6, got 0"):

@@ -98,7 +98,7 @@ def test_other_numbers_become_float32(kind, npz):
         ({"features": FEATURES, "labels": LABELS, "angle": np.array([0, 1, np.nan, 3, 4, 5])}, "row 2: `angle`"),
     ],
 )
-def test_bad_arrays_are_refused(arrays, message, npz):
+def test_bad_arrays_are_rejected(arrays, message, npz):
     with pytest.raises(DataError, match=message):
         Arrays(npz(**arrays)).load()
 
@@ -119,7 +119,7 @@ def test_pickled_objects_are_never_loaded(npz):
 
 
 @pytest.mark.parametrize("content", ["text", "cut", "damaged"])
-def test_a_damaged_file_is_refused_by_name(content, npz, tmp_path):
+def test_a_damaged_file_is_rejected_by_name(content, npz, tmp_path):
     file = io.BytesIO()
     np.savez(file, features=FEATURES, labels=LABELS)
     whole = file.getvalue()
@@ -131,7 +131,7 @@ def test_a_damaged_file_is_refused_by_name(content, npz, tmp_path):
         Arrays(str(path)).load()
 
 
-def test_another_ending_is_refused(tmp_path):
+def test_another_ending_is_rejected(tmp_path):
     np.save(tmp_path / "x.npy", FEATURES)
     with pytest.raises(ConfigError, match=r"come as .npz or .parquet"):
         Arrays(str(tmp_path / "x.npy")).load()

@@ -59,7 +59,7 @@ def test_class_folders_without_an_image_are_named_among_all_else(split_folders):
     assert check(records.part("test")).empty_classes == ()  # a part need not have every class
 
 
-def test_nothing_but_empty_folders_is_refused(tmp_path):
+def test_nothing_but_empty_folders_is_rejected(tmp_path):
     (tmp_path / "a").mkdir()
     with pytest.raises(DataError, match="1 of 1 hold none: a"):
         check(Folder(str(tmp_path)))

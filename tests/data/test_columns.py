@@ -1,4 +1,4 @@
-"""Tables as columns; every refusal names file and row."""
+"""Tables as columns; every error names file and row."""
 
 import sys
 
@@ -55,13 +55,13 @@ def test_spreadsheet_habits_are_understood(tmp_path):
         ("path,labels\na,b\n", "unknown column 'label'; did you mean 'labels'"),
     ],
 )
-def test_a_broken_csv_is_refused_with_its_line(text, message, tmp_path):
+def test_a_broken_csv_is_rejected_with_its_line(text, message, tmp_path):
     with pytest.raises(DataError, match=message):
         read_columns(csv(tmp_path, text)).texts("label")
 
 
 @pytest.mark.parametrize("cell", ["", "left", "nan", "inf"])
-def test_a_hole_in_a_column_of_numbers_is_refused_with_its_line(cell, tmp_path):
+def test_a_hole_in_a_column_of_numbers_is_rejected_with_its_line(cell, tmp_path):
     columns = read_columns(csv(tmp_path, f"angle,note\n1,a\n{cell},b\n3,c\n"))
     with pytest.raises(DataError, match="line 3: `angle` must be a number"):
         columns.other_numbers(without=())
@@ -77,7 +77,7 @@ def test_numbers_too_long_for_an_integer_become_decimals(tmp_path):
     assert numbers["id"].dtype == np.float64
 
 
-def test_other_files_are_refused(tmp_path):
+def test_other_files_are_rejected(tmp_path):
     with pytest.raises(DataError, match="UTF-8"):
         read_columns(csv(tmp_path, "path,läbel\n", encoding="latin-1"))
     with pytest.raises(ConfigError, match=r"ends in .csv, .tsv or .parquet"):
@@ -86,7 +86,7 @@ def test_other_files_are_refused(tmp_path):
         read_columns(csv(tmp_path, "no parquet", "table.parquet"))
 
 
-def test_decimal_labels_are_refused(tmp_path):
+def test_decimal_labels_are_rejected(tmp_path):
     with pytest.raises(DataError, match="row 0: `label` is a decimal number"):
         read_columns(parquet(tmp_path, label=[1.0, 2.0])).texts("label")
     with pytest.raises(DataError, match="row 1: `label` is empty"):
@@ -113,12 +113,12 @@ def test_vectors_are_lists_of_any_kind(size, tmp_path):
         ([1.0, 2.0], pyarrow.float64(), "must hold lists of numbers, got double"),
     ],
 )
-def test_broken_vectors_are_refused(values, kind, message, tmp_path):
+def test_broken_vectors_are_rejected(values, kind, message, tmp_path):
     with pytest.raises(DataError, match=message):
         read_vectors(parquet(tmp_path, features=pyarrow.array(values, kind)), "features")
 
 
-def test_a_missing_column_of_vectors_is_refused_with_the_nearest_name(tmp_path):
+def test_a_missing_column_of_vectors_is_rejected_with_the_nearest_name(tmp_path):
     with pytest.raises(DataError, match="unknown column 'features'; did you mean 'feature'"):
         read_vectors(parquet(tmp_path, feature=[[1.0]]), "features")
 

@@ -72,7 +72,7 @@ def test_draws_follow_from_the_seed_and_the_description_from_the_settings():
 
 
 @pytest.mark.parametrize("fault", [{"label_noise": 1.5}, {"inseparable": -0.1}, {"clusters": 0}, {"classes": 1}])
-def test_impossible_faults_are_refused(fault):
+def test_impossible_faults_are_rejected(fault):
     with pytest.raises(ConfigError):
         Corrupted(GLYPHS, **fault)
 

@@ -59,7 +59,7 @@ def test_a_class_may_be_named_like_a_split(write_pictures):
 
 
 @pytest.mark.parametrize("tops", [("train", "val"), ("train",), ("train", "test", "val", "validation")])
-def test_half_a_split_layout_is_refused(tops, write_pictures):
+def test_half_a_split_layout_is_rejected(tops, write_pictures):
     with pytest.raises(DataError, match=r"holds only .*Splits are `train` and `test`"):
         Folder(str(write_pictures(*(f"{top}/a/1.png" for top in tops)))).load()
 
@@ -80,7 +80,7 @@ def test_the_order_of_the_disk_does_not_matter(class_folders, monkeypatch):
     assert Folder(str(class_folders)).load().fingerprint() == expected
 
 
-def test_empty_class_folders_are_refused_by_name(class_folders):
+def test_empty_class_folders_are_rejected_by_name(class_folders):
     (class_folders / "e").mkdir()
     (class_folders / "f").mkdir()
     with pytest.raises(DataError, match=r"2 of 6 hold none: e, f\. Fill or remove"):
@@ -99,7 +99,7 @@ def test_images_that_nobody_sorted_are_rows_of_one_class(write_pictures):
     assert without_labels(str(root)) is None  # class folders say what is in them
 
 
-def test_a_folder_without_classes_is_refused(write_pictures, tmp_path):
+def test_a_folder_without_classes_is_rejected(write_pictures, tmp_path):
     with pytest.raises(DataError, match=r"one folder per class, but has none\. Put"):
         Folder(str(tmp_path)).load()
     write_pictures("1.png", "2.png", "._2.png")

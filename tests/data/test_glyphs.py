@@ -96,7 +96,7 @@ def test_a_cache_of_another_shape_is_rendered_anew(counted, tmp_path):
 
 
 @pytest.mark.parametrize("settings", [{"per_class": 1}, {"size": 4}])
-def test_settings_that_cannot_work_are_refused(settings):
+def test_settings_that_cannot_work_are_rejected(settings):
     with pytest.raises(ConfigError, match="must be at least"):
         Glyphs(**settings)
 

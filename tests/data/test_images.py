@@ -50,7 +50,7 @@ def test_a_palette_with_transparency_reads_without_a_warning(tmp_path):
     assert read_image(path).getpixel((0, 0)) == (10, 20, 30)
 
 
-def test_decimal_pixels_are_refused(tmp_path):
+def test_decimal_pixels_are_rejected(tmp_path):
     path = save(tmp_path / "x.tiff", Image.fromarray(np.zeros((4, 4), np.float32)))
     with pytest.raises(DataError, match=r"x.tiff cannot be read: its pixels are decimal numbers"):
         read_image(path)
@@ -58,7 +58,7 @@ def test_decimal_pixels_are_refused(tmp_path):
 
 @pytest.mark.parametrize("ending", ["JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP"])
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.95])
-def test_truncated_files_are_refused_by_name(ending, share, tmp_path):
+def test_truncated_files_are_rejected_by_name(ending, share, tmp_path):
     pixels = np.random.default_rng(0).integers(0, 256, (40, 40, 3), dtype=np.uint8)
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, ending)
@@ -68,12 +68,12 @@ def test_truncated_files_are_refused_by_name(ending, share, tmp_path):
         read_image(path)
 
 
-def test_a_folder_is_no_image_and_refused_by_name(tmp_path):
+def test_a_folder_is_no_image_and_rejected_by_name(tmp_path):
     with pytest.raises(DataError, match="cannot be read"):
         read_image(tmp_path)
 
 
-def test_a_refusal_says_how_to_go_on_without_the_file(tmp_path):
+def test_a_error_says_how_to_go_on_without_the_file(tmp_path):
     (tmp_path / "x.png").write_bytes(b"no image")
     with pytest.raises(DataError, match=r"skip_corrupt=true` in training, --skip-corrupt elsewhere"):
         read_image(tmp_path / "x.png")

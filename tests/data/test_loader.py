@@ -69,7 +69,7 @@ def test_a_plan_may_be_endless(images):
     assert next(batches).indices.tolist() == [0]
 
 
-def test_an_unreadable_image_is_refused_by_name(images):
+def test_an_unreadable_image_is_rejected_by_name(images):
     name = break_file(images, 4)
     with pytest.raises(DataError, match=f"{name} cannot be read"):
         list(load(images, PLAN, RANDOM, seed=0, epoch=0))
@@ -92,19 +92,19 @@ def test_a_replacement_already_in_the_batch_is_taken_only_in_need(images):
     assert batch.indices.tolist() == [4, 4, 4] and batch.skipped == (3, 5)
 
 
-def test_a_class_without_a_readable_image_is_refused(images):
+def test_a_class_without_a_readable_image_is_rejected(images):
     for row in (3, 4, 5):
         break_file(images, row)
     with pytest.raises(DataError, match=r"b/0.jpg cannot be read, and no other image of its class 'b' .* \(2 tried\)"):
         list(load(images, [[3]], RANDOM, seed=0, epoch=0, skip_corrupt=True))
 
 
-def test_an_image_that_the_transform_refuses_is_named(images):
+def test_an_image_that_the_transform_rejects_is_named(images):
     with pytest.raises(DataError, match=r"a/0.jpg: a square of 99 pixels"):
         list(load(images, [[0]], ImageTransform(size=99), seed=0, epoch=0, skip_corrupt=True))
 
 
-def test_workers_change_nothing_and_pass_on_the_refusal(images):
+def test_workers_change_nothing_and_pass_on_the_error(images):
     """One test for all, since starting the processes takes seconds."""
     alone = list(load(images, PLAN, RANDOM, seed=3, epoch=1))
     state = torch.get_rng_state()
@@ -167,7 +167,7 @@ def test_images_in_memory_need_no_workers(monkeypatch):
     assert batch.inputs.shape == (2, 1, 8, 8)
 
 
-def test_what_does_not_fit_is_refused_at_once(images, features):
+def test_what_does_not_fit_is_rejected_at_once(images, features):
     with pytest.raises(ConfigError, match=r"holds images, which FeatureTransform does not take\. Use ImageTransform"):
         load(images, PLAN, FeatureTransform(), seed=0, epoch=0)
     with pytest.raises(ConfigError, match=r"holds features, which ImageTransform does not take\. Use FeatureT"):

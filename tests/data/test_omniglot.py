@@ -112,7 +112,7 @@ def test_every_process_opens_the_archives_for_itself(root, monkeypatch):
 
 @pytest.mark.parametrize("name", ["images_background.zip", "images_evaluation.zip"])
 @pytest.mark.parametrize("missing", ["raise", "use"])
-def test_a_truncated_archive_is_refused_by_name(name, missing, root):
+def test_a_truncated_archive_is_rejected_by_name(name, missing, root):
     whole = (root / name).read_bytes()
     for length in (len(whole) // 2, len(whole) - 10, 0):
         (root / name).write_bytes(whole[:length])
@@ -120,7 +120,7 @@ def test_a_truncated_archive_is_refused_by_name(name, missing, root):
             Omniglot(str(root), missing=missing).load()
 
 
-def test_a_damaged_drawing_is_refused_by_name_and_listed_by_a_check(root):
+def test_a_damaged_drawing_is_rejected_by_name_and_listed_by_a_check(root):
     path = root / "images_evaluation.zip"
     content = path.read_bytes()
     place = content.index(drawing(0 + 170)[40:])
@@ -131,14 +131,14 @@ def test_a_damaged_drawing_is_refused_by_name_and_listed_by_a_check(root):
     assert [name for name, _ in report.unreadable] == ["images_evaluation/Ge'ez_(x)/character01/00_01.png"]
 
 
-def test_missing_drawings_are_refused_or_used(root):
+def test_missing_drawings_are_rejected_or_used(root):
     write_archive(root / "images_background.zip", BACKGROUND[1:])
     with pytest.raises(DataError, match="is not the published set: 3 train images, not 4"):
         Omniglot(str(root)).load()
     assert Omniglot(str(root), missing="use").load().name == "Omniglot (3 train images, not 4)"
 
 
-def test_a_missing_archive_is_refused_or_done_without(root):
+def test_a_missing_archive_is_rejected_or_done_without(root):
     (root / "images_evaluation.zip").unlink()
     with pytest.raises(DataError, match=r"images_evaluation\.zip does not exist"):
         Omniglot(str(root)).load()
@@ -155,14 +155,14 @@ def test_an_archive_of_something_else_holds_no_drawings(root):
         Omniglot(str(root)).load()
 
 
-def test_another_number_of_drawings_is_refused(root, monkeypatch):
+def test_another_number_of_drawings_is_rejected(root, monkeypatch):
     monkeypatch.undo()
     with pytest.raises(DataError, match="4 train images, not 19,280; 2 train classes, not 964; 4 test images, not 13"):
         Omniglot(str(root)).load()
 
 
 @pytest.mark.parametrize("size", [7, 106])
-def test_a_size_that_is_no_reduction_is_refused(size):
+def test_a_size_that_is_no_reduction_is_rejected(size):
     with pytest.raises(ConfigError, match=rf"data\.size must be at least 8 and at most 105, got {size}"):
         Omniglot(size=size)
 

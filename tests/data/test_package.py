@@ -68,7 +68,7 @@ def test_a_relative_path_is_known_from_any_folder(tmp_path, monkeypatch):
     assert open_path("birds") == open_path("./birds/") == Folder(str(tmp_path / "birds"))
 
 
-def test_what_is_no_data_set_is_refused(tmp_path):
+def test_what_is_no_data_set_is_rejected(tmp_path):
     (tmp_path / "notes.txt").write_text("hm")
     pyarrow.parquet.write_table(pyarrow.table({"x": [1]}), tmp_path / "x.parquet")
     with pytest.raises(DataError, match=r"notes\.txt is not a known data set"):

@@ -40,7 +40,7 @@ def test_the_source_may_be_sent_to_other_processes(packed):
     assert copy.name(7) == source.name(7) == "c/1.jpg"
 
 
-def test_missing_parts_are_refused_by_number(packed):
+def test_missing_parts_are_rejected_by_number(packed):
     (packed / "part-001.tar").unlink()
     (packed / "rows.npz").unlink()
     with pytest.raises(DataError, match=r"are missing: part-001\.tar, rows\.npz\."):
@@ -67,7 +67,7 @@ def test_a_pipe_is_not_hashed(tmp_path):
         file_hash(tmp_path / "model.json")
 
 
-def test_an_unreadable_image_is_refused_by_name(packed):
+def test_an_unreadable_image_is_rejected_by_name(packed):
     records = Packed(str(packed)).load()
     part = packed / "part-000.tar"
     part.write_bytes(bytes(part.stat().st_size))
@@ -78,7 +78,7 @@ def test_an_unreadable_image_is_refused_by_name(packed):
         records.source.read(0)
 
 
-def test_a_set_without_its_list_or_of_another_format_is_refused(packed):
+def test_a_set_without_its_list_or_of_another_format_is_rejected(packed):
     manifest = json.loads((packed / MANIFEST).read_text())
     for changed in (manifest | {"format": 2}, {"format": 1}, []):
         (packed / MANIFEST).write_text(json.dumps(changed))
@@ -178,7 +178,7 @@ def test_images_in_memory_lose_nothing(tmp_path, rng):
     assert [packed.source.name(row) for row in range(2)] == ["c", "a"]
 
 
-def test_what_cannot_be_packed_is_refused(images, tmp_path):
+def test_what_cannot_be_packed_is_rejected(images, tmp_path):
     features = FeatureArray(np.zeros((1, 2), np.float32), ["a"])
     with pytest.raises(ConfigError, match="f holds 1 features"):
         pack(Records("f", features, np.zeros(1, int), ("x",), np.array(["train"])), tmp_path / "packed")
@@ -265,7 +265,7 @@ def test_columns_of_the_records_are_in_the_table(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["/tmp/owned.png", "../owned.png", "a/../../owned.png", "..", ""])
-def test_a_name_that_leads_out_of_the_folder_is_refused(name, tmp_path):
+def test_a_name_that_leads_out_of_the_folder_is_rejected(name, tmp_path):
     packed = in_memory(["fine.png", name], tmp_path)
     with pytest.raises(DataError, match="leads out of the folder"):
         unpack(packed, tmp_path / "out")
@@ -275,14 +275,14 @@ def test_a_name_that_leads_out_of_the_folder_is_refused(name, tmp_path):
 
 
 @pytest.mark.parametrize("classes", [("..", "y"), ("", "y"), (".hidden", "y"), ("a/b", "a-b")])
-def test_a_class_that_cannot_name_a_folder_of_its_own_is_refused(classes, tmp_path):
+def test_a_class_that_cannot_name_a_folder_of_its_own_is_rejected(classes, tmp_path):
     with pytest.raises(DataError, match="Unpack by name"):
         unpack(in_memory(["a.png", "b.png"], tmp_path, classes), tmp_path / "out", by="class")
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("names", [("a.png", "./a.png"), ("a.png", "a.bmp"), ("a.png", "a.png/b.png")])
-def test_files_that_would_overwrite_each_other_are_refused(names, tmp_path):
+def test_files_that_would_overwrite_each_other_are_rejected(names, tmp_path):
     with pytest.raises(DataError, match="Unpack by class"):
         unpack(in_memory(list(names), tmp_path), tmp_path / "out")
     assert not (tmp_path / "out").exists()

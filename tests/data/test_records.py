@@ -25,7 +25,7 @@ def test_a_vector_that_was_read_is_a_copy():
     assert not source.features.any()
 
 
-def test_unequal_columns_and_unknown_labels_are_refused():
+def test_unequal_columns_and_unknown_labels_are_rejected():
     source = FeatureArray(np.zeros((2, 1)), ["a", "b"])
     with pytest.raises(DataError, match=r"differ in length: .*'labels': 3"):
         Records("r", source, np.zeros(3, int), ("a",), np.array(["train"] * 2))
@@ -35,7 +35,7 @@ def test_unequal_columns_and_unknown_labels_are_refused():
         Records("r", source, np.zeros(2, int), ("a",), np.array(["train"] * 2)).part("tset")
 
 
-def test_arrays_of_the_wrong_kind_are_refused():
+def test_arrays_of_the_wrong_kind_are_rejected():
     with pytest.raises(DataError, match="uint8"):
         ImageArray(np.zeros((2, 4, 4)), ["a", "b"])
     with pytest.raises(DataError, match=r"float array \[n d\]"):
@@ -59,6 +59,6 @@ def test_a_batch_moves_to_a_device_with_its_extras():
     assert moved.inputs.is_meta and moved.extras["angle"].is_meta and moved.skipped == (7,)
 
 
-def test_a_missing_file_is_refused_by_name(tmp_path):
+def test_a_missing_file_is_rejected_by_name(tmp_path):
     with pytest.raises(DataError, match=r"gone.png is missing"):
         ImageFiles(tmp_path, ["gone.png"]).read(0)

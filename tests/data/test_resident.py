@@ -137,7 +137,7 @@ def test_images_in_memory_may_be_grey(rng, way):
     )
 
 
-def test_an_unreadable_image_is_refused_when_it_is_decoded(images):
+def test_an_unreadable_image_is_rejected_when_it_is_decoded(images):
     name = break_file(images, 4)
     with pytest.raises(DataError, match=f"{name} cannot be read"):
         decode(images, RANDOM, CPU)
@@ -176,7 +176,7 @@ def test_inputs_may_lie_pixel_by_pixel(images, way):
         torch.testing.assert_close(inputs, plain, rtol=0, atol=0)
 
 
-def test_what_is_not_there_is_refused_at_once(images):
+def test_what_is_not_there_is_rejected_at_once(images):
     resident = decode(images.part("test"), RANDOM, CPU)
     with pytest.raises(ConfigError, match="holds 6 images"):
         next(cut(resident, images, PLAN, RANDOM, seed=0, epoch=0))
@@ -242,12 +242,12 @@ def test_auto_leaves_to_the_loader_what_it_need_not_or_cannot_keep(folders):
         resident_if_it_fits(features, FeatureTransform(), CPU, resident="on")
 
 
-def test_on_refuses_images_of_different_sizes_and_says_what_to_set(folders):
+def test_on_rejects_images_of_different_sizes_and_says_what_to_set(folders):
     with pytest.raises(ConfigError, match=r"differ under fit = 'shorter' with resize = 9\. Set `transform.canvas`"):
         resident_if_it_fits(folders, ImageTransform(size=8, resize=9), CPU, resident="on")
 
 
-def test_an_image_that_the_transform_refuses_is_named_also_where_damaged_ones_are_skipped(folders):
+def test_an_image_that_the_transform_rejects_is_named_also_where_damaged_ones_are_skipped(folders):
     with pytest.raises(DataError, match=r"a/0.jpg: a square of 99 pixels"):
         decode(folders, ImageTransform(size=9, canvas=99), CPU, skip_corrupt=True)
 
@@ -261,7 +261,7 @@ def test_decoding_tells_how_far_it_is(folders, monkeypatch):
     assert resident.pixels.equal(expected)
 
 
-def test_processes_decode_the_same_and_pass_on_the_refusal(folders):
+def test_processes_decode_the_same_and_pass_on_the_error(folders):
     """One test for all, since starting the processes takes seconds."""
     state = torch.get_rng_state()
     alone = decode(folders, SQUASHED, CPU)
@@ -276,10 +276,10 @@ def test_processes_decode_the_same_and_pass_on_the_refusal(folders):
 def test_free_memory_is_some_of_it_or_unknown(monkeypatch):
     assert free_memory(CPU) > 2**20
 
-    def refuse(name):
+    def reject(name):
         raise ValueError(name)
 
-    monkeypatch.setattr("os.sysconf", refuse)
+    monkeypatch.setattr("os.sysconf", reject)
     assert free_memory(CPU) == 0
 
 
@@ -419,10 +419,10 @@ def test_a_folder_that_cannot_be_written_is_rejected(tmp_path, monkeypatch):
         with pytest.raises(ConfigError, match=rf"training\.cache={path} is no folder .* Name another, or leave it out"):
             open_cache(str(path))
 
-    def refuse(dir):
+    def reject(dir):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
+    monkeypatch.setattr("tempfile.TemporaryFile", reject)
     monkeypatch.setenv(CACHE, str(tmp_path))
     with pytest.raises(ConfigError, match=rf"{CACHE}={tmp_path} is no folder that can be written: Permission denied"):
         open_cache(None)

@@ -42,7 +42,7 @@ def test_the_share_is_of_classes_and_leaves_neither_side_empty_unless_asked(shar
     assert len(np.unique(LABELS[by_class(LABELS, CLASSES, share, "random", 0) == "test"])) == tested
 
 
-def test_settings_that_cannot_work_are_refused():
+def test_settings_that_cannot_work_are_rejected():
     with pytest.raises(ConfigError, match=r"data\.test must be at least 0 and at most 1, got 1\.5"):
         SplitByClass("x", test=1.5)
     with pytest.raises(ConfigError, match="did you mean 'sorted'"):
@@ -73,7 +73,7 @@ def test_a_validation_part_of_the_data_is_kept():
 
 
 @pytest.mark.parametrize(("share", "left"), [(0.1, "4 to train and 1 to validate"), (0.9, "0 to train and 5")])
-def test_a_validation_part_that_leaves_too_little_is_refused_with_both_counts(share, left):
+def test_a_validation_part_that_leaves_too_little_is_rejected_with_both_counts(share, left):
     with pytest.raises(DataError, match=left):
         hold_out(records(by_class(LABELS, CLASSES, 0.5, "sorted", 0)), share, seed=0)
     with pytest.raises(ConfigError, match="between 0 and 1"):
@@ -92,7 +92,7 @@ def test_each_class_is_validated_in_exactly_one_fold():
     assert all((a[1] == b[1]).all() for a, b in zip(folds, class_folds(labels, 4, seed=0), strict=True))
 
 
-def test_too_many_folds_are_refused():
+def test_too_many_folds_are_rejected():
     with pytest.raises(DataError, match="6 folds by class need at least 12 classes, got 10"):
         class_folds(LABELS, 6, seed=0)
     with pytest.raises(ConfigError, match="at least 2, got 1"):

@@ -79,7 +79,7 @@ def test_a_parquet_text_that_is_not_utf8_is_named_with_its_file(tmp_path):
         ("path,label\n0.png,a\n1.png,b\n0.png,b\n", "line 4: 0.png is already in line 2"),
     ],
 )
-def test_bad_tables_are_refused_with_their_line(text, message, table):
+def test_bad_tables_are_rejected_with_their_line(text, message, table):
     with pytest.raises(DataError, match=message):
         table(text).load()
 

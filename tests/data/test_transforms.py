@@ -230,7 +230,7 @@ def test_images_are_embedded_at_a_size_of_their_own():
         plain(size=6, canvas=10, test_size=11)
 
 
-def test_an_image_smaller_than_the_crop_is_refused_with_both_sizes():
+def test_an_image_smaller_than_the_crop_is_rejected_with_both_sizes():
     with pytest.raises(DataError, match=r"16 pixels .* image of 12 x 10.*resize"):
         plain(size=16)(image())
 
@@ -251,7 +251,7 @@ def test_an_image_smaller_than_the_crop_is_refused_with_both_sizes():
         ({"size": 8, "channels": 1, "saturation": 0.5}, "gray images have no saturation"),
     ],
 )
-def test_settings_that_cannot_work_are_refused(settings, message):
+def test_settings_that_cannot_work_are_rejected(settings, message):
     with pytest.raises(ConfigError, match=message):
         ImageTransform(**settings)
 

@@ -88,7 +88,7 @@ def test_the_size_of_stanford_online_products_takes_no_dense_table(rng):
     assert 0.3 < scores["ami"] < 0.4
 
 
-def test_no_rows_are_refused():
+def test_no_rows_are_rejected():
     with pytest.raises(DataError, match="at least one row"):
         clustering_scores(torch.empty(0, dtype=torch.long), torch.empty(0, dtype=torch.long))
 

@@ -48,7 +48,7 @@ def test_one_network_sees_a_batch_in_one_go_whatever_the_roles():
 
 
 @pytest.mark.parametrize("roles", [None, [0] * 11])
-def test_two_streams_refuse_records_without_a_role(roles, two_streams):
+def test_two_streams_reject_records_without_a_role(roles, two_streams):
     encoder = Encoder(two_streams, FeatureTransform(), CPU)
     with pytest.raises(ConfigError, match="--role gallery"):
         encoder.embed(records_with(roles))

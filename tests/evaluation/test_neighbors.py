@@ -146,7 +146,7 @@ def test_rows_that_are_not_finite_are_named(rng):
         neighbors(rows[:4], 1, gallery=rows)
 
 
-def test_what_cannot_be_asked_is_refused():
+def test_what_cannot_be_asked_is_rejected():
     rows = torch.ones(3, 2)
     with pytest.raises(ConfigError, match="k = 0"):
         neighbors(rows, 0)

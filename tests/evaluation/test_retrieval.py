@@ -108,25 +108,25 @@ def test_published_recalls():
     assert retrieval.INSHOP_RECALLS == (1, 10, 20, 30, 40, 50)
 
 
-def test_queries_with_nothing_to_find_are_refused_where_there_are_no_others(rng):
+def test_queries_with_nothing_to_find_are_rejected_where_there_are_no_others(rng):
     rows = torch.randn(5, 3, generator=rng)
     with pytest.raises(DataError, match="got 5 queries without"):
         score(rows, torch.arange(5))
     assert score(rows, torch.arange(5), recalls=(9,), lone="count")["recall@9"] == 0  # absent neighbours are not right
 
 
-def test_too_few_neighbours_for_r_are_refused(rng):
+def test_too_few_neighbours_for_r_are_rejected(rng):
     rows, labels = labelled(rng, 30, classes=2)
     with pytest.raises(ConfigError, match="Search for `ranks_needed`"):
         query_scores(neighbor_chunks(rows, 3), labels)
 
 
-def test_missing_queries_are_refused():
+def test_missing_queries_are_rejected():
     chunk = Neighbors(0, torch.tensor([[1], [0]]), torch.ones(2, 1))
     with pytest.raises(DataError, match="got those of 2 for 4 labels"):
         query_scores([chunk], torch.tensor([0, 0, 1, 1]), recalls=(1,))
 
 
-def test_recall_at_zero_is_refused():
+def test_recall_at_zero_is_rejected():
     with pytest.raises(ConfigError, match=r"\[1, 0\]"):
         ranks_needed(torch.tensor([1]), (1, 0))

@@ -92,7 +92,7 @@ def test_query_and_gallery_equal_the_explicit_pairs(rng):
     assert found == pytest.approx(verification_scores(distances, same, fars=[0.1]), abs=1e-12)
 
 
-def test_a_far_below_one_different_pair_is_refused(rng):
+def test_a_far_below_one_different_pair_is_rejected(rng):
     distances, same = torch.rand(10, generator=rng), torch.arange(10) < 5
     with pytest.raises(ConfigError, match=r"with 5 different pairs a FAR is at least 1/5 = 0\.2 .* got 0\.1"):
         verification_scores(distances, same, fars=[0.1])
@@ -100,7 +100,7 @@ def test_a_far_below_one_different_pair_is_refused(rng):
         verification_scores(distances, same, fars=[1.0])
 
 
-def test_pairs_of_one_kind_and_similarities_are_refused():
+def test_pairs_of_one_kind_and_similarities_are_rejected():
     with pytest.raises(DataError, match="0 same and 3 different"):
         verification_scores(torch.ones(3), torch.zeros(3, dtype=torch.bool))
     with pytest.raises(DataError, match="pass 1 - similarity"):

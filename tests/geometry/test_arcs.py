@@ -187,7 +187,7 @@ def test_gradient_is_that_of_finite_differences(arcs):
         assert gradcheck(lambda a, b, apart=apart: arc_distances(a, b)[apart], ends[:2], fast_mode=True)
 
 
-def test_a_second_derivative_is_refused_rather_than_wrong(arcs):
+def test_a_second_derivative_is_rejected_rather_than_wrong(arcs):
     ends = [part.requires_grad_() for part in arcs(2, 3, 0.5)]
     with pytest.raises(ConfigError, match="create_graph"):
         torch.autograd.grad(arc_similarity(*ends).sum(), ends, create_graph=True)

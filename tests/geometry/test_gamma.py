@@ -64,7 +64,7 @@ def test_passes_no_gradient(values):
 
 
 @pytest.mark.parametrize("K", [0, 2.5, torch.tensor(2.0)])
-def test_no_values_and_parts_of_one_are_refused(values, K):
+def test_no_values_and_parts_of_one_are_rejected(values, K):
     unchecked = inspect.unwrap(gamma_for)  # as for users, for whom nothing checks types
     with pytest.raises(ConfigError, match=r"a whole number, got "):
         unchecked(values, K)

@@ -289,7 +289,7 @@ def test_stays_finite_where_a_plain_exponential_overflows(unit_vectors):
         assert value.isfinite() and gradient(value, embeddings).isfinite().all()
 
 
-def test_refusals_carry_names_and_numbers():
+def test_errors_carry_names_and_numbers():
     build = inspect.unwrap(AdaptiveNeighborhoodLoss.__init__)  # without the tests' type checks, which would come first
     for settings, match in (
         ({"outer": "logistics"}, "did you mean 'logistic'"),

@@ -127,7 +127,7 @@ def test_stays_finite_where_a_plain_exponential_overflows(embeddings):
     assert loss.isfinite() and torch.autograd.grad(loss, given)[0].isfinite().all()
 
 
-def test_an_angle_that_bounds_nothing_is_refused():
+def test_an_angle_that_bounds_nothing_is_rejected():
     for angle in (0.0, 90.0):
         with pytest.raises(ConfigError, match=f"got {angle}"):
             inspect.unwrap(AngularLoss.__init__)(AngularLoss(), angle)

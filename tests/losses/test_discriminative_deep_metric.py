@@ -65,6 +65,6 @@ def test_stays_finite_where_a_plain_exponential_overflows(embeddings):
     assert loss.isfinite() and torch.autograd.grad(loss, given)[0].isfinite().all()
 
 
-def test_a_tau_that_no_positive_can_meet_is_refused():
+def test_a_tau_that_no_positive_can_meet_is_rejected():
     with pytest.raises(ConfigError, match=r"tau must be above 1, got 1\.0"):
         inspect.unwrap(DiscriminativeDeepMetricLoss.__init__)(DiscriminativeDeepMetricLoss(), 1.0)

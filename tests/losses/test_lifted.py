@@ -185,7 +185,7 @@ def test_stays_finite_where_a_plain_exponential_overflows(embeddings):
         assert loss.isfinite() and torch.autograd.grad(loss, given)[0].isfinite().all()
 
 
-def test_unknown_names_are_refused_with_the_nearest_one():
+def test_unknown_names_are_rejected_with_the_nearest_one():
     for option, wrong, near in (("form", "smoth", "smooth"), ("similarity", "cosinus", "cosine")):
         with pytest.raises(ConfigError, match=f"did you mean '{near}'"):
             inspect.unwrap(LiftedStructureLoss.__init__)(LiftedStructureLoss(), **{option: wrong})

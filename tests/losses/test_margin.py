@@ -117,7 +117,7 @@ def test_the_boundary_of_an_anchor_enters_the_core_as_a_number(embeddings):
     torch.testing.assert_close(loss.core(replace(c, boundary=None)), loss.core(c), msg="deviations start at 0")
 
 
-def test_a_label_without_a_boundary_is_refused_with_both_numbers(embeddings):
+def test_a_label_without_a_boundary_is_rejected_with_both_numbers(embeddings):
     with pytest.raises(DataError, match="classes 0 to 2, got labels from 0 to 3"):
         MarginLoss(3)(embeddings(4), torch.arange(4))
     with pytest.raises(DataError, match="got labels from -1 to 0"):

@@ -165,12 +165,12 @@ def test_parameters_of_its_loss_are_its_own():
     ],
     ids=lambda loss: type(loss).__name__,
 )
-def test_losses_without_a_reference_are_refused(loss):
+def test_losses_without_a_reference_are_rejected(loss):
     with pytest.raises(ConfigError, match=f"cross-batch memory .*{type(loss).__name__}"):
         CrossBatchMemory(loss, size=20, dim=DIM)
 
 
-def test_what_does_not_fit_is_refused_with_the_numbers(batches):
+def test_what_does_not_fit_is_rejected_with_the_numbers(batches):
     with pytest.raises(ConfigError, match=r"a tuple loss of vicinal\.losses, got MSELoss"):
         inspect.unwrap(CrossBatchMemory.__init__)(
             CrossBatchMemory.__new__(CrossBatchMemory), nn.MSELoss(), size=2, dim=2

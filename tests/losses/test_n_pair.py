@@ -117,7 +117,7 @@ def test_stays_finite_where_a_plain_exponential_overflows(embeddings):
     assert loss.isfinite() and torch.autograd.grad(loss, given)[0].isfinite().all()
 
 
-def test_refusals_carry_names_and_numbers(embeddings):
+def test_errors_carry_names_and_numbers(embeddings):
     with pytest.raises(DataError, match="got 7 rows"):
         NPairLoss(blocks=True)(embeddings(7), torch.arange(7))
     with pytest.raises(ConfigError, match="did you mean 'distance'"):

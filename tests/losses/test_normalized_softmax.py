@@ -65,7 +65,7 @@ def test_known_labels_are_numbered_in_order(batch):
     assert list(gapped.state_dict()) == ["proxies"]
 
 
-def test_strange_labels_and_unsorted_known_ones_are_refused(batch):
+def test_strange_labels_and_unsorted_known_ones_are_rejected(batch):
     loss = NormalizedSoftmaxLoss(2, 4, known=(3, 9))
     for label in (2, 5, 10):
         with pytest.raises(DataError, match=f"got label {label}"):

@@ -48,13 +48,13 @@ def test_proxies_and_embeddings_learn_together(kind, rng):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("labels", [[0, 5], [-1, 0], [7, 9]])
-def test_labels_out_of_range_are_refused_with_the_numbers(kind, labels):
+def test_labels_out_of_range_are_rejected_with_the_numbers(kind, labels):
     with pytest.raises(DataError, match=f"from 0 to 4, got label {next(y for y in labels if not 0 <= y < 5)}"):
         kind(5, 3)(torch.ones(2, 3), torch.tensor(labels))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_embeddings_of_another_width_are_refused_with_both(kind):
+def test_embeddings_of_another_width_are_rejected_with_both(kind):
     with pytest.raises(DataError, match="proxies of 3 dimensions cannot be compared with embeddings of 4"):
         kind(5, 3)(torch.ones(2, 4), torch.tensor([0, 1]))
 
@@ -67,7 +67,7 @@ def test_proxies_of_a_state_are_restored(kind, rng):
     assert torch.equal(first(*given), second(*given))
 
 
-def test_no_class_and_no_dimension_are_refused():
+def test_no_class_and_no_dimension_are_rejected():
     for shape in ((0, 3), (3, 0)):
         with pytest.raises(ConfigError, match="must be at least 1, got 0"):
             ProxyNCALoss(*shape)

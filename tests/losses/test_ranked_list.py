@@ -67,7 +67,7 @@ def test_weights_are_held_so_that_each_kind_pulls_by_its_share_in_all(embeddings
 
 
 def test_equals_the_peer_in_value_and_where_weights_pass_it_in_gradient(embeddings):
-    """The peer adds 1e-5 for each column to its denominators, and refuses temperatures beyond 5 with a warning."""
+    """The peer adds 1e-5 for each column to its denominators, and rejects temperatures beyond 5 with a warning."""
     losses = pytest.importorskip("pytorch_metric_learning.losses")
     given, labels = embeddings(24, 4).requires_grad_(), torch.arange(24) // 4
     peer = losses.RankedListLoss(margin=0.4, Tn=5, alpha=1.2)(given, labels)

@@ -23,6 +23,6 @@ def test_nothing_is_0():
     assert [reduce(nothing, how).sum().item() for how in ("mean", "sum", "none")] == [0, 0, 0]
 
 
-def test_an_unknown_reduction_is_refused_with_the_nearest_name():
+def test_an_unknown_reduction_is_rejected_with_the_nearest_name():
     with pytest.raises(ConfigError, match="did you mean 'none'"):
         inspect.unwrap(ContrastiveLoss.__init__)(ContrastiveLoss(), reduction="nonee")  # past the tests' type checks

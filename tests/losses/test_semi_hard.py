@@ -149,7 +149,7 @@ def test_weights_multiply_the_terms_in_which_a_sample_stands(embeddings, rng, ru
     torch.testing.assert_close(found, expected)
 
 
-def test_an_unknown_rule_is_refused_with_the_nearest_name():
+def test_an_unknown_rule_is_rejected_with_the_nearest_name():
     with pytest.raises(ConfigError, match="did you mean 'nearest_else_farthest'"):
         inspect.unwrap(SemiHardTripletLoss.__init__)(SemiHardTripletLoss(), rule="nearest_or_farthest")
 

@@ -113,7 +113,7 @@ def test_is_cheap_and_waits_for_nothing(rng):
 
 
 @pytest.mark.parametrize("k", [(2, None), (None, 2), (0, 2), (2, 0)])
-def test_one_number_alone_or_0_is_refused(rng, k):
+def test_one_number_alone_or_0_is_rejected(rng, k):
     with pytest.raises(ConfigError, match=f"got k1={k[0]} and k2={k[1]}. Give both, or none"):
         inseparable_shares(torch.randn(12, 3, generator=rng), torch.arange(12) // 3, *k)
 

@@ -274,7 +274,7 @@ def test_synthetic_negatives_of_each_anchor_enter_through_the_core(embeddings, r
     torch.testing.assert_close(values, (pull[:, None] - push + 0.2).relu().sum(dim=1))
 
 
-def test_an_unknown_average_is_refused_with_the_nearest_name():
+def test_an_unknown_average_is_rejected_with_the_nearest_name():
     with pytest.raises(ConfigError, match="did you mean 'nonzero'"):
         inspect.unwrap(BatchAllTripletLoss.__init__)(BatchAllTripletLoss(), average="non-zero")
 

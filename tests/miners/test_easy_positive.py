@@ -46,6 +46,6 @@ def test_equals_the_peer(batch, negative, theirs):
         assert torch.equal(ours, peer)
 
 
-def test_an_unknown_kind_of_negative_is_refused(batch):
+def test_an_unknown_kind_of_negative_is_rejected(batch):
     with pytest.raises(ConfigError, match="did you mean 'semi_hard'"):
         inspect.unwrap(easy_positive)(*batch, negative="semihard")

@@ -115,14 +115,14 @@ def test_a_row_without_negatives_is_told():
     assert column[0].item() == 1 and has.tolist() == [True, False]
 
 
-def test_a_list_that_is_too_long_is_refused_with_the_number(batch):
+def test_a_list_that_is_too_long_is_rejected_with_the_number(batch):
     total = len(semi_hard(*batch, 4.0, rule="all").anchor)
     with pytest.raises(ConfigError, match=f"there are {total} and the limit is {total - 1}"):
         semi_hard(*batch, 4.0, rule="all", most=total - 1)
     assert total <= len(triplets(batch[1]).anchor)
 
 
-def test_what_is_unknown_or_missing_is_refused(batch):
+def test_what_is_unknown_or_missing_is_rejected(batch):
     with pytest.raises(ConfigError, match="draws from a `generator`"):
         semi_hard(*batch, rule="random")
     with pytest.raises(ConfigError, match="did you mean 'nearest'"):

@@ -108,7 +108,7 @@ def test_any_search_will_do(training_set, rng):
     assert torch.equal(*graphs)
 
 
-def test_what_cannot_work_is_refused(training_set, rng):
+def test_what_cannot_work_is_rejected(training_set, rng):
     embeddings, labels = training_set
     miner = SmartMiner(labels)
     with pytest.raises(ConfigError, match="Call `refresh`"):

@@ -1,4 +1,4 @@
-"""Artefacts as the report sees them: judged neighbours, absent files, and refusals of what contradicts the format."""
+"""Artefacts as the report sees them: judged neighbours, absent files, and errors of what contradicts the format."""
 
 import numpy as np
 import pytest
@@ -78,19 +78,19 @@ def test_a_class_is_shown_by_some_of_its_records(run):
     assert [record.name for record in worst.examples] == ["0.png", "1.png"]
 
 
-def test_an_id_without_a_record_is_refused_by_name(run):
+def test_an_id_without_a_record_is_rejected_by_name(run):
     run.write_arrays("map", record=np.array([99]), position=np.zeros((1, 2), dtype=np.float32))
     with pytest.raises(RunError, match=r"map\.npz.* 99"):
         read_artefacts(run)
 
 
-def test_a_map_that_is_not_finite_is_refused(run):
+def test_a_map_that_is_not_finite_is_rejected(run):
     run.write_arrays("map", record=np.array([5]), position=np.array([[np.nan, 0]], dtype=np.float32))
     with pytest.raises(RunError, match=r"map\.npz.* 1 not finite"):
         read_artefacts(run)
 
 
-def test_a_tile_beyond_the_sheet_is_refused(run):
+def test_a_tile_beyond_the_sheet_is_rejected(run):
     Image.new("L", (8, 4)).save(run.thumbnails_path)
     with pytest.raises(RunError, match=r"tile 2.* 8 x 4 pixels"):
         read_artefacts(run)
@@ -123,7 +123,7 @@ def test_retrievals_have_larger_pictures_where_the_run_wrote_them(run):
 
 
 @pytest.mark.parametrize("document", [{}, {"rows": 3}])
-def test_a_document_of_another_shape_is_refused_by_name(run, document):
+def test_a_document_of_another_shape_is_rejected_by_name(run, document):
     run.write_document("diagnostics", document)
     with pytest.raises(RunError, match=r"artefacts/diagnostics\.json"):
         read_artefacts(run)

@@ -1,4 +1,4 @@
-"""A method's own pictures: read back as they were written, placed on the page, drawn, and refused where malformed."""
+"""A method's own pictures: read back as they were written, placed on the page, drawn, and rejected where malformed."""
 
 import json
 import re
@@ -140,7 +140,7 @@ def test_degenerate_scatters_have_a_place(points):
     assert all(np.isfinite(point[:2]).all() for point in placed["points"])
 
 
-def test_a_record_that_is_not_listed_is_refused(run):
+def test_a_record_that_is_not_listed_is_rejected(run):
     document = {"tile": 8, "columns": 2, "records": [], "figures": to_json([TUPLES])}
     run.write_document("figures", document)
     with pytest.raises(RunError, match=r"figures\.json"):
@@ -169,7 +169,7 @@ def test_what_is_no_figure_is_rejected_by_name(run, figure):
         read_method_figures(run)
 
 
-def test_a_segment_between_points_that_are_not_there_is_refused():
+def test_a_segment_between_points_that_are_not_there_is_rejected():
     with pytest.raises(ConfigError, match="2 points"):
         Scatter("t", "r", (Point(0.0, 0.0, "a"),) * 2, (Segment(0, 2),))
     assert from_json(to_json([SCATTER, TUPLES])) == (SCATTER, TUPLES)
@@ -222,6 +222,6 @@ def test_a_tree_is_on_the_page(make_run, tmp_path):
     ],
     ids=["not whole", "a node twice", "a node to come", "lower than its part", "no height", "with itself"],
 )
-def test_what_is_no_tree_is_refused(merges):
+def test_what_is_no_tree_is_rejected(merges):
     with pytest.raises(ConfigError, match="the tree 't'"):
         Dendrogram("t", "r", (Leaf(0, "a"), Leaf(1, "b"), Leaf(2, "c")), merges)

@@ -161,7 +161,7 @@ def test_feature_arrays_are_shown_by_name(reported_features):
     assert names == {"curves.png", "map.png", "spectrum.png"}
 
 
-def test_a_folder_that_is_no_run_is_refused(tmp_path):
+def test_a_folder_that_is_no_run_is_rejected(tmp_path):
     with pytest.raises(RunError, match=r"no run\.json"):
         write_report(tmp_path)
 

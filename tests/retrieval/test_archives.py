@@ -61,7 +61,7 @@ def test_an_unchanged_archive_is_unpacked_once_and_a_changed_one_again(tmp_path)
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("member", ["../out.png", "a/../../out.png", "/tmp/out.png", "..\\out.png"])
-def test_a_name_that_leads_out_is_refused(name, member, tmp_path):
+def test_a_name_that_leads_out_is_rejected(name, member, tmp_path):
     path = archive(tmp_path / name, {"fine.png": png(), member: png()})
     with pytest.raises(DataError, match="leads out"):
         unpack(path, tmp_path / "c")
@@ -69,12 +69,12 @@ def test_a_name_that_leads_out_is_refused(name, member, tmp_path):
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE])
-def test_links_and_devices_in_a_tar_are_refused(kind, tmp_path):
+def test_links_and_devices_in_a_tar_are_rejected(kind, tmp_path):
     with pytest.raises(DataError, match="link or device"):
         unpack(tarred(tmp_path / "p.tar", {"1.png": b""}, kind), tmp_path / "c")
 
 
-def test_a_link_in_a_zip_is_refused(tmp_path):
+def test_a_link_in_a_zip_is_rejected(tmp_path):
     entry = zipfile.ZipInfo("1.png")
     entry.external_attr = 0o120777 << 16
     with zipfile.ZipFile(tmp_path / "p.zip", "w") as opened:
@@ -112,14 +112,14 @@ def test_files_and_bytes_have_limits(name, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_cut_archive_is_refused_by_name(name, tmp_path):
+def test_a_cut_archive_is_rejected_by_name(name, tmp_path):
     path = archive(tmp_path / name, {f"{number}.png": png() * 50 for number in range(5)})
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     with pytest.raises(DataError, match=f"{name} cannot be unpacked"):
         unpack(path, tmp_path / "c")
 
 
-def test_two_entries_of_one_name_are_refused(tmp_path):
+def test_two_entries_of_one_name_are_rejected(tmp_path):
     with zipfile.ZipFile(tmp_path / "p.zip", "w") as opened:
         opened.writestr("1.png", png())
         with pytest.warns(UserWarning, match="Duplicate"):

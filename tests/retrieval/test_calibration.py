@@ -143,7 +143,7 @@ def test_without_a_rate_it_is_the_usual_or_the_least_that_can_be_told(run):
     assert distance_threshold(run, rate=1e-5) == distance_threshold(run, usual=1e-5)
 
 
-def test_two_answers_and_nonsense_are_refused(run):
+def test_two_answers_and_nonsense_are_rejected(run):
     with pytest.raises(ConfigError, match="Give one of them"):
         distance_threshold(run, distance=0.1, rate=0.1)
     with pytest.raises(ConfigError, match="--distance -1"):

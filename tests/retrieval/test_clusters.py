@@ -95,7 +95,7 @@ def test_equal_rows_make_one_group_and_no_error():
         ({"method": "hdbscan", "least": 1}, "at least 2 members; got --least 1"),
     ],
 )
-def test_settings_that_cannot_work_are_refused(settings, message, bunches):
+def test_settings_that_cannot_work_are_rejected(settings, message, bunches):
     with pytest.raises(ConfigError, match=message):
         cluster(bunches[0], **settings)
 

@@ -117,7 +117,7 @@ def test_an_empty_collection_answers_with_nothing(tmp_path):
     assert snapshot.search(np.zeros((2, 4), np.float32), 3) == [[], []] and not snapshot.labels()
 
 
-def test_refusals_say_what_to_do(tmp_path):
+def test_errors_say_what_to_do(tmp_path):
     made(tmp_path / "c")
     snapshot = CollectionDirectory.open(tmp_path / "c").snapshot()
     with pytest.raises(RunError, match="vicinal index RUN"):

@@ -170,11 +170,11 @@ def test_other_peoples_files_are_not_replaced(features_run, tmp_path):
         export_run(features_run, tmp_path / "file", onnx=False)
 
 
-def test_nothing_is_written_where_onnx_is_refused(features_run, monkeypatch):
-    def refuse(*arguments, **settings):
+def test_nothing_is_written_where_onnx_is_rejected(features_run, monkeypatch):
+    def reject(*arguments, **settings):
         raise ConfigError("they differ")
 
-    monkeypatch.setattr(exporting, "to_onnx", refuse)
+    monkeypatch.setattr(exporting, "to_onnx", reject)
     with pytest.raises(ConfigError, match="they differ"):
         export_run(features_run)
     assert not (features_run.path / "export").exists()
@@ -364,7 +364,7 @@ def test_features_and_embeddings_of_any_length(long_model, rng):
 @pytest.mark.parametrize(
     ("change", "seen"), [(1.0, r"\d\.\de-0\d at batch size 1, .* at batch size 8"), (torch.nan, "nan")]
 )
-def test_a_model_that_answers_otherwise_is_refused_with_the_numbers(change, seen, long_model, monkeypatch, rng):
+def test_a_model_that_answers_otherwise_is_rejected_with_the_numbers(change, seen, long_model, monkeypatch, rng):
     embedder, model = copy.deepcopy(long_model[0]), long_model[1]
     with torch.no_grad():
         embedder.head.weight[0] += change
@@ -373,7 +373,7 @@ def test_a_model_that_answers_otherwise_is_refused_with_the_numbers(change, seen
         to_onnx(embedder, torch.randn(8, 8, generator=rng))
 
 
-def test_a_network_that_cannot_be_traced_is_refused_by_its_name(rng):
+def test_a_network_that_cannot_be_traced_is_rejected_by_its_name(rng):
     class Stubborn(Identity):
         def forward(self, inputs):
             return inputs * float(inputs.sum().item() > len(inputs.tolist()))

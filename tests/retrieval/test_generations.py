@@ -42,7 +42,7 @@ def test_what_a_dead_writer_left_is_written_over(tmp_path):
         ([Item(1, "a", None), Item(0, "b", None)], np.zeros((2, 2)), "ascending"),
     ],
 )
-def test_a_refused_generation_changes_nothing(items, vectors, message, tmp_path):
+def test_a_rejected_generation_changes_nothing(items, vectors, message, tmp_path):
     publish_rows(tmp_path, 3)
     with pytest.raises(DataError, match=message):
         publish(tmp_path, items, vectors, dim=2)

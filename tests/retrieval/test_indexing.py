@@ -134,7 +134,7 @@ def test_without_a_path_the_first_collection_is_the_runs_own_data(bring):
     assert again.generation == 1 and again.items == 6
 
 
-def test_a_folder_in_an_indexed_folder_is_refused(bring, photographs):
+def test_a_folder_in_an_indexed_folder_is_rejected(bring, photographs):
     bring(photographs)
     with pytest.raises(ConfigError, match="there twice"):
         bring(photographs / "a")
@@ -170,7 +170,7 @@ def test_feature_vectors_are_embedded_and_may_have_pictures(feature_run, vectors
     assert CollectionDirectory.of(feature_run).snapshot().image(0).size == (24, 20)
 
 
-def test_data_of_the_other_kind_is_refused(bring, vectors_file):
+def test_data_of_the_other_kind_is_rejected(bring, vectors_file):
     with pytest.raises(DataError, match=r"embeds images, but .* holds features"):
         bring(vectors_file)
 
@@ -195,7 +195,7 @@ def test_unreadable_files_are_all_named_and_nothing_is_published(bring, photogra
         bring(photographs)
     assert not (image_run.path / "collection" / "current.json").exists()
     done, _ = bring(photographs, skip_corrupt=True)
-    assert done.embedded == 0, "what was embedded before the refusal is kept"
+    assert done.embedded == 0, "what was embedded before the error is kept"
     assert done.items == 10 and len(done.unreadable) == 2
 
 
@@ -302,7 +302,7 @@ def test_a_place_named_twice_is_read_once(plan, photographs):
     assert len(plan(photographs, f"{photographs}/../photographs").items) == 12
 
 
-def test_folders_in_folders_and_unknown_places_are_refused(plan, before, photographs, tmp_path):
+def test_folders_in_folders_and_unknown_places_are_rejected(plan, before, photographs, tmp_path):
     with pytest.raises(ConfigError, match="there twice"):
         plan(photographs / "a", before=before)
     with pytest.raises(ConfigError, match="unknown place of the collection"):

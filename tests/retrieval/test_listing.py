@@ -122,7 +122,7 @@ def test_digests_follow_the_content(tmp_path, draw, vectors_file):
     assert len({features.digest(row, tmp_path) for row in range(40)}) == 40
 
 
-def test_refusals_say_what_came(tmp_path, draw):
+def test_errors_say_what_came(tmp_path, draw):
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="nothing to index"):
         list_place(str(tmp_path / "empty"), tmp_path)

@@ -98,7 +98,7 @@ def test_approximate_indexes_find_nearly_all(opened, index):
     assert np.mean([len(set(a) & set(b)) / 5 for a, b in zip(found.tolist(), exact.tolist(), strict=True)]) > 0.9
 
 
-def test_refusals(opened, address):
+def test_errors(opened, address):
     table = opened()
     with pytest.raises(RunError, match="no table birds"):
         table.at(1)
@@ -116,7 +116,7 @@ def test_a_value_cannot_become_a_part_of_the_filter():
 
 
 @pytest.mark.slow
-def test_a_second_process_is_refused_clearly(opened, address):
+def test_a_second_process_is_rejected_clearly(opened, address):
     opened().write(1, rows(range(3)), [])
     code = f"from vicinal.retrieval.milvus import Milvus\nMilvus({address!r}, 'birds', dim={DIM})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -226,7 +226,7 @@ def test_another_index_reports_its_recall_and_the_old_table_goes(bring, photogra
     assert bring(store="flat")[1].about["store"] is None
 
 
-def test_settings_that_do_not_go_together_are_refused(tmp_path):
+def test_settings_that_do_not_go_together_are_rejected(tmp_path):
     with pytest.raises(ConfigError, match="is for a store in Milvus"):
         wanted_engine(None, "HNSW", None, tmp_path, "m")
     with pytest.raises(ConfigError, match="did you mean 'HNSW'"):

@@ -1,4 +1,4 @@
-"""``vicinal.load``: whatever holds images gives the same embeddings; what does not is refused by what came."""
+"""``vicinal.load``: whatever holds images gives the same embeddings; what does not is rejected by what came."""
 
 import subprocess
 import sys
@@ -196,7 +196,7 @@ def test_two_streams_are_loaded_by_their_role(tmp_path):
         vicinal.load(tmp_path / "run")
 
 
-def test_refusals_at_loading(tmp_path, colour):
+def test_errors_at_loading(tmp_path, colour):
     with pytest.raises(RunError, match="not a run"):
         vicinal.load(tmp_path / "nowhere")
     with pytest.raises(ConfigError, match="did you mean 'cuda'"):

@@ -77,7 +77,7 @@ def test_feature_runs_are_asked_with_vectors(feature_run, vectors_file, listener
         query_of(snapshot, model, files=[tmp_path / "nothing.npy"])
 
 
-def test_refusals(snapshot, model, tmp_path):
+def test_errors(snapshot, model, tmp_path):
     with pytest.raises(ConfigError, match="something to look for"):
         query_of(snapshot, model)
     with pytest.raises(DataError, match="is missing"):
@@ -89,7 +89,7 @@ def test_refusals(snapshot, model, tmp_path):
 
 
 @pytest.mark.parametrize("words", [["label"], ["=x"], ["a=1", "a=2"]])
-def test_conditions_that_are_none_are_refused(words):
+def test_conditions_that_are_none_are_rejected(words):
     with pytest.raises(ConfigError, match="--where"):
         conditions(words)
 

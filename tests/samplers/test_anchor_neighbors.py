@@ -88,7 +88,7 @@ def test_ties_leave_a_batch_its_classes(rows, linkage):
     assert all(len(set(LABELS[batch])) == 4 for epoch in range(3) for batch in made.epoch(epoch, tree))
 
 
-def test_refusals_name_the_numbers():
+def test_errors_name_the_numbers():
     with pytest.raises(ConfigError, match="neighborhood must be at least 1, got 0"):
         sampler(neighborhood=0)
     with pytest.raises(ConfigError, match=r"needs 15 classes .* only 12 of the 12 "):

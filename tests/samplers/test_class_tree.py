@@ -162,7 +162,7 @@ def test_length_of_embeddings_does_not_matter(embeddings):
     assert torch.equal(tree.levels(), longer.levels())
 
 
-def test_refusals():
+def test_errors():
     rows, labels = torch.ones(2, 3), torch.tensor([0, 1])
     with pytest.raises(ConfigError, match="at least 1 and at most 255, got 0"):
         ClassTree.build(rows, labels, levels=0)
@@ -176,7 +176,7 @@ def test_refusals():
 
 @pytest.mark.parametrize("how", ["single", "average", "pairwise"])
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
-def test_embeddings_that_are_not_finite_are_refused(how, value, embeddings):
+def test_embeddings_that_are_not_finite_are_rejected(how, value, embeddings):
     """Average linkage would follow its chain of nearest nodes without end."""
     embeddings[LABELS == 20, 2] = value
     with pytest.raises(DataError, match="1 of 8 classes have embeddings that are not finite, class 20 first"):

@@ -34,7 +34,7 @@ def test_classes_without_a_query_or_a_gallery_image_are_left_out_and_said():
     assert max(row for epoch in range(9) for batch in sampler.epoch(epoch) for row in batch) < len(LABELS)
 
 
-def test_too_few_classes_with_both_are_refused():
+def test_too_few_classes_with_both_are_rejected():
     with pytest.raises(ConfigError, match="only 1 of the 2 classes here have both"):
         CrossViewSampler([0, 0, 1, 1], classes=2, seed=0, roles=[1, 2, 1, 1])
     few = r"batch of 3 pairs .* only 2 of the 2 classes here have both\. Ask for fewer pairs, or add data"

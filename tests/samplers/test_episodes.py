@@ -65,7 +65,7 @@ def test_the_smallest_episode_has_two_classes_in_each_subset():
         EpisodeSampler(np.repeat(np.arange(3), 2), seed=0)
 
 
-def test_a_subset_without_a_negative_is_refused():
+def test_a_subset_without_a_negative_is_rejected():
     with pytest.raises(ConfigError, match=r"validation_classes must be at least 2, got 1"):
         EpisodeSampler(LABELS, validation_classes=1, seed=0)
 

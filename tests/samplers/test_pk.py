@@ -20,7 +20,7 @@ def test_all_classes_and_samples_come_up_before_one_comes_up_again():
     assert sorted(row for batch in batches for row in batch) == list(range(80))
 
 
-def test_more_samples_than_the_largest_class_has_are_refused():
+def test_more_samples_than_the_largest_class_has_are_rejected():
     with pytest.raises(ConfigError, match=r"4 classes with at least 9 samples each, but only 0 of the 10"):
         PKSampler(LABELS, classes=4, per_class=9, seed=1)
     with pytest.raises(ConfigError, match=r"per_class must be at least 1, got 0"):
@@ -46,7 +46,7 @@ def test_stratified_batches_mirror_the_whole():
     assert (np.bincount(LABELS[rows]) == 60).all()
 
 
-def test_strata_that_do_not_fit_are_refused():
+def test_strata_that_do_not_fit_are_rejected():
     with pytest.raises(ConfigError, match="80 rows has a stratum, got 3 strata"):
         PKSampler(LABELS, classes=5, per_class=2, seed=0, strata=[0, 1, 2])
     with pytest.raises(ConfigError, match="10 classes have rows in several"):

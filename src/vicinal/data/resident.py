@@ -8,6 +8,7 @@ The host only computes parameters, for several batches ahead, and never waits fo
 import os
 import shutil
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -214,9 +215,10 @@ def resident_if_it_fits(
     if decoded is None:
         fill()
     else:
-        for start in range(0, len(held), _KEPT_AT_ONCE):
-            part = np.array(decoded[start : start + _KEPT_AT_ONCE])  # a copy: torch takes no read-only memory
-            put(start, torch.from_numpy(part))
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # and is not written to
+            for start in range(0, len(held), _KEPT_AT_ONCE):
+                put(start, torch.from_numpy(decoded[start : start + _KEPT_AT_ONCE]))
     return Resident(pixels, transform, source, slots, unreadable, channels_last)
 
 

@@ -61,7 +61,7 @@ class MarginLoss(Loss):
         l_ij = [α + y_ij (D_ij - β_i)]_+,  y_ij = 1 of a positive pair, -1 of a negative pair
         β_i  = β_0 + β_class(i)                                                            Wu et al. 2017
 
-    with the Euclidean distance D on the unit sphere; the mean is over the pairs that cost something. β_0 and, with
+    with the Euclidean distance D on the unit sphere; the mean is over the pairs with a loss above 0. β_0 and, with
     ``class_boundaries``, the class's deviation from it are parameters, to be given to the optimizer (the authors: rate
     5e-4). Explicit triplets without labels part at β_0.
 
@@ -133,7 +133,7 @@ class RankedListLoss(Loss):
 
     with the Euclidean distance D on the unit sphere; P*_i are the positives beyond α - m, N*_i the negatives within α.
     The weights w pass no gradient, as in the authors' code, which has λ = 1/2 and α = 1 + m/2. The mean is over all
-    anchors, also those that cost nothing.
+    anchors, also those without a loss.
 
     Args:
         alpha: α, radius that negatives have to leave.

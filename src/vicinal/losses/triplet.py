@@ -71,7 +71,7 @@ class BatchAllTripletLoss(Loss):
 
         L = Σ_a Σ_{p ≠ a} Σ_n [m + D(a, p) - D(a, n)]_+               Hermans et al. 2017, Eq. (6)
 
-    The mean is over the triplets that cost something, or over all of them.
+    The mean is over the triplets with a loss above 0, or over all of them.
 
     Args:
         margin: m.

@@ -70,7 +70,7 @@ class SmartMiner:
     set are just those. Once an epoch ``refresh`` takes the embeddings of all rows and keeps for each the ``neighbors``
     nearest rows of other classes, in order. ``mine`` gives triplets of training rows to load: a positive drawn from the
     anchor's class, and a negative drawn around the place that ``hardness`` names, 1 for the nearest and 0 for the last
-    in the list. ``adapt`` moves it by what training reports: harder when few triplets still cost something, easier when
+    in the list. ``adapt`` moves it by what training reports: harder when few triplets still have a loss, easier when
     nearly all do.
 
     Differs: the paper builds its own approximate graph (FANNG) and lets a controller set the place from the loss; here
@@ -88,7 +88,7 @@ class SmartMiner:
         neighbors: rows of other classes kept for each row.
         hardness: the wanted place at the start, 0 to 1.
         spread: half the width of the drawing about that place, as a share of the list.
-        target: share of mined triplets that should cost something.
+        target: share of mined triplets that should have a loss above 0.
         rate: how fast hardness follows.
         search: ``exact_neighbors``, ``approximate_neighbors`` (faiss), or any function of rows and k like them.
     """
@@ -141,7 +141,7 @@ class SmartMiner:
         return Triplets(*(part[formed] for part in (rows, *chosen)))
 
     def adapt(self, active: float) -> None:
-        """Ask for harder negatives if fewer than ``target`` of the triplets cost something, else for easier ones."""
+        """Ask for harder negatives if fewer than ``target`` of the triplets have a loss, else for easier ones."""
         self.hardness = min(1.0, max(0.0, self.hardness + self.rate * (self.target - active)))
 
     def state_dict(self) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def test_every_operation_answers_as_described_whatever_is_asked(library, mode):
 
 
 @pytest.mark.parametrize("kind", ["jpeg", "png", "webp", "gif", "bmp"])
-def test_a_bent_picture_is_answered_or_refused_and_the_next_one_is_answered(client, kind, drawn, as_bytes):
+def test_a_bent_picture_is_answered_or_rejected_and_the_next_one_is_answered(client, kind, drawn, as_bytes):
     whole = as_bytes(drawn("disc", np.random.default_rng(1)), kind)
 
     @settings(ALL_CHECKED, max_examples=150)
@@ -69,7 +69,7 @@ def test_a_bent_picture_is_answered_or_refused_and_the_next_one_is_answered(clie
     assert client.post("/api/search/image?k=2", content=whole).status_code == 200
 
 
-def test_any_bytes_at_all_are_refused_or_answered(client):
+def test_any_bytes_at_all_are_rejected_or_answered(client):
     @settings(ALL_CHECKED, max_examples=200)
     @given(st.binary(max_size=2000))
     def send(data):

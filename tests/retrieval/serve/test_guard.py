@@ -22,7 +22,7 @@ def test_the_machine_itself_is_answered(client, host):
     "host",
     ["evil.example", "evil.example:8000", "", "localhost.evil.example", "127.0.0.1.evil", "localhost@evil", "::1"],
 )
-def test_another_name_is_refused_also_for_the_page_itself(client, host):
+def test_another_name_is_rejected_also_for_the_page_itself(client, host):
     for path in ("/", "/api/about", "/api/items/0/image", "/nowhere"):
         answer = client.get(path, headers={"host": host})
         assert answer.status_code == 421
@@ -44,7 +44,7 @@ def test_another_sites_page_gets_nothing_but_its_links_lead_here(client):
     assert answer.status_code == 405 and "access-control-allow-origin" not in answer.headers
 
 
-def test_a_body_is_refused_by_its_announced_length_and_by_counting(library, client_of):
+def test_a_body_is_rejected_by_its_announced_length_and_by_counting(library, client_of):
     with client_of(library, limits=Limits(upload_bytes=1000, json_bytes=500)) as client:
         assert client.post("/api/search/image", content=b"x" * 1001).status_code == 413
         answer = client.post("/api/search/image", content=(b"x" * 300 for _ in range(4)))

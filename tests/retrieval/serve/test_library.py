@@ -1,4 +1,4 @@
-"""A few at a time, some waiting, the rest refused; and room again once work is done."""
+"""A few at a time, some waiting, the rest rejected; and room again once work is done."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +12,7 @@ from vicinal.retrieval.serve.guard import RequestError
 from vicinal.retrieval.serve.library import Together, Workers
 
 
-def test_who_does_not_fit_is_refused_and_room_comes_back():
+def test_who_does_not_fit_is_rejected_and_room_comes_back():
     async def scene():
         workers, go = Workers(threads=1, waiting=1), Event()
         held = [asyncio.create_task(workers.route(lambda: go.wait(5))()) for _ in range(2)]

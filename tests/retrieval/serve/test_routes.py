@@ -1,4 +1,4 @@
-"""The five searches against a search written out by hand, and everything that they refuse."""
+"""The five searches against a search written out by hand, and everything that they reject."""
 
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
@@ -156,7 +156,7 @@ def test_a_run_on_features_takes_no_picture(featured, png):
 
 
 def test_who_comes_when_too_many_wait_is_asked_to_come_again(library, client_of):
-    """Searches are held up; of twenty, as many are refused as do not fit."""
+    """Searches are held up; of twenty, as many are rejected as do not fit."""
     go = Event()
 
     class Slow:
@@ -170,11 +170,11 @@ def test_who_comes_when_too_many_wait_is_asked_to_come_again(library, client_of)
     with client_of(slow, limits=Limits(waiting=1)) as client, ThreadPoolExecutor(20) as pool:
         futures = [pool.submit(client.get, "/api/search/item/5") for _ in range(20)]
         done = as_completed(futures, timeout=5)
-        refused = [next(done).result() for _ in range(3)]  # 16 are worked on, 1 waits
+        rejected = [next(done).result() for _ in range(3)]  # 16 are worked on, 1 waits
         go.set()
         answers = [future.result(5) for future in futures]
-    assert [answer.status_code for answer in refused] == [503] * 3
-    assert refused[0].headers["Retry-After"] == "1" and "again" in refused[0].json()["advice"]
+    assert [answer.status_code for answer in rejected] == [503] * 3
+    assert rejected[0].headers["Retry-After"] == "1" and "again" in rejected[0].json()["advice"]
     assert sorted(answer.status_code for answer in answers) == [200] * 17 + [503] * 3
 
 

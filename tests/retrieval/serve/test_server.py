@@ -31,7 +31,7 @@ def test_a_library_embeds_as_the_collection_was_embedded(served):
     np.testing.assert_allclose(library.embed(snapshot.image(7)), snapshot.vector(7), atol=1e-5)
 
 
-def test_a_collection_of_another_model_is_refused_with_both_lengths(served, tmp_path):
+def test_a_collection_of_another_model_is_rejected_with_both_lengths(served, tmp_path):
     publish(tmp_path / "other", [Item(0, "a.png", "a")], np.ones((1, 5), np.float32), dim=5)
     with pytest.raises(ConfigError, match=r"16 dimensions.*5"):
         open_library(served.path, collection=tmp_path / "other", device="cpu")
@@ -64,13 +64,13 @@ def test_without_the_extra_the_command_names_it(monkeypatch, tmp_path):
         command(tmp_path)
 
 
-def test_a_port_that_is_taken_is_refused_with_advice():
+def test_a_port_that_is_taken_is_rejected_with_advice():
     with bind("127.0.0.1", 0) as taken, pytest.raises(ConfigError, match="--port 0"):
         bind("127.0.0.1", taken.getsockname()[1])
 
 
 @pytest.mark.parametrize("host", ["no such host", "256.1.1.1", "192.0.2.1"])
-def test_an_address_that_is_not_this_machines_is_refused(host):
+def test_an_address_that_is_not_this_machines_is_rejected(host):
     with pytest.raises(ConfigError, match="--host"):
         bind(host, 0)
 

@@ -23,7 +23,7 @@ from vicinal.tuples import Embeddings
 
 LEAST_LOSS = 1e-6  # below it a loss is 0; keeps α / J_avg finite
 UNKNOWN_LOSS = 1e6  # the authors' J_avg and J_gen before the first window is complete
-FREE = 1e-3  # a tuple that costs less teaches nothing; a softmax never reaches 0
+FREE = 1e-3  # a tuple with a smaller loss teaches nothing; a softmax never reaches 0
 
 Scale = Literal["authors", "paper", "relative"]
 Gradient = Literal["full", "head"]
@@ -121,7 +121,7 @@ class HDML(Method):
 
     Charts:
         loss: loss is what the network descends, w J_m + (1 - w) J_syn; real_loss is J_m, synthetic_loss J_syn.
-            Synthetic tuples should cost more than real ones and fall with them. No more than real ones: alpha is too
+            The synthetic loss should exceed the real one and fall with it. No larger than the real one: alpha is too
             small. Rising while the real loss falls: alpha is too large.
         hardness: lambda is the share of its surplus distance that a negative keeps: 1 pulls nothing, 0 pulls all to the
             distance of the positive pair. It should leave 1 after the first window and fall as the loss falls. Near 1
@@ -131,7 +131,7 @@ class HDML(Method):
         generator: J_recon and J_soft as they stand in J_gen: how far regenerated features are from the real ones, and
             how hard their labels are to tell. Both should fall and stay; J_soft rising again: negatives are pulled
             faster than the generator can keep their labels, so alpha is too large or generator_rate too small.
-        zero_loss_share: Anchors whose tuples cost nothing, before and after synthesis. Synthesis should lie clearly
+        zero_loss_share: Anchors whose tuples have no loss, before and after synthesis. Synthesis should lie clearly
             below: the same line twice means that alpha is too small. At 0 all along, with a label share that falls:
             alpha is too large.
         label_share: Features to which a classifier gives their label. It learns from real ones only, and the generator
@@ -385,7 +385,7 @@ def interpolation_factor(alpha: float, average_loss: Float[Tensor, ""]) -> Float
 
 @torch.no_grad()
 def zero_loss_share(comparisons: Comparisons, terms: Terms) -> Float[Tensor, ""]:
-    """Return the share of anchors whose tuples cost next to nothing, apart from the penalty."""
+    """Return the share of anchors whose tuples have next to no loss, apart from the penalty."""
     penalty = 0.0 if comparisons.penalty is None else comparisons.penalty * terms.counts
     formed = terms.counts > 0
     free = ((terms.sums - penalty) <= FREE * terms.counts) & formed
