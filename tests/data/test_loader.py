@@ -165,6 +165,7 @@ def test_images_in_memory_need_no_workers(monkeypatch):
     monkeypatch.setattr("vicinal.data.loader.DataLoader", lambda *_: pytest.fail("started processes"))
     (batch,) = load(records, [[2, 0]], ImageTransform(size=8, channels=1), seed=0, epoch=0, workers=4)
     assert batch.inputs.shape == (2, 1, 8, 8)
+    assert batch.inputs.stride() == (64, 64, 8, 1)  # by other strides torch chooses kernels with other last bits
 
 
 def test_what_does_not_fit_is_rejected_at_once(images, features):

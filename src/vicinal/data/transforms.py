@@ -172,10 +172,12 @@ class ImageTransform(Settings):
     def cut(self, prepared: Sequence[UInt8[Tensor, "c _ _"]], crops: Crops) -> UInt8[Tensor, "n c size size"]:
         """Cut boxes of prepared images on the host, resized by Pillow where they must be, and mirrored.
 
-        The memory of the result is laid out pixel by pixel, as that of decoded images is.
+        The memory of colors is laid out pixel by pixel, as that of decoded images is.
         """
         shape = len(prepared), self.channels, self.size, self.size
-        cut = torch.empty(shape, dtype=torch.uint8, memory_format=torch.channels_last)
+        # Gray has one layout under two names, by which torch chooses other kernels with other last bits.
+        layout = torch.channels_last if self.channels > 1 else torch.contiguous_format
+        cut = torch.empty(shape, dtype=torch.uint8, memory_format=layout)
         for row, (pixels, (top, left, height, width)) in enumerate(zip(prepared, crops.boxes.tolist(), strict=True)):
             box = pixels[:, top : top + height, left : left + width]
             if (height, width) != (self.size, self.size):
