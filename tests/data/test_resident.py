@@ -360,7 +360,7 @@ def test_where_an_image_cannot_be_read_everybody_sees_for_himself(pictures, fold
     assert not arrays(folder) and not list(folder.glob("*.part"))
 
 
-def test_tar_files_are_told_apart_by_their_hashes_or_their_times(pictures, tmp_path):
+def test_tar_files_are_identified_by_hashes_or_times(pictures, tmp_path):
     pack(pictures, tmp_path / "packed")
     shutil.copytree(tmp_path / "packed", tmp_path / "copy")
     rows = np.array([3, 1])

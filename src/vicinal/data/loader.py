@@ -146,7 +146,7 @@ def tensor_columns(records: Records, rows: Int[np.ndarray, "n"]) -> dict[str, Te
 
 
 class _Read(NamedTuple):
-    """A batch on the host, its images still pixels of 0..255, and the crops with colors to change, if any are drawn."""
+    """A batch on the host, its images still pixels of 0..255, and the crops where ``finish`` needs them."""
 
     batch: Batch
     crops: Crops | None = None

@@ -492,7 +492,7 @@ def _opened(path: Path) -> ZipFile:
 
 @lru_cache(maxsize=len(_ARCHIVES))
 def _kept_open(path: Path, process: int) -> ZipFile:
-    """Open an archive once in each process: one that came through a fork would share its place in the file."""
+    """Open an archive once in each process: one inherited by a fork would share its place in the file."""
     return _opened(path)
 
 

@@ -62,7 +62,7 @@ class ImageTransform(Settings):
         brightness: b multiplies by a factor drawn from 1 - b to 1 + b, not below 0; 0 is off.
         contrast: likewise for the distance from the mean gray of the crop.
         saturation: likewise for the distance of each pixel from its gray.
-        order: of the channels that come out; ``"BGR"`` for weights that came from Caffe.
+        order: of the channels that come out; ``"BGR"`` for weights from Caffe.
         scale: the value of white before ``mean`` is taken off: 1, or 255 for some weights.
         interpolation: of ``resize``; boxes of resized crops are always brought to ``size`` bilinearly.
         test_size: side of the square cut from images that are embedded; by default ``size``. Resized crops enlarge what
@@ -164,10 +164,11 @@ class ImageTransform(Settings):
     def cut_drawn(
         self, prepared: Sequence[UInt8[Tensor, "c _ _"]], draws: Float[np.ndarray, "n k"] | None
     ) -> tuple[UInt8[Tensor, "n c size size"], Crops | None]:
-        """Cut what the draws say; return it with the crops, for ``finish``, if there are draws."""
+        """Cut what the draws say; return it with the crops where ``finish`` has colors to change or boxes to erase."""
         sizes = np.array([pixels.shape[1:] for pixels in prepared], dtype=np.int64).reshape(-1, 2)
         crops = self.crops(sizes[:, 0], sizes[:, 1], draws)
-        return self.cut(prepared, crops), crops if draws is not None else None
+        later = draws is not None and (self.changes_colors or self.erase > 0)
+        return self.cut(prepared, crops), crops if later else None
 
     def cut(self, prepared: Sequence[UInt8[Tensor, "c _ _"]], crops: Crops) -> UInt8[Tensor, "n c size size"]:
         """Cut boxes of prepared images on the host, resized by Pillow where they must be, and mirrored.

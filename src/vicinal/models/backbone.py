@@ -30,7 +30,7 @@ class Preprocessing:
     Args:
         mean: subtracted from each channel after scaling, in the order of ``channels``.
         std: what each channel is divided by then.
-        channels: ``"RGB"``, or ``"BGR"`` for weights that came from Caffe.
+        channels: ``"RGB"``, or ``"BGR"`` for weights from Caffe.
         scale: the value of white: 1, or 255.
         size: side of the square images in pixels; None where the weights leave it open.
         interpolation: filter that images are resized with.

@@ -112,7 +112,7 @@ class _ConvNorm(nn.Module):
 class BNInception(Backbone):
     """Inception v2: 1,024 feature maps at 1/32 of the input's side, 10.3 million parameters.
 
-    The network of the multi-similarity and proxy losses' published results. Its weights came from Caffe by way of
+    The network of the multi-similarity and proxy losses' published results. Its weights are from Caffe by way of
     pretrained-models: BGR, 0..255. The file's names are flat (``inception_3a_1x1_bn.weight``), so the modules are too.
 
     Differs: the pooled branches of 4c and 4d have 128 channels, as in the public weights; the paper has 96.

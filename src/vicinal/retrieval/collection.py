@@ -95,7 +95,7 @@ class Snapshot:
         generation: its number, 1 for the first.
         dim: length of the vectors.
         metric: what distances are.
-        places: where the items came from.
+        places: where the items are from.
         about: all of ``about.json``.
         trusted: whether it may name folders and engines outside of itself.
     """

@@ -141,7 +141,7 @@ def _data(run: RunDirectory) -> dict[str, Any]:
 
 
 def _facts(run: RunDirectory) -> dict[str, Any]:
-    """Return which run the model came from; nothing about the machine."""
+    """Return which run the model is from; nothing about the machine."""
     facts = {key: run.info.get(key) for key in ("name", "created", "vicinal")}
     return facts | {key: run.config.get(key) for key in ("preset", "title")} | {"data": _data(run).get("name")}
 

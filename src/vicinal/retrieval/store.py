@@ -35,7 +35,7 @@ class Item:
         path: where it lies below its place (``Snapshot.places``), ``/`` between parts; for feature vectors their name.
         label: its class, where one is known.
         metadata: further facts by which a search can be narrowed.
-        place: position of the folder, table, archive or array file it came from in ``Snapshot.places``.
+        place: position of the folder, table, archive or array file it is from in ``Snapshot.places``.
         digest: SHA-256 of its content, by which a change is detected.
     """
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
 from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -47,6 +48,7 @@ class Experiment:
         resident: the images on the device, where they are kept there.
         notes: what a reader of the results should know about the data.
         console: where the planning of an epoch is followed.
+        cache: folder of `training.cache`, where features of the training set are kept; see ``resident.kept``.
     """
 
     config: Config
@@ -59,6 +61,7 @@ class Experiment:
     resident: Resident | None
     notes: tuple[str, ...]
     console: Console = field(default_factory=lambda: Console(quiet=True))
+    cache: Path | None = None
 
     @property
     def preprocessing(self) -> Transform:
@@ -169,8 +172,8 @@ class Experiment:
 
         if self.resident is None or self.resident.unreadable or parallel.processes() > 1:
             return embed()
-        folder, shape = open_cache(self.config.training.cache), (len(self.train), self.method.embedder.width)
-        vectors = kept(folder, self._start_name, shape, np.float32, fill)
+        shape = len(self.train), self.method.embedder.width
+        vectors = kept(self.cache, self._start_name, shape, np.float32, fill)
         return embed() if vectors is None else Embedded(torch.from_numpy(np.array(vectors)), self.train, ())
 
     def _start_name(self) -> str | None:
@@ -276,7 +279,7 @@ def prepare(config: Config, console: Console | None = None, introduce: Introduce
         )
     _check_equal_start(config, records, method)
     notes = _notes(records, method, device, head_only=training.head_only)
-    return Experiment(config, records, train, method, steps, device, workers, resident, notes, console)
+    return Experiment(config, records, train, method, steps, device, workers, resident, notes, console, cache)
 
 
 def _check_measurable(records: Records, split: Split) -> None:

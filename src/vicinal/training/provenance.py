@@ -1,4 +1,4 @@
-"""Where a run came from: config, data, command, commit, hardware and versions."""
+"""The origin of a run: config, data, command, commit, hardware and versions."""
 
 import os
 import platform

@@ -53,7 +53,7 @@ _NO_TEXT = described({415: "A run without a text encoder."})
 
 
 class Answer(BaseModel):
-    generation: int = Field(description="The generation of the collection that this whole answer came from.")
+    generation: int = Field(description="The generation of the collection that this whole answer is from.")
 
 
 class ItemAnswer(BaseModel):

@@ -69,7 +69,7 @@ def create_application(
         title="vicinal",
         version=version("vicinal"),
         description="Search in a collection that was embedded by a trained run. Each answer names the generation of "
-        "the collection that it came from.",
+        "the collection that it is from.",
         docs_url=None,  # FastAPI's own pages load their scripts from other machines
         redoc_url=None,
         redirect_slashes=False,
