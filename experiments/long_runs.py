@@ -3,6 +3,7 @@
 ``DONE`` are complete in ``results/learning_curves.jsonl``; they come last, to be repeated by ``--only``.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 from learning_curves import Run, read
@@ -83,9 +84,10 @@ OURS = {  # the numbers of benchmarks.py
 PAPERS = [name for name in OURS if name not in ("N-pair + HDML", "multi-similarity + HDML", "multi-similarity + LoOp")]
 
 
-def ours(name: str, seed: int, steps: int = 2000, data: str = "cub") -> Run:
+def ours(name: str, seed: int, steps: int = 2000, data: str = "cub", hold_out: float = 0.0) -> Run:
     """A run of our setting, the preset of the data set."""
-    return Run(name, data, data.split("_")[0], f"{OURS[name]} {COMPILED}", seed, steps, evaluated=(0, 500, 1000))
+    words, preset = f"{OURS[name]} {COMPILED}", data.split("_")[0]
+    return Run(name, data, preset, words, seed, steps, hold_out, evaluated=(0, 500, 1000))
 
 
 def features(name: str, seed: int) -> Run:
@@ -120,7 +122,36 @@ BOTH = ("multi-similarity + LoOp", "multi-similarity")
 CUB_384, CUB_288, CARS_288 = "cub_384", "cub_288", "cars_288"
 FEATURES = "cub_efficientnet_lite0.npz"
 DESCENDING = ("ALA, descent", "weight 1/2, descent", "weight 1, descent")
+CONTROLS = ("ALA, relative, descent", "random weights, descent")
+LATER = "multi-similarity + LoOp later"  # after a third of the steps
+OURS[LATER] = f"{SHARP} method=loop"
+
+
+def later(seed: int, steps: int, data: str, hold_out: float = 0.0) -> Run:
+    run = ours(LATER, seed, steps, data, hold_out)
+    return replace(run, words=f"{run.words} method.wait={steps // 3}")
+
+
 _ALL = [
+    *(run for seed in (2, 3, 4) for run in authors("triplet", TRIPLET, seed)),
+    *(episodes(name, seed, 1000, CUB_288) for seed in (0, 1) for name in CONTROLS),
+    *(ours(name, seed, 1000, CARS_288, 0.3) for seed in (1, 2) for name in BOTH),
+    *(later(seed, 1000, CARS_288, 0.3) for seed in (1, 2)),
+    *(ours(name, 1, 1000, CARS_288) for name in PAPERS if name not in ("N-pair", "multi-similarity")),
+    *(ours(name, seed, 2000, CUB_384, 0.3) for seed in (1, 2) for name in BOTH),
+    *(later(seed, 2000, CUB_384, 0.3) for seed in (1, 2)),
+    *(ours(name, 0, data=CUB_384) for name in PAPERS if "lifted" not in name),
+    *(ours(name, 1, data=CUB_384) for name in PAPERS),
+    *(ours(name, seed, data=CUB_384) for seed in (0, 1, 2) for name in BOTH),
+    *(later(seed, 2000, CUB_384) for seed in (0, 1, 2)),
+    *(later(seed, 1000, CARS_288) for seed in (1, 2, 3)),
+    *(ours(name, seed, data=CUB_384) for seed in (0, 1, 2, 3, 4) for name in ("N-pair + HDML", "N-pair")),
+    *(episodes(name, 2, 1000, CUB_288) for name in ("ALA, descent", *CONTROLS)),
+    *(ours(name, seed, data=CUB_384) for seed in (3, 4) for name in BOTH),
+    *(later(seed, 2000, CUB_384) for seed in (3, 4)),
+    *(ours(name, seed, 1000, CARS_288) for seed in (4, 5) for name in (*BOTH, "N-pair + HDML", "N-pair")),
+    *(later(seed, 1000, CARS_288) for seed in (4, 5)),
+    *(ours(name, 2, data=CUB_384) for name in PAPERS),
     *(features(name, 0) for name in ("N-pair + HDML", "N-pair")),
     *(ours(name, seed, 1000, CARS_288) for seed in (1, 2, 3) for name in BOTH),
     *(ours(name, seed, 1000, CARS_288) for seed in (1, 2, 3) for name in ("N-pair + HDML", "N-pair")),
@@ -158,5 +189,6 @@ _ALL = [
 ]
 _RESULTS = read(Path(__file__).parent / "results" / "learning_curves.jsonl")
 _STEPS = {(line["data"], line["run"], line["seed"], line["hold_out"]): line["step"] for line in _RESULTS}  # the last
+_ALL = list(dict.fromkeys(_ALL))
 DONE = [run for run in _ALL if _STEPS.get((run.data, run.name, run.seed, run.hold_out)) == run.steps]
 RUNS = [*(run for run in _ALL if run not in DONE), *DONE]
