@@ -8,8 +8,8 @@
   what torch's own imports take is printed, too.
 - *Decoding*: images/s into a tensor on the device, beside a torch ``DataLoader`` of 16 workers that prepares the same
   images, alternately.
-- *Loading*: steps with images on the device, and read from disk by one worker for each processor. What the first take
-  of the others' time is how busy the GPU is.
+- *Loading*: steps with images on the device; decoded on disk (``training.resident=disk``); and as image files, read by
+  one worker for each processor. What the first take of the others' time is how busy the GPU is.
 """
 
 import argparse
@@ -122,13 +122,18 @@ def loading(options: argparse.Namespace, steps: int) -> str:
     from vicinal.training.experiment import prepare
 
     milliseconds = {}
-    for resident in ("on", "off"):
-        given = words(options, f"training.steps={steps}", f"training.resident={resident}", "training.compile=off")
-        experiment = prepare(compose({"preset": options.preset}, from_words(given)))
-        milliseconds[resident] = 1000 * _step_time(experiment, steps)
-    busy = milliseconds["on"] / milliseconds["off"]
-    said = f"{milliseconds['on']:.1f} ms a step on the device, {milliseconds['off']:.1f} ms from disk"
-    return f"| {steps} steps | {said}: busy {busy:.0%}, bar 90 %: {verdict(busy >= BUSY_BAR)} |"
+    with tempfile.TemporaryDirectory() as cache:
+        for resident in ("on", "disk", "off"):
+            where = f"training.steps={steps}", f"training.resident={resident}", f"training.cache={cache}"
+            given = words(options, *where, "training.compile=off")
+            experiment = prepare(compose({"preset": options.preset}, from_words(given)))
+            milliseconds[resident] = 1000 * _step_time(experiment, steps)
+    lines = [f"| {steps} steps, images on the device | {milliseconds['on']:.1f} ms a step |"]
+    for name, resident in (("decoded on disk", "disk"), ("image files", "off")):
+        busy = milliseconds["on"] / milliseconds[resident]
+        said = f"{milliseconds[resident]:.1f} ms: busy {busy:.0%}, bar 90 %: {verdict(busy >= BUSY_BAR)}"
+        lines.append(f"| {steps} steps, {name} | {said} |")
+    return "\n".join(lines)
 
 
 def _step_time(experiment: "Experiment", steps: int) -> float:

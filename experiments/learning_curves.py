@@ -2,6 +2,7 @@
 
     python experiments/learning_curves.py all experiments/long_runs.py DATA OUT --together 8 --deadline 1300
     python experiments/learning_curves.py one experiments/long_runs.py DATA OUT "cub, N-pair + HDML, authors, seed 0"
+    python experiments/learning_curves.py time experiments/long_runs.py DATA --only '^cub_384.*seed 0' --steps 300
     python experiments/learning_curves.py table experiments/results/learning_curves.jsonl
     python experiments/learning_curves.py plot experiments/results/learning_curves.jsonl
 
@@ -29,10 +30,13 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vicinal.training.experiment import Experiment
 
 STEPS = (0, 250, 500, 1000, 2000, 4000, 8000)
 _METRICS = {"recall@1": "R@1", "map@r": "MAP@R"}
@@ -74,19 +78,12 @@ class Run:
         return out / (re.sub(r"[^a-z0-9.]+", "_", self.title.lower()) + ".jsonl")
 
 
-def train(run: Run, data: Path, file: Path) -> None:
-    """Train one run; each evaluation is on disk as soon as it is done."""
-    import torch
-
+def started(run: Run, data: Path) -> "tuple[Experiment, Callable[[Any], object]]":
+    """Prepare a run; return it, and what takes its steps."""
     from vicinal.config import compose, from_words
-    from vicinal.evaluation.measure import measure
     from vicinal.training.cuda_graph import CUDAGraphStep
     from vicinal.training.experiment import pick_precision, prepare
-    from vicinal.training.trainer import WeightAverage
 
-    # Stop between steps: a process that dies within a kernel takes others of the Multi-Process Service with it.
-    stopped = list[int]()
-    signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
     own = (f"data={data / run.data}", f"training.seed={run.seed}", f"training.steps={run.steps}")
     layer = from_words([*own, f"training.validation={run.hold_out}", *run.words.split()])
     config = compose({"preset": run.preset}, layer)
@@ -96,8 +93,21 @@ def train(run: Run, data: Path, file: Path) -> None:
     precision = pick_precision(config.training.precision, device)
     method.embedder.accelerate(precision, compiled=config.training.compile == "on")
     captured = device.type == "cuda" and config.training.cuda_graph == "auto" and method.capturable
-    take = CUDAGraphStep(method) if captured else method
-    ema = config.training.ema
+    return experiment, CUDAGraphStep(method) if captured else method
+
+
+def train(run: Run, data: Path, file: Path) -> None:
+    """Train one run; each evaluation is on disk as soon as it is done."""
+    import torch
+
+    from vicinal.evaluation.measure import measure
+    from vicinal.training.trainer import WeightAverage
+
+    # Stop between steps: a process that dies within a kernel takes others of the Multi-Process Service with it.
+    stopped = list[int]()
+    signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
+    experiment, take = started(run, data)
+    method, device, ema = experiment.method, experiment.device, experiment.config.training.ema
     average = None if ema is None else WeightAverage(method.embedder, ema)
     evaluated, seconds = {step for step in run.evaluated if step < run.steps} | {run.steps}, 0.0
 
@@ -144,6 +154,27 @@ def train(run: Run, data: Path, file: Path) -> None:
         epoch += 1
     if device.type == "cuda":
         torch.cuda.synchronize()
+
+
+def milliseconds(run: Run, data: Path) -> float:
+    """The time of a step, with planning and reading of its batches, after the first third of the steps."""
+    import torch
+
+    experiment, take = started(run, data)
+    experiment.method.embedder.train()
+    step, epoch, warm, start = 0, 0, run.steps // 3, 0.0
+    while step < run.steps:
+        for batch in experiment.batches(experiment.plan(epoch), epoch=epoch, start=0):
+            take(batch)
+            step += 1
+            if step in (warm, run.steps):
+                if experiment.device.type == "cuda":
+                    torch.cuda.synchronize()
+                start, taken = time.monotonic(), time.monotonic() - start
+            if step == run.steps:
+                break
+        epoch += 1
+    return 1000 * taken / (run.steps - warm)
 
 
 def train_all(runs: Iterable[Run], options: argparse.Namespace, data: Path, out: Path) -> None:
@@ -357,7 +388,7 @@ def _cell(scores: dict[str, float] | None) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("all", "one", "table", "plot"))
+    parser.add_argument("command", choices=("all", "one", "time", "table", "plot"))
     parser.add_argument("runs", type=Path, help="file of runs; for `table` and `plot`, of results")
     parser.add_argument("data", type=Path, nargs="?")
     parser.add_argument("out", type=Path, nargs="?")
@@ -376,12 +407,20 @@ def main() -> None:
     if options.command == "plot":
         plot(read(options.runs), options.runs.with_suffix(".png"))
         return
-    if options.out is None or (options.command == "one") != (options.title is not None):
-        parser.error("give RUNS DATA OUT, and for `one` the title of a run")
+    if options.command == "time":
+        wanted = options.data is not None and options.out is None
+    else:
+        wanted = options.out is not None and (options.command == "one") == (options.title is not None)
+    if not wanted:
+        parser.error("give RUNS DATA OUT, for `one` the title of a run, for `time` no OUT")
     sys.path.insert(0, str(Path(__file__).parent))
     runs = [changed(Run(**dataclasses.asdict(run)), options) for run in runpy.run_path(str(options.runs))["RUNS"]]
     if len({run.title for run in runs}) < len(runs):
         parser.error(f"two runs of {options.runs} have the same title")
+    if options.command == "time":
+        for run in (run for run in runs if re.search(options.only, run.title)):
+            print(f"{run.title}: {milliseconds(run, options.data):.2f} ms a step", flush=True)
+        return
     if options.command == "all":
         train_all([run for run in runs if re.search(options.only, run.title)], options, options.data, options.out)
         return

@@ -91,7 +91,8 @@ class Training(Settings):
         precision: of the backbone while training; ``auto`` is bfloat16 on a GPU that has it and float32 elsewhere.
         compile: whether the backbone is compiled on a GPU; ``auto`` does so where the run is long enough.
         cuda_graph: whether steps are captured as a CUDA graph where the method allows it.
-        resident: whether images stay decoded on the device; ``auto`` keeps them if they fit.
+        resident: whether images stay decoded on the device (``on``) or in ``cache`` (``disk``); ``auto`` keeps them
+            where they fit, on the device first.
         cache: folder that keeps decoded images, and the features from which ``model.start`` computes a head, for later
             runs; it may be removed. Not used for features, texts, images in memory and those that are not ``resident``.
         workers: processes that read images; None is none for arrays in memory and one per core for files.

@@ -18,7 +18,7 @@ from vicinal.data.folder import Folder
 from vicinal.data.loader import in_order, load_all
 from vicinal.data.packed import Packed, pack
 from vicinal.data.records import FeatureArray, ImageArray, ImageFiles, Records
-from vicinal.data.resident import CACHE, Resident, free_memory, kept, open_cache, resident_if_it_fits
+from vicinal.data.resident import CACHE, free_memory, kept, open_cache, resident_if_it_fits
 from vicinal.data.transforms import FeatureTransform, ImageTransform
 from vicinal.errors import ConfigError, DataError
 
@@ -84,11 +84,11 @@ def way(request, monkeypatch):
     """Both ways of resizing, also where there is no GPU."""
     if request.param == "device":
 
-        def cut(self, transform, slots, crops):
+        def cut(transform, images, rows, crops):
             resize = cut_resized if transform.crop == "resized" else cut_squares
-            return resize(self.pixels, slots, crops, transform.size)
+            return resize(images, rows, crops, transform.size)
 
-        monkeypatch.setattr(Resident, "_cut", cut)
+        monkeypatch.setattr(resident_module, "_cut", cut)
     return request.param
 
 
@@ -197,8 +197,11 @@ def test_what_is_not_there_is_rejected_at_once(images):
 @pytest.mark.parametrize(
     "transform", [RANDOM, ImageTransform(**{**vars(BOXES), **COLORS}), ImageTransform(**{**vars(BOXES), "erase": 0.7})]
 )
-def test_on_a_gpu_the_host_never_waits_and_pixels_are_the_same(images, transform):
-    resident = decode(images, transform, torch.device("cuda"), channels_last=True)
+@pytest.mark.parametrize("where", ["on", "disk"])
+def test_on_a_gpu_the_host_never_waits_and_pixels_are_the_same(images, transform, where, tmp_path):
+    options = {"resident": where, "channels_last": True, "cache": tmp_path / "cache"}
+    resident = resident_if_it_fits(images, transform, torch.device("cuda"), **options)
+    assert resident.pixels.device.type == ("cpu" if where == "disk" else "cuda")
     with never_waiting():
         batches = list(cut(resident, images, PLAN * 8, transform, seed=0, epoch=0))
     host = cut(decode(images, transform, CPU), images, PLAN * 8, transform, seed=0, epoch=0)
@@ -315,6 +318,44 @@ def test_the_second_decodes_nothing_and_has_the_same_pixels(pictures, folder, mo
     monkeypatch.setattr(resident_module._Preparation, "__call__", lambda *rest: pytest.fail("decoded again"))
     assert torch.equal(alone, first) and torch.equal(decoded(pictures, folder), alone)
     assert len(arrays(folder)) == 1 and not list(folder.glob("*.part"))
+
+
+@pytest.mark.parametrize("transform", [RANDOM, BOXES, ImageTransform(**{**vars(BOXES), **COLORS, "channels": 3})])
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_batches_cut_from_the_disk_are_those_of_memory(images, folder, transform, channels_last):
+    plan = [[row % 12, (5 * row + 1) % 12] for row in range(40)] + PLAN
+    there, mapped = (
+        resident_if_it_fits(images, transform, CPU, resident=where, channels_last=channels_last, cache=folder)
+        for where in ("on", "disk")
+    )
+    assert mapped.device == CPU and there.device is None and len(arrays(folder)) == 1
+    ours, theirs = (list(cut(one, images, plan, transform, seed=1, epoch=2)) for one in (mapped, there))
+    same(ours, theirs)
+    assert all(one.inputs.stride() == other.inputs.stride() for one, other in zip(ours, theirs, strict=True))
+    part = images.part("test")
+    same(cut_all(mapped, part, transform, batch_size=5), load_all(part, transform, batch_size=5))
+
+
+def test_auto_keeps_on_the_disk_what_memory_cannot_hold(pictures, folder, monkeypatch):
+    monkeypatch.setattr(resident_module, "free_memory", lambda device: 0)
+    assert resident_if_it_fits(pictures, TRANSFORM, CPU) is None
+    kept = resident_if_it_fits(pictures, TRANSFORM, CPU, cache=folder)
+    assert kept.device == CPU and len(kept.pixels) == 12
+    (next(path for path in (pictures.source.root).rglob("*.png"))).write_bytes(b"no image")
+    assert (
+        resident_if_it_fits(pictures, TRANSFORM, CPU, cache=folder, skip_corrupt=True) is None
+    )  # a loader replaces it
+
+
+def test_the_disk_needs_a_folder_and_files_that_can_be_told_apart(pictures, folder):
+    with pytest.raises(ConfigError, match=r"Name it in `training\.cache`"):
+        resident_if_it_fits(pictures, TRANSFORM, CPU, resident="disk")
+    with pytest.raises(ConfigError, match=r"resident=disk` cannot tell when images of m change"):
+        resident_if_it_fits(in_memory(), SQUASHED, CPU, resident="disk", cache=folder)
+    source = FeatureArray(np.ones((2, 3), np.float32), ["a", "b"])
+    features = Records("f", source, np.arange(2), ("a", "b"), np.array(["train"] * 2))
+    with pytest.raises(ConfigError, match=r"resident=disk` keeps images, but f holds features"):
+        resident_if_it_fits(features, FeatureTransform(), CPU, resident="disk", cache=folder)
 
 
 def test_other_settings_and_other_rows_are_other_images(pictures, folder):

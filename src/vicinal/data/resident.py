@@ -1,4 +1,4 @@
-"""Images decoded once and kept on the device as one uint8 tensor; batches are cut from it there.
+"""Images decoded once and kept as one uint8 tensor, on the device or on the disk; batches are cut on the device.
 
 The same batches as ``loader.Loader`` and ``loader.load_all`` make of the same records, plan, transform, seed and epoch:
 the same rows in the same order, and the same pixels (resized crops on a GPU to one gray level, see ``augmentation``).
@@ -9,14 +9,16 @@ import os
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.metadata import distributions
 from itertools import accumulate, islice, pairwise
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -38,16 +40,17 @@ BATCHES_AHEAD = 16  # parameters sent at once: few transfers, and no long wait f
 CACHE = "VICINAL_CACHE"  # names the folder of `training.cache` where that is not set, for a bench's jobs
 IMAGES_AT_ONCE = 64  # decoded on the host before they go to the device
 _KEPT_AT_ONCE = 1024  # of those that were decoded before
+_READERS = 4  # threads that read decoded images from the disk, a batch each
 _WORTH_PROCESSES = 500  # images: fewer are decoded before processes have started
 _PACKAGES = ("vicinal", "torch", "pillow")  # other versions may decode or compute otherwise
 _FREE_SHARE = {"cuda": 0.5, "cpu": 0.25}  # of the free memory that `auto` may take: the network needs the rest
 
-Residency = Literal["auto", "on", "off"]
+Residency = Literal["auto", "on", "disk", "off"]
 
 
 @dataclass(frozen=True)
 class Resident:
-    """Prepared images of a source on one device.
+    """Prepared images of a source on one device, or in a file.
 
     Attributes:
         pixels: one prepared image per slot.
@@ -56,6 +59,7 @@ class Resident:
         slots: for each position in the source the place in ``pixels``, or -1.
         unreadable: positions that could not be read, with the reason; their slots are black.
         channels_last: whether the memory of inputs is laid out pixel by pixel, as convolutions on a GPU like it.
+        device: where batches are made of pixels that are in a file; None where the pixels are there.
     """
 
     pixels: UInt8[Tensor, "m c h w"]
@@ -64,6 +68,7 @@ class Resident:
     slots: Int[np.ndarray, "p"]
     unreadable: Mapping[int, str]
     channels_last: bool = False
+    device: torch.device | None = None
 
     def serves(self, records: Records, transform: Transform) -> bool:
         """Whether these records under this transform are here."""
@@ -88,30 +93,67 @@ class Resident:
                 f"the tensor on {self.pixels.device} holds {len(self.pixels)} images as {self.transform} prepares "
                 f"them, not those of {records.name} under {transform}. Decode all records that are used."
             )
-        device, plan = self.pixels.device, iter(plan)
-        normalization = transform.normalization(device)
+        normalization = transform.normalization(self.device or self.pixels.device)
+        for part, images, rows in self._with_images(self._planned(records, plan, transform, seed, epoch, corrupt)):
+            cut = _cut(transform, images, rows, part.crops)
+            if self.channels_last:
+                cut = cut.contiguous(memory_format=torch.channels_last)
+            yield Batch(
+                inputs=transform.finish(cut, part.crops, normalization),
+                labels=part.labels,
+                indices=torch.from_numpy(part.kept),
+                extras=part.extras,
+                skipped=part.skipped,
+            )
+
+    def _planned(
+        self, records: Records, plan: Plan, transform: ImageTransform, seed: int, epoch: int, corrupt: Corrupt
+    ) -> Iterator["_Planned"]:
+        """Yield the parameters of each batch, which are computed and sent for several at once."""
+        device, plan = self.device or self.pixels.device, iter(plan)
         while chunk := list(islice(plan, BATCHES_AHEAD)):
             picked = [self._picked(records, checked_rows(records, indices), corrupt) for indices in chunk]
             rows = np.concatenate([kept for kept, _ in picked])
             draws = uniform(seed, epoch, rows, transform.draws) if transform.draws else None
             height, width = (np.full(len(rows), length) for length in self.pixels.shape[2:])
             crops = transform.crops(height, width, draws).to(device)
-            slots = to_device(torch.from_numpy(self.slots[records.source.origin(rows)[1]]), device)
+            slots = to_device(torch.from_numpy(self.slots[records.source.origin(rows)[1]]), self.pixels.device)
             labels = to_device(torch.from_numpy(records.labels[rows].astype(np.int64)), device)
             extras = {name: to_device(column, device) for name, column in tensor_columns(records, rows).items()}
             ends = accumulate((len(kept) for kept, _ in picked), initial=0)
             for (kept, skipped), (first, last) in zip(picked, pairwise(ends), strict=True):
                 part = slice(first, last)
-                cut = self._cut(transform, slots[part], crops[part])
-                if self.channels_last:
-                    cut = cut.contiguous(memory_format=torch.channels_last)
-                yield Batch(
-                    inputs=transform.finish(cut, crops[part], normalization),
-                    labels=labels[part],
-                    indices=torch.from_numpy(kept),
-                    extras={name: column[part] for name, column in extras.items()},
-                    skipped=skipped,
-                )
+                columns = {name: column[part] for name, column in extras.items()}
+                yield _Planned(kept, skipped, slots[part], crops[part], labels[part], columns)
+
+    def _with_images(self, planned: Iterable["_Planned"]) -> Iterator[tuple["_Planned", Tensor, Tensor]]:
+        """Yield each batch's parameters, images on its device, and where its rows are among these."""
+        if self.device is None:
+            for part in planned:
+                yield part, self.pixels, part.slots
+            return
+        rows = torch.arange(0, device=self.device)
+        waiting: deque[tuple[_Planned, Future[Tensor]]] = deque()
+        planned = iter(planned)
+        with ThreadPoolExecutor(_READERS) as pool:
+            while True:
+                for part in islice(planned, _READERS + 1 - len(waiting)):
+                    waiting.append((part, pool.submit(self._read, part.slots)))
+                if not waiting:
+                    return
+                part, read = waiting.popleft()
+                images = read.result().to(self.device, non_blocking=True).permute(0, 3, 1, 2).contiguous()
+                if len(rows) != len(images):
+                    rows = torch.arange(len(images), device=self.device)
+                yield part, images, rows
+
+    def _read(self, slots: Int[Tensor, "n"]) -> UInt8[Tensor, "n h w c"]:
+        """Return images of the file, in memory from which a GPU copies without making the host wait."""
+        stored = self.pixels.permute(0, 2, 3, 1)
+        pinned = self.device is not None and self.device.type == "cuda"
+        images = torch.empty(len(slots), *stored.shape[1:], dtype=torch.uint8, pin_memory=pinned)
+        torch.index_select(stored.flatten(1), 0, slots, out=images.flatten(1))
+        return images
 
     def _picked(
         self, records: Records, rows: Int[np.ndarray, "n"], corrupt: Corrupt
@@ -129,12 +171,24 @@ class Resident:
         kept = [row for row, _ in readable_rows(records, rows.tolist(), read, corrupt, skipped)]
         return np.array(kept, dtype=np.int64), tuple(skipped)
 
-    def _cut(self, transform: ImageTransform, slots: Tensor, crops: Crops) -> Tensor:
-        if transform.crop != "resized":
-            return cut_squares(self.pixels, slots, crops, transform.size)
-        if self.pixels.device.type == "cpu":  # Pillow reads the few pixels that have weight, a matrix product all
-            return transform.cut([self.pixels[slot] for slot in slots.tolist()], crops).contiguous()
-        return cut_resized(self.pixels, slots, crops, transform.size)
+
+class _Planned(NamedTuple):
+    """What is known of a batch before its pixels."""
+
+    kept: Int[np.ndarray, "n"]
+    skipped: tuple[int, ...]
+    slots: Int[Tensor, "n"]
+    crops: Crops
+    labels: Int[Tensor, "n"]
+    extras: dict[str, Tensor]
+
+
+def _cut(transform: ImageTransform, images: Tensor, rows: Tensor, crops: Crops) -> Tensor:
+    if transform.crop != "resized":
+        return cut_squares(images, rows, crops, transform.size)
+    if images.device.type == "cpu":  # Pillow reads the few pixels that have weight, a matrix product all
+        return transform.cut([images[row] for row in rows.tolist()], crops).contiguous()
+    return cut_resized(images, rows, crops, transform.size)
 
 
 def resident_if_it_fits(
@@ -149,15 +203,16 @@ def resident_if_it_fits(
     cache: Path | None = None,
     progress: Progress = lambda done: None,
 ) -> Resident | None:
-    """Read and prepare all records and keep them on the device; None where a loader should read them.
+    """Read and prepare all records and keep them on the device or on the disk; None where a loader should read them.
 
     Args:
         records: images; features, which need no decoding, are never kept.
         transform: whose ``prepare`` is done once.
         device: where the images stay.
         resident: ``"auto"`` keeps images that all have one size if they take at most half of a GPU's free memory; on a
-            CPU, a quarter of the free memory, and only images that would have to be decoded again and again. ``"on"``
-            is an error for what cannot be kept.
+            CPU, a quarter of the free memory, and only images that would have to be decoded again and again. Others
+            stay decoded in ``cache``, where that is given, as all do with ``"disk"``. ``"on"`` and ``"disk"`` are an
+            error for what cannot be kept.
         workers: processes that read; 0 reads in this one, None takes one per processor where that pays.
         skip_corrupt: record unreadable images instead of raising the first error.
         channels_last: memory layout of the inputs.
@@ -168,21 +223,25 @@ def resident_if_it_fits(
         return None
     texts = records.captions is not None
     if not isinstance(transform, ImageTransform) or records.source.kind != "images" or texts:
-        if resident == "on":
+        if resident != "auto":
             kind = "images and texts" if texts else records.source.kind
-            raise ConfigError(f"`training.resident=on` keeps images, but {records.name} holds {kind}.")
+            raise ConfigError(f"`training.resident={resident}` keeps images, but {records.name} holds {kind}.")
         return None
+    if resident == "disk" and cache is None:
+        raise ConfigError("`training.resident=disk` keeps decoded images in a folder. Name it in `training.cache`.")
     source, positions = records.source.origin(np.arange(len(records)))
-    shape = prepared_shape(source, transform)
+    shape, on_disk = prepared_shape(source, transform), resident == "disk"
     if resident == "auto":
         if shape is None or (isinstance(source, ImageArray) and device.type == "cpu"):
             return None
         if len(records) * int(np.prod(shape)) > _FREE_SHARE.get(device.type, 0.0) * free_memory(device):
-            return None
+            if cache is None:
+                return None
+            on_disk = True
     if shape is None:
         fault = f"those of {records.name} differ under fit = {transform.fit!r} with resize = {transform.resize}"
         hint = "Set `transform.canvas` (the center square is kept), or `transform.fit=squash` with `transform.resize`."
-        raise ConfigError(f"images that stay on a device need one size, but {fault}. {hint}")
+        raise ConfigError(f"images that stay decoded need one size, but {fault}. {hint}")
     held = np.unique(positions)
     slots = np.full(len(source), -1, dtype=np.int64)
     slots[held] = np.arange(len(held))
@@ -191,7 +250,7 @@ def resident_if_it_fits(
     if workers is None:
         few = isinstance(source, ImageArray) or len(held) < _WORTH_PROCESSES
         workers = 0 if few else os.cpu_count() or 1
-    pixels = torch.zeros(len(held), *shape, dtype=torch.uint8, device=device)
+    pixels = torch.zeros(0 if on_disk else len(held), *shape, dtype=torch.uint8, device=device)
     unreadable: dict[int, str] = {}
 
     def put(first: int, images: UInt8[Tensor, "n h w c"]) -> None:
@@ -212,11 +271,21 @@ def resident_if_it_fits(
         return not unreadable
 
     decoded = kept(cache, prepare.name, (len(held), *shape[1:], shape[0]), np.uint8, fill)
+    if decoded is None and on_disk:
+        if resident == "disk" and not unreadable:
+            raise ConfigError(
+                f"`training.resident=disk` cannot tell when images of {records.name} change. Keep them as files or a "
+                f"packed set, or set training.resident=off."
+            )
+        return None
     if decoded is None:
         fill()
     else:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # and is not written to
+            if on_disk:
+                mapped = torch.from_numpy(decoded).permute(0, 3, 1, 2)
+                return Resident(mapped, transform, source, slots, unreadable, channels_last, device)
             for start in range(0, len(held), _KEPT_AT_ONCE):
                 put(start, torch.from_numpy(decoded[start : start + _KEPT_AT_ONCE]))
     return Resident(pixels, transform, source, slots, unreadable, channels_last)
