@@ -3,7 +3,6 @@
 ``DONE`` are complete in ``results/learning_curves.jsonl``; they come last, to be repeated by ``--only``.
 """
 
-from dataclasses import replace
 from pathlib import Path
 
 from learning_curves import Run, read
@@ -26,11 +25,11 @@ SHARP = f"loss=multi_similarity loss.alpha=2 loss.beta=30 loss.base=0.55 {BATCH}
 SAMPLES, WAIT, NEAREST = "LoOp, samples where arcs overlap", "LoOp, after 300 steps", "LoOp, nearest pairs"
 LOOP = {
     "multi-similarity": "",
-    "multi-similarity + LoOp": "method=loop",  # samples where arcs overlap
-    "LoOp": "method=loop method.overlap=arcs",
-    SAMPLES: "method=loop method.overlap=samples",
+    "multi-similarity + LoOp": "method=loop method.wait=0",  # samples where arcs overlap
+    "LoOp": "method=loop method.overlap=arcs method.wait=0",
+    SAMPLES: "method=loop method.overlap=samples method.wait=0",
     WAIT: "method=loop method.overlap=arcs method.wait=300",
-    NEAREST: "method=loop method.overlap=arcs method.pairing=nearest",
+    NEAREST: "method=loop method.overlap=arcs method.wait=0 method.pairing=nearest",
 }
 
 
@@ -68,7 +67,8 @@ OURS = {  # the numbers of benchmarks.py
     "N-pair + HDML": f"{N_PAIR} {GENERATOR}",
     "multi-similarity": SHARP,
     "multi-similarity + HDML": f"{SHARP} {GENERATOR}",
-    "multi-similarity + LoOp": f"{SHARP} method=loop",
+    "multi-similarity + LoOp": f"{SHARP} method=loop method.wait=0",
+    "multi-similarity + LoOp later": f"{SHARP} method=loop",  # after a third of the steps, the default
     "DANML": f"loss=danml loss.alpha=2 loss.beta=30 loss.lambda1=0.55 loss.lambda2=0.57 {BATCH}",
     "lifted": f"loss=lifted_structure loss.form=smooth loss.similarity=cosine {BATCH}",
     "improved lifted": f"loss=improved_lifted_structure {BATCH}",
@@ -81,7 +81,7 @@ OURS = {  # the numbers of benchmarks.py
     "HTL": f"loss=hierarchical_triplet method=htl {NEAR}",
     "HTL, sampling alone": f"loss=hierarchical_triplet method=htl method.margins=fixed {NEAR}",
 }
-PAPERS = [name for name in OURS if name not in ("N-pair + HDML", "multi-similarity + HDML", "multi-similarity + LoOp")]
+PAPERS = [name for name in OURS if " + " not in name]
 
 
 def ours(name: str, seed: int, steps: int = 2000, data: str = "cub", hold_out: float = 0.0) -> Run:
@@ -123,50 +123,33 @@ CUB_384, CUB_288, CARS_288 = "cub_384", "cub_288", "cars_288"
 FEATURES = "cub_efficientnet_lite0.npz"
 DESCENDING = ("ALA, descent", "weight 1/2, descent", "weight 1, descent")
 CONTROLS = ("ALA, relative, descent", "random weights, descent")
-LATER = "multi-similarity + LoOp later"  # after a third of the steps
-OURS[LATER] = f"{SHARP} method=loop"
-
-
-def later(seed: int, steps: int, data: str, hold_out: float = 0.0) -> Run:
-    run = ours(LATER, seed, steps, data, hold_out)
-    return replace(run, words=f"{run.words} method.wait={steps // 3}")
-
-
+LATER = "multi-similarity + LoOp later"
+THREE = (*BOTH, LATER)
 _ALL = [
-    *(run for seed in (2, 3, 4) for run in authors("triplet", TRIPLET, seed)),
+    *(run for seed in (0, 1, 2, 3, 4) for run in authors("triplet", TRIPLET, seed)),
     *(episodes(name, seed, 1000, CUB_288) for seed in (0, 1) for name in CONTROLS),
-    *(ours(name, seed, 1000, CARS_288, 0.3) for seed in (1, 2) for name in BOTH),
-    *(later(seed, 1000, CARS_288, 0.3) for seed in (1, 2)),
+    *(ours(name, seed, 1000, CARS_288, 0.3) for seed in (1, 2) for name in THREE),
     *(ours(name, 1, 1000, CARS_288) for name in PAPERS if name not in ("N-pair", "multi-similarity")),
-    *(ours(name, seed, 2000, CUB_384, 0.3) for seed in (1, 2) for name in BOTH),
-    *(later(seed, 2000, CUB_384, 0.3) for seed in (1, 2)),
+    *(ours(name, seed, data=CUB_384) for seed in (0, 1, 2) for name in THREE),
     *(ours(name, 0, data=CUB_384) for name in PAPERS if "lifted" not in name),
+    *(ours(LATER, seed, 1000, CARS_288) for seed in (1, 2, 3)),
+    *(ours(name, seed, 2000, CUB_384, 0.3) for seed in (1, 2) for name in THREE),
     *(ours(name, 1, data=CUB_384) for name in PAPERS),
-    *(ours(name, seed, data=CUB_384) for seed in (0, 1, 2) for name in BOTH),
-    *(later(seed, 2000, CUB_384) for seed in (0, 1, 2)),
-    *(later(seed, 1000, CARS_288) for seed in (1, 2, 3)),
     *(ours(name, seed, data=CUB_384) for seed in (0, 1, 2, 3, 4) for name in ("N-pair + HDML", "N-pair")),
     *(episodes(name, 2, 1000, CUB_288) for name in ("ALA, descent", *CONTROLS)),
-    *(ours(name, seed, data=CUB_384) for seed in (3, 4) for name in BOTH),
-    *(later(seed, 2000, CUB_384) for seed in (3, 4)),
-    *(ours(name, seed, 1000, CARS_288) for seed in (4, 5) for name in (*BOTH, "N-pair + HDML", "N-pair")),
-    *(later(seed, 1000, CARS_288) for seed in (4, 5)),
+    *(ours(name, seed, data=CUB_384) for seed in (3, 4) for name in THREE),
+    *(ours(name, seed, 1000, CARS_288) for seed in (4, 5) for name in (*THREE, "N-pair + HDML", "N-pair")),
     *(ours(name, 2, data=CUB_384) for name in PAPERS),
     *(features(name, 0) for name in ("N-pair + HDML", "N-pair")),
     *(ours(name, seed, 1000, CARS_288) for seed in (1, 2, 3) for name in BOTH),
     *(ours(name, seed, 1000, CARS_288) for seed in (1, 2, 3) for name in ("N-pair + HDML", "N-pair")),
     *(ours(name, 0, data=CUB_384) for name in PAPERS),
-    *(ours(name, 1, 1000, CARS_288) for name in PAPERS if name not in ("N-pair", "multi-similarity")),
-    *(ours(name, 1, data=CUB_384) for name in PAPERS),
     *(features(name, seed) for seed in (1, 2) for name in ("N-pair + HDML", "N-pair")),
     *(episodes(name, seed, 1000, CUB_288) for seed in (0, 1, 2) for name in DESCENDING),
     *(ours(name, seed, data=CUB_288) for seed in (0, 1, 2) for name in ("multi-similarity + HDML", *BOTH)),
     *(ours(name, 0, data=CUB_288) for name in ("lifted", "improved lifted")),
-    *(episodes(name, 0, 1000, CUB_288) for name in ("ALA, relative, descent", "random weights, descent")),
     *(fast(name, seed) for seed in (0, 1) for name in ("multi-similarity + HDML", "multi-similarity")),
     *(ours(name, seed) for seed in (3, 4) for name in ("N-pair + HDML", "N-pair")),
-    *(run for seed in (3, 4) for run in authors("triplet", TRIPLET, seed)),
-    *authors("triplet", TRIPLET, 2),  # five seeds
     *(without(*NO_HARDNESS, seed) for seed in (3, 4)),
     *(run for seed in (1, 2) for run in authors("N-pair", "", seed, 0.3)),
     *(loop(name, seed, 0.3) for seed in (1, 2) for name in ("multi-similarity", SAMPLES, WAIT)),
@@ -175,9 +158,7 @@ _ALL = [
     loop(NEAREST, 0, 0.3),
     *(run for seed in (0, 1) for run in authors("N-pair", "", seed)),
     *authors("N-pair", "", 0, 0.3),
-    *authors("triplet", TRIPLET, 0),
     *authors("N-pair", "", 2),
-    *authors("triplet", TRIPLET, 1),
     *(loop(name, 0, 0.3) for name in ("multi-similarity", "LoOp", SAMPLES, WAIT)),
     loop("multi-similarity", 0),
     *(run for seed in (3, 4) for run in authors("N-pair", "", seed)),

@@ -31,8 +31,8 @@ METHODS = {
     "plain": (Plain(), MultiSimilarityLoss),
     "danml": (Plain(), AdaptiveNeighborhoodLoss),
     "softmax": (Plain(), lambda: NormalizedSoftmaxLoss(8, 8, known=tuple(range(8)))),
-    "loop": (LoOp(), MultiSimilarityLoss),
-    "loop, waiting": (LoOp(wait=8), MultiSimilarityLoss),
+    "loop": (LoOp(wait=0), MultiSimilarityLoss),
+    "loop, waiting": (LoOp(wait=6), MultiSimilarityLoss),
     "hdml": (HDML(window=4), NPairLoss),
     "her": (HER(), HardExemplarLoss),
     "her, classes": (HER(classifier=True), HardExemplarLoss),
@@ -97,8 +97,9 @@ def trained(method, *, captured):
 # -- without a GPU: which shapes are captured, and what a replay returns --------------------------
 
 
-def test_no_more_than_two_shapes_are_captured(monkeypatch):
-    """A stand-in takes the place of the device: which shapes are captured is decided before it is asked."""
+@pytest.fixture
+def stand_in(monkeypatch):
+    """Takes the place of the device: what is captured is decided before it is asked."""
     aside, captured, computed, replayed = [], [], [], []
 
     def capture(self, batch):
@@ -109,19 +110,38 @@ def test_no_more_than_two_shapes_are_captured(monkeypatch):
     monkeypatch.setattr(CUDAGraphStep, "_capture", capture)
     method = SimpleNamespace(
         embedder=SimpleNamespace(training=True),
+        phase=0,
         prepare=lambda batch: batch,
         sized=lambda largest_class: nullcontext(),
         step=lambda batch: computed.append(batch.inputs.shape),
         advance=lambda batch: None,
     )
+    return method, aside, captured, computed, replayed
+
+
+def rows_of_zeros(rows):
+    return Batch(torch.zeros(rows, 1), torch.zeros(rows), torch.arange(rows), largest_class=4)
+
+
+def test_no_more_than_two_shapes_are_captured(stand_in):
+    method, aside, captured, computed, replayed = stand_in
     take = CUDAGraphStep(method)
     for _ in range(6):
         for rows in (16, 12, 8, 4):
-            take(Batch(torch.zeros(rows, 1), torch.zeros(rows), torch.arange(rows), largest_class=4))
+            take(rows_of_zeros(rows))
     assert captured == [(16, 1), (12, 1)]
     assert [aside.count((rows, 1)) for rows in (16, 12, 8, 4)] == [3, 3, 3, 3]
     assert [replayed.count((rows, 1)) for rows in (16, 12, 8, 4)] == [3, 3, 0, 0]
     assert [computed.count((rows, 1)) for rows in (16, 12, 8, 4)] == [0, 0, 3, 3], "from then on as they come"
+
+
+def test_in_another_phase_of_the_method_graphs_are_captured_anew(stand_in):
+    method, aside, captured, _, replayed = stand_in
+    take = CUDAGraphStep(method)
+    for method.phase in (0, 1):
+        for _ in range(6):
+            take(rows_of_zeros(16))
+    assert captured == [(16, 1)] * 2 and len(aside) == len(replayed) == 6 and len(take._graphs) == 1
 
 
 def test_a_step_is_prepared_sized_and_advanced_around_the_graph(monkeypatch):

@@ -195,11 +195,15 @@ class Method(nn.Module):
 
         Everything happens on the device: a CUDA graph may replay it.
         """
+        return self.step_by(self.loss, batch)
+
+    def step_by(self, loss: nn.Module, batch: Batch) -> StepResult:
+        """Take the step of one loss, updates included."""
         embeddings, labels = self.embed(batch)
-        loss = self.loss(embeddings, labels)
-        self.differentiate(loss)
+        value = loss(embeddings, labels)
+        self.differentiate(value)
         self.optimize()
-        return StepResult({"loss": loss.detach()}, embeddings.detach(), labels)
+        return StepResult({"loss": value.detach()}, embeddings.detach(), labels)
 
     def advance(self, batch: Batch) -> None:
         """Do after a step what only the host can do: advance the schedule."""
@@ -248,6 +252,11 @@ class Method(nn.Module):
     def capturable(self) -> bool:
         """Whether a CUDA graph may replay `step`: it depends on tensors alone, on nothing counted in Python."""
         return bool(getattr(self.loss, "capturable", False)) and not self.embedder.reads_text
+
+    @property
+    def phase(self) -> int:
+        """Which of its computations `step` does now; a CUDA graph replays only steps of the same."""
+        return 0
 
     # -- state ------------------------------------------------------------------------------------
 

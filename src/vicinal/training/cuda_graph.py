@@ -38,7 +38,8 @@ class CUDAGraphStep:
     """Take training steps of a method, from the fourth of one shape on by replaying a CUDA graph.
 
     The graph holds the whole of ``Method.step``, updates included. Two shapes are captured, those that come four times
-    first; batches of any further one are computed as they come. A step that waits for the device cannot be captured: it
+    first; batches of any further one are computed as they come. When the method enters another phase, graphs are
+    captured anew. A step that waits for the device cannot be captured: it
     is then computed as before, with a warning.
     """
 
@@ -46,6 +47,7 @@ class CUDAGraphStep:
         self.method = method
         self._calls: dict[object, int] = {}
         self._graphs: dict[object, _Graph | None] = {}
+        self._phase = method.phase
 
     def __call__(self, batch: Batch) -> StepResult:
         method = self.method
@@ -57,6 +59,10 @@ class CUDAGraphStep:
 
     def _step(self, batch: Batch) -> StepResult:
         embedder = self.method.embedder
+        if self.method.phase != self._phase:
+            self._phase = self.method.phase
+            self._calls.clear()
+            self._graphs.clear()
         key = batch.inputs.shape, batch.inputs.dtype, batch.inputs.stride(), batch.largest_class, embedder.training
         if key not in self._graphs and len(self._graphs) < MOST_GRAPHS:
             self._calls[key] = self._calls.get(key, 0) + 1

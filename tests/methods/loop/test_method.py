@@ -33,7 +33,7 @@ def ready(method, loss, **optimizer):
 
 
 def published(loss, **settings):
-    return ready(LoOp(overlap="arcs", **settings), loss)
+    return ready(LoOp(overlap="arcs", **{"wait": 0, **settings}), loss)
 
 
 @pytest.fixture
@@ -97,7 +97,16 @@ def test_until_it_begins_it_is_its_baseline(batch):
         LoOp(wait=-1)
 
 
-@pytest.mark.parametrize("wait", [0, 2])
+def test_by_default_it_begins_after_a_third_of_the_steps(batch):
+    loss = MultiSimilarityLoss()
+    loop, plain = ready(LoOp(overlap="arcs"), loss), ready(Plain(), loss)
+    third = 20 * len(sampler()) // 3
+    for _ in range(third):
+        assert loop.phase == 0 and loop(batch).scalars["loss"] == plain(batch).scalars["loss"]
+    assert loop.phase == 1 and loop(batch).scalars["loss"] != plain(batch).scalars["loss"]
+
+
+@pytest.mark.parametrize("wait", [0, 1, 2, 3])
 def test_goes_on_from_its_state(batch, wait):
     one, other = (ready(LoOp(wait=wait), HPHNLoss()) for _ in range(2))
     one(batch)
