@@ -4,6 +4,7 @@ import multiprocessing
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from multiprocessing.context import BaseContext
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -21,6 +22,8 @@ from vicinal.errors import ConfigError, DataError
 Plan = Iterable[Sequence[int]]
 Corrupt = Literal["raise", "replace", "drop"]  # what is done about rows that cannot be read
 CPU = torch.device("cpu")
+_FORMATS = ("Bmp", "Gif", "Jpeg", "Ppm", "Png")  # that Pillow looks for first
+_PRELOADED = ("vicinal.data.resident", "vicinal.data.packed", *(f"PIL.{name}ImagePlugin" for name in _FORMATS))
 T = TypeVar("T")
 
 
@@ -239,21 +242,33 @@ class Processes(Generic[T]):
             yield outcome
 
     def _started(self) -> "DataLoader[T | DataError]":
-        # A process that has started threads (torch has) must not fork itself: the child may hang on a lock that a
-        # thread held. The fork server is a clean process, which imports torch once and then forks quickly.
-        method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-        context = multiprocessing.get_context(method)
-        if method == "forkserver":
-            context.set_forkserver_preload([__name__])
         return DataLoader(
             _Outcomes(self._make),
             sampler=self._items,
             batch_size=None,
             num_workers=self._workers,
             persistent_workers=True,
-            multiprocessing_context=context,
+            multiprocessing_context=_context(),
             generator=torch.Generator(),  # its own: the global generator's state belongs to the training loop
         )
+
+
+def _context() -> BaseContext:
+    # A process that has started threads (torch has) must not fork itself: the child may hang on a lock that a
+    # thread held. The fork server is a clean process, which imports torch once and then forks quickly.
+    method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+    context = multiprocessing.get_context(method)
+    if method == "forkserver":
+        context.set_forkserver_preload([__name__, *_PRELOADED])
+    return context
+
+
+def start_early() -> None:
+    """Start the process that readers are forked from: it imports torch, for seconds, while this one does other work."""
+    if _context().get_start_method() == "forkserver":
+        from multiprocessing import forkserver
+
+        forkserver.ensure_running()
 
 
 class _Items:

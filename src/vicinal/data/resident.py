@@ -41,7 +41,7 @@ CACHE = "VICINAL_CACHE"  # names the folder of `training.cache` where that is no
 IMAGES_AT_ONCE = 64  # decoded on the host before they go to the device
 _KEPT_AT_ONCE = 1024  # of those that were decoded before
 _READERS = 4  # threads that read decoded images from the disk, a batch each
-_WORTH_PROCESSES = 500  # images: fewer are decoded before processes have started
+WORTH_PROCESSES = 500  # images: fewer are decoded before processes have started
 _PACKAGES = ("vicinal", "torch", "pillow")  # other versions may decode or compute otherwise
 _FREE_SHARE = {"cuda": 0.5, "cpu": 0.25}  # of the free memory that `auto` may take: the network needs the rest
 
@@ -248,7 +248,7 @@ def resident_if_it_fits(
     prepare = _Preparation(source, held, transform, shape, skip_corrupt)
     starts = range(0, len(held), IMAGES_AT_ONCE)
     if workers is None:
-        few = isinstance(source, ImageArray) or len(held) < _WORTH_PROCESSES
+        few = isinstance(source, ImageArray) or len(held) < WORTH_PROCESSES
         workers = 0 if few else os.cpu_count() or 1
     pixels = torch.zeros(0 if on_disk else len(held), *shape, dtype=torch.uint8, device=device)
     unreadable: dict[int, str] = {}

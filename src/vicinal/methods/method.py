@@ -1,8 +1,9 @@
 """The base of all methods, what they are built from (`Parts`), and what a step returns (`StepResult`)."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import torch
@@ -241,6 +242,27 @@ class Method(nn.Module):
         for parameter, gradient in zip(wanted, gradients, strict=True):
             parameter.grad = gradient
 
+    def differentiate_to(self, loss: Tensor, features: Tensor) -> Tensor | None:
+        """Put the gradient of ``loss`` into what ``metric_optimizer`` trains, and return that in ``features``, a leaf.
+
+        The graph stays for another loss.
+        """
+        wanted = [parameter for parameter in trained(self.metric_optimizer) if parameter.requires_grad]
+        gradients = torch.autograd.grad(loss, [features, *wanted], retain_graph=True, allow_unused=True)
+        for parameter, gradient in zip(wanted, gradients[1:], strict=True):
+            parameter.grad = gradient
+        return gradients[0]
+
+    def differentiate_from(self, features: Tensor, gradient: Tensor | None) -> None:
+        """Go on where ``differentiate_to`` ended, into the parameters on which the features depend."""
+        if gradient is None or not features.requires_grad:
+            return
+        wanted = [parameter for parameter in trained(self.metric_optimizer) if parameter.requires_grad]
+        found = torch.autograd.grad(features, wanted, gradient, allow_unused=True)
+        for parameter, further in zip(wanted, found, strict=True):
+            if further is not None:
+                parameter.grad = further if parameter.grad is None else parameter.grad + further
+
     def optimize(self, *optimizers: Optimizer) -> None:
         """Average gradients over processes, then update; default: by ``metric_optimizer``."""
         optimizers = optimizers or (self.metric_optimizer,)
@@ -324,6 +346,49 @@ class Method(nn.Module):
     def figures(self, batch: Batch) -> Sequence[Figure]:
         """Draw what the method does inside, once when training has ended; ``batch`` is the last one."""
         return ()
+
+
+class Beside:
+    """Computes beside the current stream of a GPU, on one of its own; on a CPU in its turn.
+
+    Both streams wait for each other where it begins and where ``join`` is called, so that memory which one of them
+    frees is not overwritten while the other still reads it.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._streams = (torch.cuda.current_stream(device), _stream(device)) if device.type == "cuda" else None
+        self._within: AbstractContextManager[object] = nullcontext()
+        self._event: torch.cuda.Event | None = None
+
+    def __enter__(self) -> Self:
+        if self._streams is not None:
+            here, beside = self._streams
+            beside.wait_stream(here)
+            self._within = torch.cuda.stream(beside)
+        self._within.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._within.__exit__(*error)
+
+    def mark(self) -> None:
+        """Say, within, what ``catch_up`` waits for: all that was begun so far."""
+        self._event = None if self._streams is None else self._streams[1].record_event()
+
+    def catch_up(self) -> None:
+        """Let the current stream wait for what was begun before the mark."""
+        if self._streams is not None and self._event is not None:
+            self._streams[0].wait_event(self._event)
+
+    def join(self) -> None:
+        """Let the current stream wait for all of it."""
+        if self._streams is not None:
+            self._streams[0].wait_stream(self._streams[1])
+
+
+@cache
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 @contextmanager

@@ -18,9 +18,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from vicinal import parallel
 from vicinal.arguments import describe
 from vicinal.config import Config
-from vicinal.data.loader import Loader
+from vicinal.data.loader import Loader, start_early
 from vicinal.data.records import Batch, Progress, Records, Split
-from vicinal.data.resident import Resident, kept, open_cache, resident_if_it_fits
+from vicinal.data.resident import WORTH_PROCESSES, Resident, kept, open_cache, resident_if_it_fits
 from vicinal.data.splits import hold_out, overlapping_classes
 from vicinal.data.transforms import ImageTransform, OwnTransform, Transform
 from vicinal.errors import ConfigError, DataError
@@ -259,8 +259,10 @@ def prepare(config: Config, console: Console | None = None, introduce: Introduce
         raise DataError(f"{records.name} has {classes} training classes; learning needs at least 2.")
     _check_measurable(records, "validation")
     _check_measurable(records, "test")
-    method, steps = build_method(config, train, device)
     workers, sharing = pick_workers(config, records, device), parallel.local_processes() > 1
+    if workers and cache is None and len(records) >= WORTH_PROCESSES:
+        start_early()
+    method, steps = build_method(config, train, device)
     console = console or Console(quiet=True)
     if introduce is not None:
         introduce(config, records, method, steps)

@@ -17,7 +17,7 @@ from vicinal.figures import Figure, Point, Scatter, Segment
 from vicinal.losses.loss import Comparisons, Terms, reduce
 from vicinal.methods.hdml.generator import FeatureClassifier, Generator, Reconstruction, reconstruction_cost
 from vicinal.methods.hdml.synthesis import Embed, Path, ReferenceRule, Synthesis, replaceable
-from vicinal.methods.method import Method, Parts, StepResult, tensor_cores
+from vicinal.methods.method import Beside, Method, Parts, StepResult, tensor_cores
 from vicinal.parallel import gather, processes
 from vicinal.tuples import Embeddings
 
@@ -225,42 +225,52 @@ class HDML(Method):
         ]
 
     def step(self, batch: Batch) -> StepResult:
-        lambda_, w = self.lambda_(), self.real_weight()
         features, labels = gather(self.embedder.features(batch.inputs), batch.labels)  # y = f(x)
-        embeddings = self.embedder.embed(features)  # z = g(y)
+        reached = features.detach().requires_grad_()
+        # What trains generator and classifier, and what is reported, a GPU computes beside the backbone's gradient.
+        with Beside(features.device) as beside:
+            lambda_, w = self.lambda_(), self.real_weight()
+            embeddings = self.embedder.embed(reached)  # z = g(y)
 
-        real_tuples = self.loss.comparisons(embeddings, labels)
-        real_terms = self.loss.core(real_tuples)
-        real = reduce(real_terms, self.loss.reduction)  # J_m
-        if self.values.weight_decay:
-            real = real + self._weight_penalty()
+            real_tuples = self.loss.comparisons(embeddings, labels)
+            real_terms = self.loss.core(real_tuples)
+            real = reduce(real_terms, self.loss.reduction)  # J_m
+            if self.values.weight_decay:
+                real = real + self._weight_penalty()
 
-        reached = features if self.syn_grad == "full" else features.detach()
-        source = embeddings if self.syn_grad == "full" else self.embedder.embed(reached)
+            source, given = embeddings, reached
+            if self.syn_grad == "head":
+                given = reached.detach()
+                source = self.embedder.embed(given)
+            with self._products():
+                found = self.synthesis(source, labels, lambda_, self.embedder.embed, given)  # Eqs. (4)-(8)
+            synthetic_terms = self.loss.core(found.comparisons)
+            synthetic = reduce(synthetic_terms, self.loss.reduction)  # J_syn
+            objective = w * real + (1 - w) * synthetic  # Eq. (11)
+            with self._products():
+                gradient = self.differentiate_to(objective, reached)
+            beside.mark()
+
+            own, known = self.classifier.own_loss(features, labels)
+            scalars = {"real_loss": real, "synthetic_loss": synthetic, "hardness/lambda": lambda_, "hardness/w": w}
+            if made := found.regenerated:
+                lost = reconstruction_cost(features, made.features, self.values.reconstruction)
+                recon, soft = self.values.reconstruction_factor * lost, self.values.label_factor * made.label_cost
+                scalars |= {"generator/J_recon": recon, "generator/J_soft": soft}
+                scalars |= {"label_share/real": known, "label_share/synthetic": made.labels_kept}
+            scalars["zero_loss_share/real"] = zero_loss_share(real_tuples, real_terms)
+            scalars["zero_loss_share/synthetic"] = zero_loss_share(found.comparisons, synthetic_terms)
+            with self._products():
+                self.differentiate(own, self.classifier.parameters())
+                if made and self.generator is not None:
+                    self.differentiate(recon + soft, self.generator.parameters())  # J_gen, Eq. (9)
+            if made:
+                self.generator_loss.add(recon + soft)
+            self.average_loss.add(w * real if self.values.averaged == "weighted" else real)
+        beside.catch_up()
         with self._products():
-            found = self.synthesis(source, labels, lambda_, self.embedder.embed, reached)  # Eqs. (4)-(8)
-        synthetic_terms = self.loss.core(found.comparisons)
-        synthetic = reduce(synthetic_terms, self.loss.reduction)  # J_syn
-        objective = w * real + (1 - w) * synthetic  # Eq. (11)
-
-        own, known = self.classifier.own_loss(features, labels)
-        scalars = {"real_loss": real, "synthetic_loss": synthetic, "hardness/lambda": lambda_, "hardness/w": w}
-        if made := found.regenerated:
-            lost = reconstruction_cost(features, made.features, self.values.reconstruction)
-            recon, soft = self.values.reconstruction_factor * lost, self.values.label_factor * made.label_cost
-            scalars |= {"generator/J_recon": recon, "generator/J_soft": soft}
-            scalars |= {"label_share/real": known, "label_share/synthetic": made.labels_kept}
-        scalars["zero_loss_share/real"] = zero_loss_share(real_tuples, real_terms)
-        scalars["zero_loss_share/synthetic"] = zero_loss_share(found.comparisons, synthetic_terms)
-
-        with self._products():
-            self.differentiate(own, self.classifier.parameters())
-            if made and self.generator is not None:
-                self.differentiate(recon + soft, self.generator.parameters(), keep=True)  # J_gen, Eq. (9)
-            self.differentiate(objective)
-        if made:
-            self.generator_loss.add(recon + soft)
-        self.average_loss.add(w * real if self.values.averaged == "weighted" else real)
+            self.differentiate_from(features, gradient)
+        beside.join()
         self.optimize(self.metric_optimizer, self.generator_optimizer)
         return StepResult({"loss": objective, **scalars}, embeddings, labels).detach()
 
