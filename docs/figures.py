@@ -398,7 +398,7 @@ def when_hardness_helps() -> Figure:
         "multi-similarity": (GREY, "D"),
     }
     settings = {"authors": "authors’ setting", "features": "features", "": "our setting"}
-    figure = Figure(figsize=(7.2, 3.1))
+    figure = Figure(figsize=(7.2, 3.5))
     overfit, level = figure.subplots(1, 2, sharey=True)
     for baseline, (color, marker) in pairs.items():
         name, _, setting = baseline.partition(", ")
@@ -420,7 +420,7 @@ def when_hardness_helps() -> Figure:
     for axes in (overfit, level):
         axes.axhline(0, color=LIGHT, lw=0.8, zorder=0)
         axes.axvline(0, color=LIGHT, lw=0.8, zorder=0)
-    level.legend(*overfit.get_legend_handles_labels(), fontsize=8)
+    figure.legend(*overfit.get_legend_handles_labels(), fontsize=8, loc="outside lower center", ncols=3)
     figure.suptitle("Recall@1, points; a mark is a seed at a step", fontsize=9)
     return figure
 
