@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn.functional import pad, threshold
+from torch.nn.functional import threshold
 
 from vicinal.errors import ConfigError
 from vicinal.geometry import arc_distances, arc_similarity
@@ -93,11 +93,15 @@ def unit_rows(x: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows d"]:
     x = at_least_float32(x)
     if not x.shape[-1]:
         return x
+    low, high = torch.finfo(x.dtype).tiny ** 0.25, torch.finfo(x.dtype).max ** 0.25
+    if x.numel() and not x.is_cuda:  # a GPU is not waited for
+        lengths = _lengths(x)[..., None]
+        shortest, longest = lengths.detach().aminmax()
+        if low < float(shortest) and float(longest) < high:  # as nearly always: then nothing below changes a thing
+            return x / lengths
     # A row whose squares would leave the range of its type is scaled first.
-    largest, range_ = x.detach().abs().amax(dim=-1, keepdim=True), torch.finfo(x.dtype)
-    extreme = (largest > range_.max**0.25) | ((largest < range_.tiny**0.25) & (largest > 0))
-    if x.is_cuda or bool(extreme.any()):  # a GPU is not waited for
-        x = x / torch.where(extreme, largest, 1)
+    largest = x.detach().abs().amax(dim=-1, keepdim=True)
+    x = x / torch.where((largest > high) | ((largest < low) & (largest > 0)), largest, 1)
     lengths = _lengths(x)[..., None]
     return x / lengths.masked_fill(lengths == 0, torch.inf)
 
@@ -303,12 +307,13 @@ class _PairwiseDistances(torch.autograd.Function):
         with torch.autocast(x.device.type, enabled=False):
             for block in _blocks(distances):
                 # Among the rows themselves d is symmetric, so both places of a pair pull with the same weight.
-                pull = gradient[block] if y is not None else gradient[block] + _transposed(gradient[:, block])
+                pull = gradient[block] if y is not None else _transposed(gradient[:, block]).add_(gradient[block])
                 pull = 2 * pull if ctx.squared else pull / threshold(distances[block], 0.0, 1.0)
                 row_parts.append(pull.sum(dim=1, keepdim=True) * rows[block] - pull @ columns)
                 if y is not None and ctx.needs_input_grad[1]:
                     column_part = column_part + pull.sum(dim=0)[:, None] * columns - pull.T @ rows[block]
-        return torch.cat(row_parts), None if y is None else column_part, None
+        row_part = row_parts[0] if len(row_parts) == 1 else torch.cat(row_parts)
+        return row_part, None if y is None else column_part, None
 
     @staticmethod
     def jvp(ctx: Any, x_tangent: Tensor | None, y_tangent: Tensor | None, _: None) -> Tensor:
@@ -336,8 +341,9 @@ def _transposed(matrix: Tensor) -> Tensor:
     """Transpose into a copy."""
     # A dense matrix is transposed by one thread, a padded one by all: faster, as long as it stays in the cache.
     if not matrix.is_cuda and matrix.numel() <= CACHED:
-        matrix = pad(matrix, (0, 16))[:, : matrix.shape[1]]
-    return matrix.T.contiguous()
+        padded = matrix.new_empty(len(matrix), matrix.shape[1] + 16)
+        matrix = padded[:, : matrix.shape[1]].copy_(matrix)
+    return matrix.T.clone(memory_format=torch.contiguous_format)
 
 
 def _blocks(matrix: Tensor) -> list[slice]:
@@ -353,7 +359,8 @@ def _squared_distances(x: Tensor, y: Tensor | None) -> Tensor:
         # float64 resolves near pairs, and cheaply; looking for them would make the host wait for the device.
         x, y = x.double(), None if y is None else y.double()
     rows, columns = _centred(x, y)
-    row_norms, column_norms = squared_lengths(rows), squared_lengths(columns)
+    row_norms = squared_lengths(rows)
+    column_norms = row_norms if y is None else squared_lengths(columns)
     largest, others = column_norms.max(), x if y is None else y
     for block in _blocks(result):
         own, norms = x[block], row_norms[block, None]

@@ -197,13 +197,11 @@ def positives(
     if reference_labels is None:
         reference_labels, own = labels, torch.arange(len(labels), device=labels.device)
     wanted, columns = labels.long(), reference_labels.long()
-    order = columns.argsort(stable=True)
-    grouped = columns[order]
+    grouped, order = columns.sort(stable=True)
     first = torch.searchsorted(grouped, wanted)
     count = torch.searchsorted(grouped, wanted, right=True) - first
     if own is not None:
-        place = torch.empty_like(order)
-        place[order] = torch.arange(len(order), device=order.device)
+        place = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
         count = count - 1
     if largest_class is None:
         largest_class = 1 + (int(count.max()) if len(count) and len(columns) else 0)

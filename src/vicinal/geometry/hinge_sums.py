@@ -60,7 +60,8 @@ class _HingeSums(torch.autograd.Function):
         for start in range(0, len(negative), step):
             rows = slice(start, start + step)
             # `where` would take a CPU three times as long; what is added is 0, or so large that nothing else counts.
-            kept = torch.add(negative[rows], (~keep_negative[rows]).view(torch.uint8).to(negative.dtype), alpha=far)
+            kept = (~keep_negative[rows]).view(torch.uint8).to(negative.dtype)
+            torch.add(negative[rows], kept, alpha=far, out=kept)
             count = _count_one_by_one if positive.shape[1] <= FEW else _count_by_search
             count(thresholds[rows], kept, above[rows], below[rows])
             top = thresholds[rows].amax(dim=1, keepdim=True)
@@ -72,11 +73,14 @@ class _HingeSums(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         _, counts, above, below = output
         ctx.mark_non_differentiable(counts, above, below)
+        ctx.set_materialize_grads(False)  # zeros for `above` would take as long as its use
         ctx.save_for_backward(above, below)
         ctx.save_for_forward(above, below)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Tensor, Tensor, None, None, None]:
+    def backward(ctx: Any, gradient: Tensor | None, *_: Any) -> tuple[Tensor | None, Tensor | None, None, None, None]:
+        if gradient is None:
+            return None, None, None, None, None
         above, below = ctx.saved_tensors
         return gradient[:, None] * below, -gradient[:, None] * above, None, None, None
 
