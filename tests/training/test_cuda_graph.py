@@ -179,12 +179,42 @@ def test_a_loss_that_counts_in_python_is_never_captured():
     assert not made(CrossBatchMemory(size=64), MultiSimilarityLoss()).capturable
 
 
-def test_methods_whose_loss_gets_margins_in_the_second_epoch_are_never_captured():
-    for method in (HTL(sampling=False), HTLHDML()):
-        assert not made(method, HierarchicalTripletLoss()).capturable
+def give_margins(method, number):
+    """Margins as of another tree each time."""
+    levels = (torch.arange(8)[:, None] - torch.arange(8)).abs() // 3
+    method.loss.set_margins(torch.arange(8), levels, 0.1 * number + torch.arange(3) / 4, torch.arange(8) / 40)
+
+
+@pytest.mark.parametrize("method", [HTL(sampling=False), HTLHDML()])
+def test_margins_that_a_loss_gets_begin_a_phase_and_new_ones_are_written_in_their_place(method):
+    method = made(method, HierarchicalTripletLoss())
+    phases, before = [method.phase], []
+    for number in (1, 2):
+        give_margins(method, number)
+        phases.append(method.phase)
+        before.append((method.loss.margins.data_ptr(), float(method.loss.margins[0])))
+    assert method.capturable and phases[0] < phases[1] == phases[2]
+    assert before[0][0] == before[1][0] and before[0][1] != before[1][1]
 
 
 # -- on a GPU -------------------------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("method", [HTL(sampling=False), HTLHDML()])
+def test_replayed_steps_take_the_margins_of_their_epoch(method):
+    found = []
+    for captured in (False, True):
+        mine = made(method, HierarchicalTripletLoss())
+        mine.place(torch.device("cuda"))
+        mine.embedder.train()
+        take, losses = CUDAGraphStep(mine) if captured else mine, []
+        for number, batch in enumerate(batches("cuda", 36)):
+            if number in (12, 24):
+                give_margins(mine, number // 12)
+            losses.append(float(take(batch).scalars["loss"]))
+        found.append(losses)
+    assert found[1] == pytest.approx(found[0], rel=2e-3, abs=2e-5)
 
 
 @pytest.mark.gpu

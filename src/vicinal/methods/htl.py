@@ -127,8 +127,8 @@ class HTL(Method):
             self.loss.set_margins(tree.classes, tree.levels(), self.beta + tree.thresholds, tree.spreads)
 
     @property
-    def capturable(self) -> bool:
-        return False  # the loss has margins from the second epoch on
+    def phase(self) -> int:
+        return int(getattr(self.loss, "layout_changes", 0))  # the loss has margins from the second epoch on
 
     def diagnostics(self, result: StepResult, largest_class: int | None = None) -> dict[str, Tensor]:
         described = super().diagnostics(result, largest_class)
@@ -213,8 +213,8 @@ class HTLHDML(Method):
         return self.htl.diagnostics(result, largest_class)
 
     @property
-    def capturable(self) -> bool:
-        return self.htl.capturable
+    def phase(self) -> int:
+        return self.htl.phase
 
     @property
     def notes(self) -> tuple[str, ...]:
