@@ -7,8 +7,9 @@ called by all processes, in the same order.
 
 import importlib
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import torch
@@ -71,6 +72,17 @@ def pick_device(wanted: str) -> torch.device:
             raise ConfigError(f"each process takes a GPU, but there are {counts}. Start fewer, or use device=cpu.")
         torch.cuda.set_device(local_rank())
     return device
+
+
+def wake(device: torch.device) -> None:
+    """Create a GPU's context in a thread: the driver takes a second or more, in which Python can do other work."""
+
+    def touch() -> None:
+        with suppress(Exception):  # whoever needs the GPU will be told
+            torch.zeros(1, device=device)
+
+    if device.type == "cuda" and processes() == 1:  # else a thread would not know which GPU is this process's
+        threading.Thread(target=touch, daemon=True).start()
 
 
 # -- rows -----------------------------------------------------------------------------------------

@@ -1,14 +1,18 @@
 """What cannot be measured or trained is rejected before anything is trained."""
 
+import threading
+
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from torch import nn
 
 from vicinal.config import compose
 from vicinal.data import ImageTransform
 from vicinal.errors import ConfigError, DataError
-from vicinal.parallel import pick_device
+from vicinal.parallel import pick_device, wake
+from vicinal.training import experiment
 from vicinal.training.experiment import prepare
 
 
@@ -51,17 +55,55 @@ def test_a_gpu_that_is_not_there_is_rejected(monkeypatch):
     assert pick_device("auto").type == "cpu"
 
 
-def test_a_network_that_cannot_take_the_test_size_is_rejected_before_training(tmp_path):
+def test_a_gpu_is_woken_in_a_thread_that_complains_of_nothing(monkeypatch):
+    touched, failed, threads, kind = [], [], [], threading.Thread
+    monkeypatch.setattr("threading.excepthook", failed.append)
+    monkeypatch.setattr("threading.Thread", lambda **given: threads.append(kind(**given)) or threads[-1])
+
+    def zeros(size, *, device):
+        touched.append(device.type)
+        raise RuntimeError("no driver")
+
+    monkeypatch.setattr("torch.zeros", zeros)
+    for name in ("cpu", "cuda"):
+        wake(torch.device(name))
+    (thread,) = threads
+    thread.join(timeout=60)
+    assert touched == ["cuda"] and not failed
+
+
+@pytest.fixture
+def pictures(tmp_path):
     for number in range(12):
         folder = tmp_path / "pictures" / f"class{number // 3}"
         folder.mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.full((12, 12, 3), 20 * number, np.uint8)).save(folder / f"{number}.png")
+    return tmp_path / "pictures"
+
+
+def test_readers_are_started_early_where_many_files_are_decoded(pictures, tmp_path, monkeypatch):
+    started = []
+    monkeypatch.setattr(experiment, "start_early", lambda: started.append(True))
+    training = {"validation": 0, "resident": "off"}
+    given = {"data": str(pictures), "model": "small", "transform": {"size": 8, "resize": 8}}
+
+    def prepared(**settings):
+        prepare(compose({**given, "training": training | settings}))
+        return len(started)
+
+    assert prepared() == 0, "twelve pictures"
+    monkeypatch.setattr(experiment, "WORTH_PROCESSES", 12)
+    assert prepared() == 1
+    assert prepared(workers=0) == prepared(cache=str(tmp_path / "cache")) == 1
+
+
+def test_a_network_that_cannot_take_the_test_size_is_rejected_before_training(pictures):
     network = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 4))
     transform = {"size": 32, "resize": 40, "test_size": 40}
-    data, training = str(tmp_path / "pictures"), {"validation": 0, "steps": 2, "batch_size": 8}
+    data, training = str(pictures), {"validation": 0, "steps": 2, "batch_size": 8}
     with pytest.raises(ConfigError, match=r"32 pixels, but not of transform.test_size=40: .* transform.test_size=none"):
         prepare(compose({"data": data, "model": network, "transform": transform, "training": training}))
-    experiment = prepare(compose({"data": data, "model": "small", "transform": transform, "training": training}))
-    assert next(iter(experiment.batches(experiment.plan(0), epoch=0, start=0))).inputs.shape[2:] == (32, 32)
-    assert experiment.preprocessing.size == 40
-    assert len(experiment.embed(experiment.encoder, experiment.records).vectors) == 12
+    ready = prepare(compose({"data": data, "model": "small", "transform": transform, "training": training}))
+    assert next(iter(ready.batches(ready.plan(0), epoch=0, start=0))).inputs.shape[2:] == (32, 32)
+    assert ready.preprocessing.size == 40
+    assert len(ready.embed(ready.encoder, ready.records).vectors) == 12

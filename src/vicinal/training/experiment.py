@@ -245,6 +245,7 @@ def prepare(config: Config, console: Console | None = None, introduce: Introduce
     """
     training = config.training
     device = parallel.pick_device(training.device)
+    parallel.wake(device)
     check_trackers(training.trackers)
     cache = open_cache(training.cache)
     if training.head_only and config.model.start not in COMPUTED_STARTS:
