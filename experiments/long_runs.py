@@ -69,6 +69,7 @@ OURS = {  # the numbers of benchmarks.py
     "multi-similarity + HDML": f"{SHARP} {GENERATOR}",
     "multi-similarity + LoOp": f"{SHARP} method=loop method.wait=0",
     "multi-similarity + LoOp later": f"{SHARP} method=loop",  # after a third of the steps, the default
+    "multi-similarity + LoOp of samples": f"{SHARP} method=loop method.anchors=samples",
     "DANML": f"loss=danml loss.alpha=2 loss.beta=30 loss.lambda1=0.55 loss.lambda2=0.57 {BATCH}",
     "lifted": f"loss=lifted_structure loss.form=smooth loss.similarity=cosine {BATCH}",
     "improved lifted": f"loss=improved_lifted_structure {BATCH}",
@@ -131,15 +132,17 @@ DESCENDING = ("ALA, descent", "weight 1/2, descent", "weight 1, descent")
 CONTROLS = ("ALA, relative, descent", "random weights, descent")
 LATER = "multi-similarity + LoOp later"
 THREE = (*BOTH, LATER)
+OF_SAMPLES = "multi-similarity + LoOp of samples"
 _ALL = [
     *(run for seed in (0, 1, 2, 3, 4) for run in authors("triplet", TRIPLET, seed)),
     *(episodes(name, seed, 1000, CUB_288) for seed in (0, 1) for name in CONTROLS),
     *(ours(name, seed, 1000, CARS_288, 0.3) for seed in (1, 2) for name in THREE),
     *(ours(name, 1, 1000, CARS_288) for name in PAPERS if name not in ("N-pair", "multi-similarity")),
-    *(ours(name, seed, data=CUB_384) for seed in (0, 1, 2) for name in THREE),
+    *(ours(OF_SAMPLES, seed, 1000, CARS_288, 0.3) for seed in (1, 2)),
+    *(ours(name, seed, 2000, CUB_384, 0.3) for seed in (1, 2) for name in (*THREE, OF_SAMPLES)),
+    *(ours(name, seed, data=CUB_384) for seed in (0, 1, 2) for name in (*THREE, OF_SAMPLES)),
     *(ours(name, 0, data=CUB_384) for name in PAPERS if "lifted" not in name),
     *(ours(LATER, seed, 1000, CARS_288) for seed in (1, 2, 3)),
-    *(ours(name, seed, 2000, CUB_384, 0.3) for seed in (1, 2) for name in THREE),
     *(ours(name, 1, data=CUB_384) for name in PAPERS),
     *(ours(name, seed, data=CUB_384) for seed in (0, 1, 2, 3, 4) for name in ("N-pair + HDML", "N-pair")),
     *(episodes(name, 2, 1000, CUB_288) for name in ("ALA, descent", *CONTROLS)),

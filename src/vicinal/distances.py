@@ -132,8 +132,11 @@ class Distance(ABC):
     def __call__(self, x: Embeddings, y: Others = None) -> Float[Tensor, "n m"]:
         """Compare each row of ``x`` with each row of ``y``, with rows of its own (three axes), or with ``x`` (None)."""
 
-    def between_arcs(self, starts: Float[Tensor, "p d"], ends: Float[Tensor, "p d"]) -> Float[Tensor, "p p"]:
-        """Compare the nearest points of each two arcs on the unit sphere; needs ``normalize``."""
+    def between_arcs(self, *ends: Float[Tensor, "_ d"]) -> Float[Tensor, "p q"]:
+        """Compare the nearest points of arcs on the unit sphere; needs ``normalize``.
+
+        ``ends`` are starts and ends of the arcs, and of those that they are compared with (default: the arcs).
+        """
         raise ConfigError(f"{type(self).__name__} has no nearest points of arcs on the unit sphere. Use Euclidean.")
 
     def nearest(self, values: Tensor, dim: int | tuple[int, ...]) -> Tensor:
@@ -159,8 +162,8 @@ class Euclidean(Distance):
         found = pairwise_distances(x, y, squared=self.squared)
         return found if self.scale == 1 else self.scale * found
 
-    def between_arcs(self, starts: Float[Tensor, "p d"], ends: Float[Tensor, "p d"]) -> Float[Tensor, "p p"]:
-        found = arc_distances(starts, ends, squared=self.squared)
+    def between_arcs(self, *ends: Float[Tensor, "_ d"]) -> Float[Tensor, "p q"]:
+        found = arc_distances(*ends, squared=self.squared)
         return found if self.scale == 1 else self.scale * found
 
 
@@ -174,8 +177,8 @@ class DotProduct(Distance):
     def __call__(self, x: Embeddings, y: Others = None) -> Float[Tensor, "n m"]:
         return cosine_similarity(x, y) if self.normalize else inner_products(x, y)
 
-    def between_arcs(self, starts: Float[Tensor, "p d"], ends: Float[Tensor, "p d"]) -> Float[Tensor, "p p"]:
-        return arc_similarity(starts, ends)
+    def between_arcs(self, *ends: Float[Tensor, "_ d"]) -> Float[Tensor, "p q"]:
+        return arc_similarity(*ends)
 
 
 @dataclass(frozen=True)
@@ -280,8 +283,8 @@ class Negative(Distance):
     def __call__(self, x: Embeddings, y: Others = None) -> Float[Tensor, "n m"]:
         return -self.of(x, y)
 
-    def between_arcs(self, starts: Float[Tensor, "p d"], ends: Float[Tensor, "p d"]) -> Float[Tensor, "p p"]:
-        return -self.of.between_arcs(starts, ends)
+    def between_arcs(self, *ends: Float[Tensor, "_ d"]) -> Float[Tensor, "p q"]:
+        return -self.of.between_arcs(*ends)
 
 
 class _PairwiseDistances(torch.autograd.Function):

@@ -10,7 +10,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
@@ -31,6 +31,7 @@ from vicinal.tuples import Embeddings, Reference, SingleLabels, other_class, pos
 
 Pairing = Literal["all", "consecutive", "nearest"]
 Overlap = Literal["samples", "arcs"]
+Anchors = Literal["pairs", "samples"]
 SHOWN = 6  # pairs of pairs in the report
 
 
@@ -168,12 +169,35 @@ class OptimalNegatives(NegativesBetweenPairs):
         overlap: what stands for two arcs that are closer to each other than the ends of one of them are: ``"samples"``
             (ours), the hardest of their four ends, or ``"arcs"`` as published. A point between two samples of a class
             need not be of that class while classes overlap.
+        anchors: what is compared with the arcs: the arcs of ``"pairs"`` as published, or ``"samples"`` (ours), each
+            with its own positives, as in the loss alone.
     """
 
-    def __init__(self, loss: nn.Module, *, pairing: Pairing = "all", overlap: Overlap = "samples") -> None:
+    def __init__(
+        self, loss: nn.Module, *, pairing: Pairing = "all", overlap: Overlap = "samples", anchors: Anchors = "pairs"
+    ) -> None:
         super().__init__(loss, pairing=pairing)
-        self.overlap = overlap
+        self.overlap, self.anchors = overlap, anchors
         check_arguments(self)
+
+    def comparisons(self, embeddings: Embeddings, labels: SingleLabels) -> Comparisons:
+        if self.anchors == "pairs":
+            return super().comparisons(embeddings, labels)
+        Reference.checked(embeddings, labels)
+        embeddings, distance = at_least_float32(embeddings), self.loss.distance
+        pairs = positive_pairs(labels, self.pairing, embeddings, self.loss.largest_class)
+        first, second = embeddings[pairs.first], embeddings[pairs.second]
+        samples = distance.nearest(torch.stack([distance(embeddings, first), distance(embeddings, second)]), dim=0)
+        if not distance.normalize:
+            negative = samples
+        else:
+            negative = distance.between_arcs(embeddings, embeddings, first, second)
+            if self.overlap == "samples":
+                length = distance(first, second[:, None]).detach().T
+                closer = negative > length if distance.larger_is_closer else negative < length
+                negative = torch.where(closer, samples, negative)
+        keep = (labels[:, None] != labels[pairs.first]) & pairs.stands
+        return replace(self.loss.comparisons(embeddings, labels), negative=negative, keep_negative=keep)
 
     def negatives(self, embeddings: Embeddings, pairs: PositivePairs) -> Float[Tensor, "p p"]:
         distance = self.loss.distance
@@ -321,18 +345,20 @@ class LoOp(BetweenPairs):
         overlap: what stands for two arcs that are closer to each other than the ends of one of them are: the hardest of
             their four ``"samples"``, or the nearest points of the ``"arcs"``. A point between two samples of a class
             need not be of that class while classes overlap.
+        anchors: what is compared with arcs of other classes: the arcs of ``"pairs"``, as published, or ``"samples"``.
         wait: steps with the loss alone before LoOp begins, so that classes part first; None is a third of the run.
     """
 
     pairing: Pairing = "all"
     overlap: Overlap = "samples"
+    anchors: Anchors = "pairs"
     wait: Natural | None = None
 
     title: ClassVar[str] = "LoOp"
 
     def setup(self, parts: Parts) -> None:
         super().setup(parts)
-        self.loss = OptimalNegatives(parts.loss, pairing=self.pairing, overlap=self.overlap)
+        self.loss = OptimalNegatives(parts.loss, pairing=self.pairing, overlap=self.overlap, anchors=self.anchors)
         self._alone: int = parts.steps // 3 if self.wait is None else self.wait
 
     @property

@@ -53,6 +53,10 @@ def published(loss, **settings):
     return OptimalNegatives(loss, overlap="arcs", **settings)
 
 
+def of_samples(loss, **settings):
+    return OptimalNegatives(loss, anchors="samples", **settings)
+
+
 def pairs_by_hand(labels):
     return {
         frozenset(pair) for pair in itertools.combinations(range(len(labels)), 2) if labels[pair[0]] == labels[pair[1]]
@@ -178,6 +182,31 @@ def test_gradient_is_that_of_finite_differences(loss, pairing, overlap, embeddin
     assert gradcheck(lambda e: module(e, labels), (given,), fast_mode=True)
 
 
+@pytest.mark.parametrize("overlap", ["arcs", "samples"])
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_samples_may_be_anchors_with_their_own_positives(loss, overlap, embeddings):
+    labels = torch.tensor(UNEVEN)
+    given = embeddings(len(labels))
+    plain, found = loss.comparisons(given, labels), of_samples(loss, overlap=overlap).comparisons(given, labels)
+    assert torch.equal(found.positive, plain.positive) and torch.equal(found.keep_positive, plain.keep_positive)
+    first, second, _, stands = positive_pairs(labels, "all")
+    assert torch.equal(found.keep_negative, (labels[:, None] != labels[first]) & stands)
+    distance, sign = loss.distance, 1 if loss.distance.larger_is_closer else -1
+    ends = sign * torch.maximum(sign * distance(given)[:, first], sign * distance(given)[:, second])
+    harder = (sign * (found.negative - ends))[found.keep_negative]
+    assert (harder > -1e-9).all(), "an arc is as near as the nearer of its ends, or nearer"
+    assert (harder > 1e-3).any() == distance.normalize
+    module = of_samples(loss, overlap=overlap)
+    assert gradcheck(lambda e: module(e, labels), (given.requires_grad_(),), fast_mode=True)
+
+
+@pytest.mark.parametrize("loss", HINGES.values(), ids=HINGES)
+def test_samples_as_anchors_equal_the_baseline_where_all_of_a_class_agree(loss, embeddings):
+    labels = torch.arange(12) // 3
+    given = embeddings(4)[labels]
+    torch.testing.assert_close(of_samples(loss)(given, labels), loss(given, labels), rtol=0, atol=1e-7)
+
+
 DEGENERATE = {
     "one class": lambda e, y: (e, y * 0),
     "no two of a class": lambda e, y: (e, torch.arange(len(y))),
@@ -190,7 +219,7 @@ DEGENERATE = {
 }
 
 
-@pytest.mark.parametrize("kind", [OptimalNegatives, published, ExpandedNegatives])
+@pytest.mark.parametrize("kind", [OptimalNegatives, published, of_samples, ExpandedNegatives])
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 def test_degenerate_batches_have_a_finite_value_and_gradient(loss, kind, embeddings):
     for state, degenerate in DEGENERATE.items():
