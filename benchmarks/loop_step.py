@@ -44,7 +44,7 @@ PAIRINGS = {"consecutive": (64, 2, 1.05), "all": (26, 5, 1.15)}  # classes, per 
 
 def methods(backbone: str, loss: str, pairing: str, device: torch.device) -> tuple[Take, Take]:
     optimizer, made = OptimizerConfig(learning_rate=1e-5, head_factor=10.0), []
-    for method in (Plain(), LoOp(pairing=pairing, overlap="arcs", wait=0)):
+    for method in (Plain(), LoOp(pairing=pairing, overlap="arcs")):
         torch.manual_seed(0)
         embedder = Embedder(BACKBONES[backbone](), DIM)
         made.append(ready(method, embedder, LOSSES[loss](), device, optimizer=optimizer)[1])

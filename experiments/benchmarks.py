@@ -60,7 +60,7 @@ HDML_ALA = {"name": "hdml_ala", "hdml": _INNER_HDML, "ala": _INNER_ALA}
 HDML_ON_EPISODES = {"name": "hdml_ala", "hdml": _INNER_HDML, "ala": {"assessor": "constant", "weight": 1.0}}
 HTL = {"name": "htl", "beta": 0.1, "levels": 16}
 HTL_HDML = {"name": "htl_hdml", "hdml": _INNER_HDML, "htl": {"beta": 0.1, "levels": 16}}
-LOOP = {"name": "loop", "overlap": "arcs", "wait": 0}  # as published, and as these results were recorded
+LOOP = {"name": "loop", "overlap": "arcs"}  # as published, and as these results were recorded
 EXPANSION = {"name": "expansion", "points": 2}
 
 # What `--trials` searches: where a loss begins to let go, its margin or what it has in place of one; then what only the

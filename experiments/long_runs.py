@@ -26,10 +26,10 @@ SAMPLES, WAIT, NEAREST = "LoOp, samples where arcs overlap", "LoOp, after 300 st
 LOOP = {
     "multi-similarity": "",
     "multi-similarity + LoOp": "method=loop method.wait=0",  # samples where arcs overlap
-    "LoOp": "method=loop method.overlap=arcs method.wait=0",
+    "LoOp": "method=loop method.overlap=arcs",
     SAMPLES: "method=loop method.overlap=samples method.wait=0",
     WAIT: "method=loop method.overlap=arcs method.wait=300",
-    NEAREST: "method=loop method.overlap=arcs method.wait=0 method.pairing=nearest",
+    NEAREST: "method=loop method.overlap=arcs method.pairing=nearest",
 }
 
 

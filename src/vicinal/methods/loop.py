@@ -335,9 +335,9 @@ class BetweenPairs(Method):
 class LoOp(BetweenPairs):
     """LoOp (Vasudeva et al. 2021): the loss's negatives are the nearest points between arcs of positive pairs.
 
-    Differs: where arcs overlap, samples stand for them, and the loss begins alone; ``overlap="arcs"`` and ``wait=0``
-    are the paper's. On held-out classes of Cars196 R@1 was 73.3 with ``"arcs"``, 79.8 with ``"samples"`` and 80.5
-    without LoOp (multi-similarity, one seed); waiting for a third of the steps gained 0.5 MAP@R in two other seeds.
+    Differs: where arcs overlap, samples stand for them, and the loss begins alone; ``overlap="arcs"`` is the paper's
+    in both. On held-out classes of Cars196 R@1 was 73.3 with ``"arcs"``, 79.8 with ``"samples"`` and 80.5 without LoOp
+    (multi-similarity, one seed); waiting for a third of the steps gained 0.5 MAP@R in two other seeds.
 
     Attributes:
         pairing: ``"all"`` positive pairs, each once, ``"consecutive"`` rows of a class as the authors pair them, or
@@ -346,7 +346,8 @@ class LoOp(BetweenPairs):
             their four ``"samples"``, or the nearest points of the ``"arcs"``. A point between two samples of a class
             need not be of that class while classes overlap.
         anchors: what is compared with arcs of other classes: the arcs of ``"pairs"``, as published, or ``"samples"``.
-        wait: steps with the loss alone before LoOp begins, so that classes part first; None is a third of the run.
+        wait: steps with the loss alone before LoOp begins, so that classes part first; None is a third of the run, and
+            0 with ``overlap="arcs"``.
     """
 
     pairing: Pairing = "all"
@@ -359,7 +360,8 @@ class LoOp(BetweenPairs):
     def setup(self, parts: Parts) -> None:
         super().setup(parts)
         self.loss = OptimalNegatives(parts.loss, pairing=self.pairing, overlap=self.overlap, anchors=self.anchors)
-        self._alone: int = parts.steps // 3 if self.wait is None else self.wait
+        usual = parts.steps // 3 if self.overlap == "samples" else 0
+        self._alone: int = usual if self.wait is None else self.wait
 
     @property
     def phase(self) -> int:

@@ -33,7 +33,7 @@ def ready(method, loss, **optimizer):
 
 
 def published(loss, **settings):
-    return ready(LoOp(overlap="arcs", **{"wait": 0, **settings}), loss)
+    return ready(LoOp(overlap="arcs", **settings), loss)
 
 
 @pytest.fixture
@@ -99,7 +99,8 @@ def test_until_it_begins_it_is_its_baseline(batch):
 
 def test_by_default_it_begins_after_a_third_of_the_steps(batch):
     loss = MultiSimilarityLoss()
-    loop, plain = ready(LoOp(overlap="arcs"), loss), ready(Plain(), loss)
+    assert published(loss).phase == 1
+    loop, plain = ready(LoOp(), loss), ready(Plain(), loss)
     third = 20 * len(sampler()) // 3
     for _ in range(third):
         assert loop.phase == 0 and loop(batch).scalars["loss"] == plain(batch).scalars["loss"]
