@@ -141,6 +141,27 @@ def test_the_update_of_the_metric_is_the_gradient_of_its_objective_alone():
         torch.testing.assert_close(mine.grad, theirs.grad)
 
 
+def test_the_penalty_on_weights_adds_to_what_the_network_gets_of_the_tuples():
+    with_penalty, without = (make(NPairLoss(blocks=True), alpha=1.0, weight_decay=decay) for decay in (0.3, 0.0))
+    held = [parameter.detach().clone() for parameter in with_penalty.embedder.parameters()]
+    for method in (with_penalty, without):
+        method(batch_of(PAIRS))  # in the first window w = 1
+    decaying = {id(parameter) for parameter in with_penalty._decaying}
+    pairs = zip(held, with_penalty.embedder.parameters(), without.embedder.parameters(), strict=True)
+    for before, mine, theirs in pairs:
+        torch.testing.assert_close(mine.grad - theirs.grad, 0.3 * before * (id(mine) in decaying))
+
+
+def test_the_generator_follows_both_of_its_terms():
+    found = []
+    for kept in ({}, {"label_factor": 0.0}, {"reconstruction_factor": 0.0}):
+        method = make(NPairLoss(blocks=True), alpha=1.0, **kept)
+        method(batch_of(PAIRS))
+        found.append(torch.cat([parameter.grad.flatten() for parameter in method.generator.parameters()]))
+    torch.testing.assert_close(found[0], found[1] + found[2])
+    assert all(gradient.abs().sum() > 0 for gradient in found)
+
+
 def test_with_frozen_features_full_is_head():
     """Where no backbone learns, what J_syn may reach is the head in either case."""
     runs = []
