@@ -26,13 +26,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from measuring import commit, verdict
+from measuring import ROOT, commit, verdict
 
 if TYPE_CHECKING:  # processes that read import this file: what only the benchmark needs is imported where it is used
     from vicinal.config import Config
     from vicinal.data.records import Records
     from vicinal.data.transforms import ImageTransform
-    from vicinal.training.experiment import Experiment
 
 FIRST_BAR, BUSY_BAR, WORKERS, BATCH = 10.0, 0.9, 16, 128
 STARTED = "VICINAL_STARTED"  # when the command was given
@@ -118,47 +117,21 @@ def decoding(config: "Config", device: torch.device, rounds: int = 3) -> str:
 
 
 def loading(options: argparse.Namespace, steps: int) -> str:
-    from vicinal.config import compose, from_words
-    from vicinal.training.experiment import prepare
+    sys.path.append(str(ROOT / "experiments"))
+    from learning_curves import Run, milliseconds
 
-    milliseconds = {}
+    taken = {}
     with tempfile.TemporaryDirectory() as cache:
         for resident in ("on", "disk", "off"):
-            where = f"training.steps={steps}", f"training.resident={resident}", f"training.cache={cache}"
-            given = words(options, *where, "training.compile=off")
-            experiment = prepare(compose({"preset": options.preset}, from_words(given)))
-            milliseconds[resident] = 1000 * _step_time(experiment, steps)
-    lines = [f"| {steps} steps, images on the device | {milliseconds['on']:.1f} ms a step |"]
+            where = f"training.resident={resident}", f"training.cache={cache}"
+            given = " ".join(words(options, *where, "training.compile=off"))
+            taken[resident] = milliseconds(Run(resident, "", options.preset, given, steps=steps), options.data)
+    lines = [f"| {steps} steps, images on the device | {taken['on']:.1f} ms a step |"]
     for name, resident in (("decoded on disk", "disk"), ("image files", "off")):
-        busy = milliseconds["on"] / milliseconds[resident]
-        said = f"{milliseconds[resident]:.1f} ms: busy {busy:.0%}, bar 90 %: {verdict(busy >= BUSY_BAR)}"
+        busy = taken["on"] / taken[resident]
+        said = f"{taken[resident]:.1f} ms: busy {busy:.0%}, bar 90 %: {verdict(busy >= BUSY_BAR)}"
         lines.append(f"| {steps} steps, {name} | {said} |")
     return "\n".join(lines)
-
-
-def _step_time(experiment: "Experiment", steps: int) -> float:
-    """Seconds of a step after the first quarter of the steps."""
-    from vicinal.training.cuda_graph import CUDAGraphStep
-    from vicinal.training.experiment import pick_precision
-
-    method, device = experiment.method, experiment.device
-    experiment.start_head()
-    method.embedder.accelerate(pick_precision(experiment.config.training.precision, device))
-    take = CUDAGraphStep(method) if device.type == "cuda" and method.capturable else method
-    method.embedder.train()
-    done, epoch, warm, start = 0, 0, max(1, steps // 4), 0.0
-    while done < steps:
-        for batch in experiment.batches(experiment.plan(epoch), epoch=epoch, start=0):
-            take(batch)
-            done += 1
-            if done in (warm, steps):
-                if device.type == "cuda":
-                    torch.cuda.synchronize()
-                start, taken = time.perf_counter(), time.perf_counter() - start
-            if done == steps:
-                break
-        epoch += 1
-    return taken / (steps - warm)
 
 
 def main() -> None:

@@ -157,12 +157,12 @@ def train(run: Run, data: Path, file: Path) -> None:
 
 
 def milliseconds(run: Run, data: Path) -> float:
-    """The time of a step, with planning and reading of its batches, after the first third of the steps."""
+    """The time of a step, with planning and reading of its batches, in the second half of the steps."""
     import torch
 
     experiment, take = started(run, data)
     experiment.method.embedder.train()
-    step, epoch, warm, start = 0, 0, run.steps // 3, 0.0
+    step, epoch, warm, start = 0, 0, run.steps // 2, 0.0  # past a phase that ends after a third of them
     while step < run.steps:
         for batch in experiment.batches(experiment.plan(epoch), epoch=epoch, start=0):
             take(batch)

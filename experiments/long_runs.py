@@ -180,6 +180,6 @@ _ALL = [
 ]
 _RESULTS = read(Path(__file__).parent / "results" / "learning_curves.jsonl")
 _STEPS = {(line["data"], line["run"], line["seed"], line["hold_out"]): line["step"] for line in _RESULTS}  # the last
-_ALL = list(dict.fromkeys(_ALL))
+_ALL = list(dict.fromkeys(_ALL))  # some are named twice
 DONE = [run for run in _ALL if _STEPS.get((run.data, run.name, run.seed, run.hold_out)) == run.steps]
 RUNS = [*(run for run in _ALL if run not in DONE), *DONE]

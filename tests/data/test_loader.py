@@ -1,5 +1,6 @@
 """Batches: in the plan's order, the same for any number of workers, honest about what cannot be read."""
 
+import importlib
 import itertools
 import multiprocessing
 
@@ -8,6 +9,7 @@ import pytest
 import torch
 from tests.reading import load
 
+from vicinal.data import loader
 from vicinal.data.folder import Folder
 from vicinal.data.loader import Loader, load_all
 from vicinal.data.records import FeatureArray, ImageArray, Records
@@ -179,3 +181,8 @@ def test_what_does_not_fit_is_rejected_at_once(images, features):
         next(load(images, [[0, 12]], RANDOM, seed=0, epoch=0))
     with pytest.raises(ConfigError, match="rows -1 to 3"):
         next(load(features, [[-1, 3]], FeatureTransform(), seed=0, epoch=0))
+
+
+def test_what_readers_are_to_have_loaded_is_there():
+    """The process that they are forked from passes over what it cannot import, without a word."""
+    assert all(importlib.import_module(name) for name in loader._PRELOADED)

@@ -61,11 +61,11 @@ class Averages(nn.Module):
 
 def test_resident_images_train_the_same_network_bit_for_bit(pictures, tmp_path, console):
     written = []
-    for resident in ("on", "off"):
-        asked = config(pictures, f"training.resident={resident}")
+    for resident in ("on", "disk", "off"):
+        asked = config(pictures, f"training.resident={resident}", f"training.cache={tmp_path / 'cache'}")
         run = start(asked, tmp_path / resident, command="", console=console)
         written.append((run.metrics_path.read_bytes(), run.weights_path.read_bytes(), run.results))
-    assert written[0] == written[1]
+    assert written[0] == written[1] == written[2]
 
 
 def test_images_stay_where_they_fit_and_not_where_the_user_says_no(pictures, console):

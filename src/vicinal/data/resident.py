@@ -132,7 +132,6 @@ class Resident:
             for part in planned:
                 yield part, self.pixels, part.slots
             return
-        rows = torch.arange(0, device=self.device)
         waiting: deque[tuple[_Planned, Future[Tensor]]] = deque()
         planned = iter(planned)
         with ThreadPoolExecutor(_READERS) as pool:
@@ -143,9 +142,7 @@ class Resident:
                     return
                 part, read = waiting.popleft()
                 images = read.result().to(self.device, non_blocking=True).permute(0, 3, 1, 2).contiguous()
-                if len(rows) != len(images):
-                    rows = torch.arange(len(images), device=self.device)
-                yield part, images, rows
+                yield part, images, torch.arange(len(images), device=self.device)
 
     def _read(self, slots: Int[Tensor, "n"]) -> UInt8[Tensor, "n h w c"]:
         """Return images of the file, in memory from which a GPU copies without making the host wait."""

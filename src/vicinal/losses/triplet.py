@@ -219,7 +219,6 @@ class HierarchicalTripletLoss(Loss):
         self.spreads: Tensor
         for name, kind in (("place", torch.long), ("levels", torch.uint8), ("margins", None), ("spreads", None)):
             self.register_buffer(name, torch.empty(0, dtype=kind), persistent=False)  # follow from the tree
-        self.layout_changes = 0  # how often margins had to be put elsewhere; a CUDA graph would read the old ones
 
     def set_margins(
         self,
@@ -245,7 +244,6 @@ class HierarchicalTripletLoss(Loss):
                 held.copy_(value)  # in place: a CUDA graph reads it there
             else:
                 setattr(self, name, value.to(device))
-                self.layout_changes += 1
 
     def margins_of(self, labels: SingleLabels, others: Integer[Tensor, "m"] | None = None) -> Float[Tensor, "n m"]:
         """Return α_z of each anchor (row) and negative (column)."""

@@ -127,8 +127,9 @@ class HTL(Method):
             self.loss.set_margins(tree.classes, tree.levels(), self.beta + tree.thresholds, tree.spreads)
 
     @property
-    def phase(self) -> int:
-        return int(getattr(self.loss, "layout_changes", 0))  # the loss has margins from the second epoch on
+    def phase(self) -> object:
+        """The loss has margins from the second epoch on; those of another shape are held elsewhere."""
+        return [buffer.shape for buffer in self.loss.buffers()]
 
     def diagnostics(self, result: StepResult, largest_class: int | None = None) -> dict[str, Tensor]:
         described = super().diagnostics(result, largest_class)
@@ -213,7 +214,7 @@ class HTLHDML(Method):
         return self.htl.diagnostics(result, largest_class)
 
     @property
-    def phase(self) -> int:
+    def phase(self) -> object:
         return self.htl.phase
 
     @property

@@ -9,7 +9,7 @@
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, NamedTuple
 
@@ -187,34 +187,39 @@ class OptimalNegatives(NegativesBetweenPairs):
         embeddings, distance = at_least_float32(embeddings), self.loss.distance
         pairs = positive_pairs(labels, self.pairing, embeddings, self.loss.largest_class)
         first, second = embeddings[pairs.first], embeddings[pairs.second]
-        samples = distance.nearest(torch.stack([distance(embeddings, first), distance(embeddings, second)]), dim=0)
-        if not distance.normalize:
-            negative = samples
-        else:
-            negative = distance.between_arcs(embeddings, embeddings, first, second)
-            if self.overlap == "samples":
-                length = distance(first, second[:, None]).detach().T
-                closer = negative > length if distance.larger_is_closer else negative < length
-                negative = torch.where(closer, samples, negative)
+
+        def samples() -> tuple[Tensor, Tensor]:
+            ends = torch.stack([distance(embeddings, first), distance(embeddings, second)])
+            return distance.nearest(ends, dim=0), distance(first, second[:, None]).detach().T
+
+        negative = self._nearest((embeddings, embeddings, first, second), samples)
         keep = (labels[:, None] != labels[pairs.first]) & pairs.stands
         return replace(self.loss.comparisons(embeddings, labels), negative=negative, keep_negative=keep)
 
     def negatives(self, embeddings: Embeddings, pairs: PositivePairs) -> Float[Tensor, "p p"]:
+        starts, ends = embeddings[pairs.first], embeddings[pairs.second]
+
+        def samples() -> tuple[Tensor, Tensor]:
+            length = self.loss.distance(starts, ends[:, None]).detach()
+            longer = torch.minimum if self.loss.distance.larger_is_closer else torch.maximum
+            return self.hardest(torch.stack([starts, ends])), longer(length, length.T)
+
+        return self._nearest((starts, ends), samples)
+
+    def _nearest(self, ends: tuple[Tensor, ...], samples: Callable[[], tuple[Tensor, Tensor]]) -> Float[Tensor, "n p"]:
+        """Compare the nearest points of arcs; where they overlap, or there are none, the nearest ``samples``.
+
+        ``samples`` gives these, and the lengths of arcs, as the loss compares: arcs that are closer overlap.
+        """
         distance = self.loss.distance
         if not distance.normalize:
-            return self.hardest(torch.stack([embeddings[pairs.first], embeddings[pairs.second]]))
-        negative = distance.between_arcs(embeddings[pairs.first], embeddings[pairs.second])
+            return samples()[0]
+        negative = distance.between_arcs(*ends)
         if self.overlap == "arcs":
             return negative
-        starts, ends = embeddings[pairs.first], embeddings[pairs.second]
-        samples = self.hardest(torch.stack([starts, ends]))
-        with torch.no_grad():
-            length = distance(starts, ends[:, None])  # of each arc, as the loss compares
-            if distance.larger_is_closer:
-                overlapping = negative > torch.minimum(length, length.T)
-            else:
-                overlapping = negative < torch.maximum(length, length.T)
-        return torch.where(overlapping, samples, negative)
+        nearest, length = samples()
+        closer = negative > length if distance.larger_is_closer else negative < length
+        return torch.where(closer, nearest, negative)
 
 
 class ExpandedNegatives(NegativesBetweenPairs):
@@ -364,11 +369,13 @@ class LoOp(BetweenPairs):
         self._alone: int = usual if self.wait is None else self.wait
 
     @property
-    def phase(self) -> int:
-        return int(self.schedule.last_epoch >= self._alone)  # steps so far, also of a resumed run
+    def phase(self) -> str:
+        return (
+            "LoOp" if self.schedule.last_epoch >= self._alone else "loss alone"
+        )  # steps so far, also of a resumed run
 
     def step(self, batch: Batch) -> StepResult:
-        return super().step(batch) if self.phase else self.step_by(self.loss.loss, batch)
+        return self.step_by(self.loss if self.phase == "LoOp" else self.loss.loss, batch)
 
 
 @dataclass(eq=False)

@@ -237,7 +237,7 @@ class Method(nn.Module):
         ``keep`` leaves the graph for another loss.
         """
         chosen = self.metric_optimizer if parameters is None else parameters
-        wanted = [p for p in (trained(chosen) if isinstance(chosen, Optimizer) else chosen) if p.requires_grad]
+        wanted = _learning(trained(chosen) if isinstance(chosen, Optimizer) else chosen)
         gradients = torch.autograd.grad(loss, wanted, retain_graph=keep, allow_unused=True)
         for parameter, gradient in zip(wanted, gradients, strict=True):
             parameter.grad = gradient
@@ -247,7 +247,7 @@ class Method(nn.Module):
 
         The graph stays for another loss.
         """
-        wanted = [parameter for parameter in trained(self.metric_optimizer) if parameter.requires_grad]
+        wanted = _learning(trained(self.metric_optimizer))
         gradients = torch.autograd.grad(loss, [features, *wanted], retain_graph=True, allow_unused=True)
         for parameter, gradient in zip(wanted, gradients[1:], strict=True):
             parameter.grad = gradient
@@ -257,7 +257,7 @@ class Method(nn.Module):
         """Go on where ``differentiate_to`` ended, into the parameters on which the features depend."""
         if gradient is None or not features.requires_grad:
             return
-        wanted = [parameter for parameter in trained(self.metric_optimizer) if parameter.requires_grad]
+        wanted = _learning(trained(self.metric_optimizer))
         found = torch.autograd.grad(features, wanted, gradient, allow_unused=True)
         for parameter, further in zip(wanted, found, strict=True):
             if further is not None:
@@ -276,9 +276,9 @@ class Method(nn.Module):
         return bool(getattr(self.loss, "capturable", False)) and not self.embedder.reads_text
 
     @property
-    def phase(self) -> int:
-        """Which of its computations `step` does now; a CUDA graph replays only steps of the same."""
-        return 0
+    def phase(self) -> object:
+        """Which of its computations `step` does now; a CUDA graph replays only steps of an equal phase."""
+        return None
 
     # -- state ------------------------------------------------------------------------------------
 
@@ -404,6 +404,10 @@ def tensor_cores(on: bool) -> Iterator[None]:
 
 def _embed(stream: Embedder, inputs: Tensor) -> Tensor:
     return stream.embed(stream.features(inputs))
+
+
+def _learning(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
+    return [parameter for parameter in parameters if parameter.requires_grad]
 
 
 def trained(optimizer: Optimizer) -> list[nn.Parameter]:

@@ -39,8 +39,7 @@ class CUDAGraphStep:
 
     The graph holds the whole of ``Method.step``, updates included. Two shapes are captured, those that come four times
     first; batches of any further one are computed as they come. When the method enters another phase, graphs are
-    captured anew. A step that waits for the device cannot be captured: it
-    is then computed as before, with a warning.
+    captured anew. A step that waits for the device cannot be captured: it is then computed as before, with a warning.
     """
 
     def __init__(self, method: Method) -> None:

@@ -99,12 +99,12 @@ def test_until_it_begins_it_is_its_baseline(batch):
 
 def test_by_default_it_begins_after_a_third_of_the_steps(batch):
     loss = MultiSimilarityLoss()
-    assert published(loss).phase == 1
+    assert published(loss).phase == "LoOp"
     loop, plain = ready(LoOp(), loss), ready(Plain(), loss)
     third = 20 * len(sampler()) // 3
     for _ in range(third):
-        assert loop.phase == 0 and loop(batch).scalars["loss"] == plain(batch).scalars["loss"]
-    assert loop.phase == 1 and loop(batch).scalars["loss"] != plain(batch).scalars["loss"]
+        assert loop.phase == "loss alone" and loop(batch).scalars["loss"] == plain(batch).scalars["loss"]
+    assert loop.phase == "LoOp" and loop(batch).scalars["loss"] != plain(batch).scalars["loss"]
 
 
 @pytest.mark.parametrize("wait", [0, 1, 2, 3])
