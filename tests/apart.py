@@ -5,7 +5,7 @@ from multiprocessing import get_context
 from torch.multiprocessing import start_processes
 
 FORKS = get_context("forkserver")
-FORKS.set_forkserver_preload(["pytest", "torch._dynamo", "torch.distributed", "vicinal.methods", "vicinal.data.loader"])
+FORKS.set_forkserver_preload(["pytest", "torch.distributed", "vicinal.methods", "vicinal.data.loader"])
 
 
 def alone(function, *arguments):

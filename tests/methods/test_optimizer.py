@@ -10,7 +10,7 @@ from torch import nn
 
 import vicinal.models
 from vicinal.errors import ConfigError
-from vicinal.methods.optimizer import OptimizerConfig, fit
+from vicinal.methods.optimizer import SGD, Adam, AdamW, OptimizerConfig, fit
 from vicinal.models import Embedder, SmallConvNet
 
 
@@ -50,7 +50,7 @@ def norm_of(optimizer):
 def test_the_default_is_adamw_with_the_groups_of_torch(embedder):
     proxies = nn.Parameter(torch.zeros(3, 2))
     optimizer, _ = OptimizerConfig(head_factor=10, loss_factor=100).build(embedder, steps=10, others=[proxies])
-    assert type(optimizer) is torch.optim.AdamW and not optimizer._optimizer_step_pre_hooks
+    assert isinstance(optimizer, torch.optim.AdamW) and not optimizer._optimizer_step_pre_hooks
     backbone, head = list(embedder.backbone.parameters()), list(embedder.head.parameters())
     expected = [backbone[0::2], backbone[1::2], head[:1], head[1:], [proxies]]
     found = [group["params"] for group in optimizer.param_groups]
@@ -165,3 +165,24 @@ def test_a_clipped_step_does_not_wait_for_the_gpu(embedder, name):
 def test_a_rate_that_no_float_holds_is_rejected(field):
     with pytest.raises(ConfigError, match=rf"optimizer\.{field}=1e\+308.* Set them lower"):
         OptimizerConfig(**{field: 1e308})
+
+
+@pytest.mark.parametrize("ours", [SGD, Adam, AdamW])
+def test_an_optimizer_updates_as_torchs_own_does(ours):
+    networks, seen, theirs = [], [], getattr(torch.optim, ours.__name__)
+    for kind in (ours, theirs):
+        torch.manual_seed(0)
+        network = Layers()
+        optimizer = kind(network.layers[:2].parameters(), lr=0.1)
+        optimizer.add_param_group({"params": network.layers[2:].parameters(), "lr": 0.01})
+        optimizer.register_step_pre_hook(lambda optimizer, *_: seen.append(type(optimizer)))
+        for _ in range(3):
+            optimizer.zero_grad()
+            network(torch.ones(2, 3)).square().sum().backward()
+            optimizer.step()
+        networks.append((network.state_dict(), optimizer.state_dict()))
+    torch.testing.assert_close(networks[0], networks[1], rtol=0, atol=0)
+    assert seen == [ours] * 3 + [theirs] * 3 and issubclass(ours, theirs)
+    loaded = ours(Layers().parameters(), lr=1.0)
+    loaded.load_state_dict(theirs(Layers().parameters(), lr=0.5).state_dict())
+    assert loaded.param_groups[0]["lr"] == 0.5

@@ -29,6 +29,16 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "
 SILENT = ["--quiet", "--no-report"]
 
 
+LAST_THREADS = """
+import atexit, os, pathlib, sys
+
+def tell():
+    names = [path.read_text().strip() for path in pathlib.Path("/proc/self/task").glob("*/comm")]
+    sys.stderr.write(f"ended with the threads of {names}\\n")
+
+if "RANK" in os.environ:
+    atexit.register(tell)
+"""
 AGAIN = ["--trust", "breakable:Breakable"]
 
 
@@ -41,9 +51,13 @@ def test_two_processes_give_the_run_of_one(tiny, tmp_path, console):
     path = tmp_path / "two"
     # Noise comes after the gather: all processes must draw the same, and what one process would.
     words = tiny.words("loss.noisy=true", "--processes", "2", "--run", str(path), *SILENT)
+    with (tiny.folder / "breakable.py").open("a") as module:
+        module.write(LAST_THREADS)
     loud = {**os.environ, "PYTHONFAULTHANDLER": "1"}  # says where, should a process be aborted
     done = subprocess.run([*VICINAL, *words], capture_output=True, text=True, env=loud)
     assert done.returncode == 0, done.stderr
+    assert "pt_gloo" not in done.stderr, "a thread of torch's that outlives Python's end may abort the process"
+    assert done.stderr.count("ended with the threads of") == 2
     assert done.stdout.count("MAP@R  ") <= 1 and done.stdout.count("Recall@1  ") == 1, "only the first process speaks"
     one, two = one_process(tiny, tmp_path / "one", console, "loss.noisy=true"), RunDirectory.open(path)
 

@@ -330,3 +330,12 @@ def test_a_run_without_artefacts_keeps_what_a_comparison_needs(finished, tiny, t
     assert written["hits"].sum() / written["queries"].sum() == pytest.approx(rows["trained"]["recall@1"])
     kept = {"by_class.npz", "diagnostics.json", "captions.json"}
     assert {path.name for path in bare.artefacts_path.iterdir()} == kept
+
+
+def test_training_does_without_torchs_compiler(tiny, tmp_path):
+    """Importing it takes as long as importing torch."""
+    code = "from vicinal.cli.main import run\nimport atexit, sys\natexit.register(lambda: print(*sys.modules))\nrun()"
+    words = tiny.words("method=hdml", "loss=triplet", "--run", str(tmp_path / "run"), "--quiet", "--no-report")
+    done = subprocess.run([sys.executable, "-c", code, "train", *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "vicinal.methods.hdml" in done.stdout.split() and "torch._dynamo" not in done.stdout.split()

@@ -1,21 +1,37 @@
 """The optimizer slot: optimizer, learning rates of the layers and schedule, the same settings for every method."""
 
+import inspect
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import torch
-from torch import nn
+from torch import nn, optim
 from torch.nn.utils import clip_grad_norm_
-from torch.optim import SGD, Adam, AdamW, Optimizer
+from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from vicinal.arguments import Limits, Natural, NonNegative, Positive, Settings
 from vicinal.errors import ConfigError
 from vicinal.models.embedder import Embedder
+
+T = TypeVar("T", bound=Optimizer)
+
+
+def _light(kind: type[T]) -> type[T]:
+    """Return an optimizer's class without what shields it from torch's compiler.
+
+    The shield imports the compiler, which takes as long as torch itself. What is computed is the same.
+    """
+    methods = {name: inspect.unwrap(getattr(kind, name)) for name in _SHIELDED}
+    return type(kind.__name__, (kind,), methods | {"step": torch.no_grad()(methods["step"])})
+
+
+_SHIELDED = ("add_param_group", "zero_grad", "step", "state_dict", "load_state_dict")
+SGD, Adam, AdamW = _light(optim.SGD), _light(optim.Adam), _light(optim.AdamW)
 
 
 @dataclass(frozen=True)

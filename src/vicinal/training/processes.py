@@ -6,6 +6,7 @@ written checkpoint.
 """
 
 import gc
+import importlib
 import logging
 import os
 import signal
@@ -82,6 +83,7 @@ def joined() -> Iterator[None]:
         return
     from torch.distributed.rendezvous import rendezvous  # not built on every platform
 
+    importlib.import_module("torch.distributed.nn")  # later its functions would keep the group, and so its threads
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a process that must stop says so first, as on Ctrl-C
     store, rank, count = next(rendezvous("env://"))
     gpus = torch.cuda.is_available() and dist.is_nccl_available()

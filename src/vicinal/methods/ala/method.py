@@ -7,7 +7,6 @@ from typing import ClassVar, Literal, NamedTuple
 import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
-from torch.optim import SGD, Adam
 
 from vicinal.arguments import Natural, NonNegative, check_arguments
 from vicinal.data.records import Batch
@@ -18,6 +17,7 @@ from vicinal.methods.ala import assessment, meta_gradient
 from vicinal.methods.ala.assessment import Assessor, Over, Scored, Scoring, Weight, add_up
 from vicinal.methods.ala.meta_gradient import Metric, Route, Unroll
 from vicinal.methods.method import Method, Parts, StepResult
+from vicinal.methods.optimizer import SGD, Adam
 from vicinal.parallel import average_gradients, gather, processes
 from vicinal.tuples import Embeddings, SingleLabels
 

@@ -8,7 +8,6 @@ from typing import Literal
 import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
-from torch.optim import Adam
 
 from vicinal.arguments import Count, NonNegative, Positive, Share, check_arguments
 from vicinal.data.records import Batch
@@ -18,6 +17,7 @@ from vicinal.losses.loss import Comparisons, Terms, reduce
 from vicinal.methods.hdml.generator import FeatureClassifier, Generator, Reconstruction, reconstruction_cost
 from vicinal.methods.hdml.synthesis import Embed, Path, ReferenceRule, Synthesis, replaceable
 from vicinal.methods.method import Beside, Method, Parts, StepResult, tensor_cores
+from vicinal.methods.optimizer import Adam
 from vicinal.parallel import gather, processes
 from vicinal.tuples import Embeddings
 
