@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import threshold
 
 from vicinal.errors import ConfigError
-from vicinal.geometry import arc_distances, arc_similarity
+from vicinal.geometry import arcs_among
 from vicinal.tuples import Embeddings
 
 Others = Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None  # rows for all, or for each row its own
@@ -132,10 +132,12 @@ class Distance(ABC):
     def __call__(self, x: Embeddings, y: Others = None) -> Float[Tensor, "n m"]:
         """Compare each row of ``x`` with each row of ``y``, with rows of its own (three axes), or with ``x`` (None)."""
 
-    def between_arcs(self, *ends: Float[Tensor, "_ d"]) -> Float[Tensor, "p q"]:
-        """Compare the nearest points of arcs on the unit sphere; needs ``normalize``.
+    def between_arcs(
+        self, rows: Embeddings, first: Int[Tensor, "p"], second: Int[Tensor, "p"], *, points: bool = False
+    ) -> Float[Tensor, "q p"]:
+        """Compare arcs on the unit sphere from rows ``first`` to rows ``second`` by their nearest points.
 
-        ``ends`` are starts and ends of the arcs, and of those that they are compared with (default: the arcs).
+        They are compared with each other, or with all rows as ``points``; needs ``normalize``.
         """
         raise ConfigError(f"{type(self).__name__} has no nearest points of arcs on the unit sphere. Use Euclidean.")
 
@@ -162,8 +164,8 @@ class Euclidean(Distance):
         found = pairwise_distances(x, y, squared=self.squared)
         return found if self.scale == 1 else self.scale * found
 
-    def between_arcs(self, *ends: Float[Tensor, "_ d"]) -> Float[Tensor, "p q"]:
-        found = arc_distances(*ends, squared=self.squared)
+    def between_arcs(self, rows: Tensor, first: Tensor, second: Tensor, *, points: bool = False) -> Tensor:
+        found = arcs_among(rows, first, second, points=points, squared=self.squared)
         return found if self.scale == 1 else self.scale * found
 
 
@@ -177,8 +179,8 @@ class DotProduct(Distance):
     def __call__(self, x: Embeddings, y: Others = None) -> Float[Tensor, "n m"]:
         return cosine_similarity(x, y) if self.normalize else inner_products(x, y)
 
-    def between_arcs(self, *ends: Float[Tensor, "_ d"]) -> Float[Tensor, "p q"]:
-        return arc_similarity(*ends)
+    def between_arcs(self, rows: Tensor, first: Tensor, second: Tensor, *, points: bool = False) -> Tensor:
+        return arcs_among(rows, first, second, points=points)
 
 
 @dataclass(frozen=True)
@@ -283,8 +285,8 @@ class Negative(Distance):
     def __call__(self, x: Embeddings, y: Others = None) -> Float[Tensor, "n m"]:
         return -self.of(x, y)
 
-    def between_arcs(self, *ends: Float[Tensor, "_ d"]) -> Float[Tensor, "p q"]:
-        return -self.of.between_arcs(*ends)
+    def between_arcs(self, rows: Tensor, first: Tensor, second: Tensor, *, points: bool = False) -> Tensor:
+        return -self.of.between_arcs(rows, first, second, points=points)
 
 
 class _PairwiseDistances(torch.autograd.Function):

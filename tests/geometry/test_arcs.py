@@ -7,7 +7,7 @@ from torch.nn.functional import normalize
 
 import vicinal.geometry.arcs
 from vicinal.errors import ConfigError
-from vicinal.geometry import arc_distances, arc_similarity
+from vicinal.geometry import arc_distances, arc_similarity, arcs_among
 
 STEPS = 201
 
@@ -109,7 +109,8 @@ def test_the_inner_maximum_is_the_largest_singular_value(arcs):
 def test_the_nearest_points_lie_on_the_sphere_inside_their_arcs_and_are_that_far_apart(arcs, dim):
     """The points themselves, built from the ends by the weights that the gradient uses: no Gram matrix."""
     x, y = (torch.stack(arcs(p, dim, spread)) for p, spread in ((7, 0.4), (9, 3.0)))
-    best, *weights = vicinal.geometry.arcs._ArcSimilarity.apply(x, y)
+    gram, own = torch.einsum("ipd,jqd->ijpq", x, y), (torch.einsum("pd,pd->p", *ends) for ends in (x, y))
+    best, *weights = vicinal.geometry.arcs._Nearest.apply(gram, *own)
     p1 = torch.einsum("epq,epd->pqd", weights[0], x)
     p2 = torch.einsum("epq,eqd->pqd", weights[1], y)
     for points, (start, end) in ((p1, x[:, :, None]), (p2, y[:, None])):
@@ -135,6 +136,22 @@ def test_the_gradient_of_points_is_that_of_their_distance(arcs):
     found = torch.autograd.grad(arc_distances(x, x, y, y).sum(), (x, y))
     along_sphere = torch.autograd.grad(torch.cdist(normalize(x, dim=1), normalize(y, dim=1)).sum(), (x, y))
     torch.testing.assert_close(found, along_sphere)
+
+
+@pytest.mark.parametrize("points", [False, True])
+@pytest.mark.parametrize("squared", [None, False, True])
+def test_arcs_among_rows_are_arcs_between_their_ends(rng, points, squared):
+    rows = torch.randn(7, 4, generator=rng, dtype=torch.float64, requires_grad=True)
+    first, second = torch.tensor([0, 1, 2, 0, 5, 6, 3]), torch.tensor([1, 2, 3, 6, 4, 6, 0])  # 6 is a point
+    found = arcs_among(rows, first, second, points=points, squared=squared)
+    arcs = rows[first], rows[second]
+    compared = (rows, rows) if points else arcs
+    expected = arc_similarity(*compared, *arcs) if squared is None else arc_distances(*compared, *arcs, squared=squared)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12 if squared is not False else 1e-7)
+    apart = expected < 1 - 1e-9 if squared is None else expected > 1e-4  # what meets has no gradient of its own
+    weights = torch.rand(found.shape, generator=rng, dtype=torch.float64) * apart
+    gradients = [torch.autograd.grad((weights * values).sum(), rows)[0] for values in (found, expected)]
+    torch.testing.assert_close(*gradients, rtol=0, atol=1e-10)
 
 
 def test_a_longer_arc_is_no_farther(arcs):

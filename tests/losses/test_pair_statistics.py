@@ -130,6 +130,6 @@ def test_a_row_without_signal_is_at_distance_0():
 
 def test_what_has_no_meaning_is_rejected(embeddings):
     with pytest.raises(ConfigError, match="no nearest points of arcs"):
-        SignalToNoise().between_arcs(embeddings, embeddings)
+        SignalToNoise().between_arcs(embeddings, LABELS, LABELS)
     with pytest.raises(DataError, match="two rows for each pair, got 7"):
         VICRegLoss(blocks=True)(embeddings[:7], LABELS[:7])

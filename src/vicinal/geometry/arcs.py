@@ -4,14 +4,14 @@ import math
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from vicinal.errors import ConfigError
 
 Ends = Float[Tensor, "p d"]
 OtherEnds = Float[Tensor, "q d"] | None
-BLOCK = 2**20  # pairs of arcs that are solved in one go; their intermediate values take some 40 times this
+BLOCK = 2**20  # pairs of arcs that are solved in one go; their intermediate values take some 60 times this
 MET = 64 * torch.finfo(torch.float64).eps  # squared distance below which there is only rounding
 POINT = 2**-26  # sine below which an arc is a point: root of float64's last digit, so the sine itself is rounding
 HALF_CIRCLE = 1e-4  # the same for opposite ends: on the way between them the gradient grows like 1 / sine
@@ -46,10 +46,7 @@ def arc_distances(
     >>> arc_distances(east, north, up, (east + north) / 2 - up)
     tensor([[0.]])
     """
-    squares = 2 - 2 * _similarity(starts, ends, other_starts, other_ends)
-    met = squares <= MET
-    far = squares if squared else squares.masked_fill(met, 1).sqrt()  # the root has no slope at 0
-    return far.masked_fill(met, 0).to(torch.promote_types(starts.dtype, torch.float32))
+    return _rounded(_apart(_similarity(starts, ends, other_starts, other_ends), squared), starts)
 
 
 def arc_similarity(
@@ -69,21 +66,66 @@ def arc_similarity(
     >>> arc_similarity(east, north, up, east + north + up).item() ** 2  # (1 1 0)/√2 and (1 1 1)/√3
     0.666...
     """
-    return _similarity(starts, ends, other_starts, other_ends).to(torch.promote_types(starts.dtype, torch.float32))
+    return _rounded(_similarity(starts, ends, other_starts, other_ends), starts)
+
+
+def arcs_among(
+    rows: Float[Tensor, "n d"],
+    first: Int[Tensor, "p"],
+    second: Int[Tensor, "p"],
+    *,
+    points: bool = False,
+    squared: bool | None = None,
+) -> Float[Tensor, "q p"]:
+    """Compare arcs from rows ``first`` to rows ``second`` with each other, or with all rows as ``points``.
+
+    The largest cosine, or the smallest distance or its square where ``squared`` is given: ``arc_similarity`` and
+    ``arc_distances`` of ``rows[first]`` and ``rows[second]``, but a row of several arcs is multiplied once.
+
+    >>> rows, pairs = torch.eye(3), (torch.tensor([0, 1]), torch.tensor([1, 2]))
+    >>> arcs_among(rows, *pairs, points=True)
+    tensor([[1.0000, 0.0000],
+            [1.0000, 1.0000],
+            [0.0000, 1.0000]])
+    """
+    with torch.autocast(rows.device.type, enabled=False):
+        unit = _unit(rows.double())
+        gram, ends = unit @ unit.T, torch.cat([first, second])
+        to_ends = gram.index_select(0, ends)  # rows are added faster than columns when gradients come back
+        cosine = to_ends[: len(first)].gather(1, second[:, None])[:, 0]
+        if points:
+            compared, own = to_ends.view(2, len(first), len(rows)).transpose(1, 2)[None], None
+        else:
+            blocks = to_ends.T.index_select(0, ends).view(2, len(first), 2, len(first))
+            compared, own = blocks.transpose(1, 2), cosine
+        best, *_ = _Nearest.apply(compared, own, cosine)  # type: ignore[no-untyped-call]
+    return _rounded(best if squared is None else _apart(best, squared), rows)
 
 
 def _similarity(starts: Tensor, ends: Tensor, other_starts: Tensor | None, other_ends: Tensor | None) -> Tensor:
     with torch.autocast(starts.device.type, enabled=False):
-        x, y = _unit(torch.stack([starts, ends]).double()), None
+        x = y = _unit(torch.stack([starts, ends]).double())
         if other_starts is not None and other_ends is not None:
             y = _unit(torch.stack([other_starts, other_ends]).double())
-        best, *_ = _ArcSimilarity.apply(x, y)  # type: ignore[no-untyped-call]
+        gram = (x.flatten(0, 1) @ y.flatten(0, 1).T).view(2, x.shape[1], 2, y.shape[1]).transpose(1, 2)
+        best, *_ = _Nearest.apply(gram, (x[0] * x[1]).sum(dim=1), (y[0] * y[1]).sum(dim=1))  # type: ignore[no-untyped-call]
     similarity: Tensor = best
     return similarity
 
 
-class _ArcSimilarity(torch.autograd.Function):
-    """From unit starts and ends ``[2 p d]`` and ``[2 q d]`` to the largest p₁·p₂ of each two arcs, with the weights of
+def _apart(similarity: Float[Tensor, "p q"], squared: bool) -> Float[Tensor, "p q"]:
+    squares = 2 - 2 * similarity
+    met = squares <= MET
+    far = squares if squared else squares.masked_fill(met, 1).sqrt()  # the root has no slope at 0
+    return far.masked_fill(met, 0)
+
+
+def _rounded(values: Tensor, like: Tensor) -> Tensor:
+    return values.to(torch.promote_types(like.dtype, torch.float32))
+
+
+class _Nearest(torch.autograd.Function):
+    """From inner products of ends to the largest p₁·p₂ of each two arcs, with the weights of
 
         p₁ = a₁x₁ + a₂x₂,   p₂ = b₁y₁ + b₂y₂.
 
@@ -92,121 +134,126 @@ class _ArcSimilarity(torch.autograd.Function):
 
         ∂/∂(x_i·y_j) = a_i b_j,     ∂/∂(x₁·x₂) = -a₁a₂ p₁·p₂,     ∂/∂(y₁·y₂) = -b₁b₂ p₁·p₂.
 
-    ``y = None`` stands for ``x``.
+    Arguments are x_i·y_j ``[2 2 p q]``, x₁·x₂ ``[p]`` and y₁·y₂ ``[q]``; points ``[1 2 p q]`` have no x₁·x₂.
     """
 
     @staticmethod
-    def forward(x: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        others = x if y is None else y
-        p, q = x.shape[1], others.shape[1]
-        gram = (x.flatten(0, 1) @ others.flatten(0, 1).T).view(2, p, 2, q).transpose(1, 2)
-        x_arcs, y_arcs = _Arcs.between(*x), _Arcs.between(*others)
-        best, x_weights, y_weights = gram.new_empty(p, q), gram.new_empty(2, p, q), gram.new_empty(2, p, q)
+    def forward(gram: Tensor, x_cosine: Tensor | None, y_cosine: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        several, _, p, q = gram.shape
+        best, x_weights, y_weights = gram.new_empty(p, q), gram.new_ones(several, p, q), gram.new_empty(2, p, q)
+        y_arcs = _Arcs.of(y_cosine)
         step = max(1, BLOCK // max(1, q))
         for start in range(0, p if q else 0, step):
             rows = slice(start, start + step)
-            found = _nearest(gram[:, :, rows], _Arcs(*(part[rows, None] for part in x_arcs)), y_arcs)
-            best[rows], x_weights[:, rows], y_weights[:, rows] = found
+            if x_cosine is None:
+                value, weights = _best_on_edge(gram[0, 0, rows], gram[0, 1, rows], y_arcs)
+                best[rows], y_weights[:, rows] = value, weights
+            else:
+                found = _nearest(gram[:, :, rows], _Arcs.of(x_cosine[rows, None]), y_arcs)
+                best[rows], x_weights[:, rows], y_weights[:, rows] = found
         return best, x_weights, y_weights
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor | None], output: tuple[Tensor, ...]) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor | None, Tensor], output: tuple[Tensor, ...]) -> None:
         ctx.mark_non_differentiable(*output[1:])
-        ctx.save_for_backward(*inputs, *output)
+        ctx.save_for_backward(*output)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Tensor, Tensor | None]:
+    def backward(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Tensor, Tensor | None, Tensor]:
         if torch.is_grad_enabled():  # the weights' own derivatives would be missing, without a word
             raise ConfigError(
                 "a second derivative of distances between arcs was asked for (create_graph=True), but they have only a "
                 "first one. Use them with methods that differentiate once."
             )
-        x, y, best, x_weights, y_weights = ctx.saved_tensors
-        p, q = best.shape
-        pull = ((gradient * x_weights)[:, :, None] * y_weights.transpose(0, 1)).reshape(2 * p, 2 * q)  # of x_i·y_j
+        best, x_weights, y_weights = ctx.saved_tensors
         along = -gradient * best
-        x_along = (along * x_weights[0] * x_weights[1]).sum(dim=1)[:, None]
-        y_along = (along * y_weights[0] * y_weights[1]).sum(dim=0)[:, None]
-        if y is None:  # both ends of each inner product are rows of x
-            pull, x_along = pull + pull.T, x_along + y_along
-        others = x if y is None else y
-        to_x = (pull @ others.flatten(0, 1)).view_as(x) + x_along * x.flip(0)
-        to_y = None if y is None else (pull.T @ x.flatten(0, 1)).view_as(y) + y_along * y.flip(0)
-        return to_x, to_y
+        to_x = (along * x_weights[0] * x_weights[1]).sum(dim=1) if len(x_weights) == 2 else None
+        to_y = (along * y_weights[0] * y_weights[1]).sum(dim=0)
+        return (gradient * x_weights)[:, None] * y_weights, to_x, to_y
 
 
 class _Arcs(NamedTuple):
-    """Cosine, sine and angle between the ends of arcs; the sine is 1 where an arc has no direction."""
+    """Cotangent and cosecant of the angle between the ends of arcs; 0 and 1 where an arc has no direction."""
 
-    cosine: Tensor
-    sine: Tensor
-    angle: Tensor
+    cotangent: Tensor
+    cosecant: Tensor
     directed: Bool[Tensor, "..."]
 
     @classmethod
-    def between(cls, starts: Tensor, ends: Tensor) -> "_Arcs":
-        cosine = (starts * ends).sum(dim=1)
+    def of(cls, cosine: Tensor) -> "_Arcs":
         sine = ((1 - cosine) * (1 + cosine)).clamp(min=0).sqrt()
         directed = sine > torch.where(cosine > 0, POINT, HALF_CIRCLE)
-        # Never an arccos: at a cosine of 1 + 1e-16 it is NaN.
-        return cls(cosine, sine.masked_fill(~directed, 1), torch.atan2(sine, cosine), directed)
+        sine = sine.masked_fill(~directed, 1)
+        return cls((cosine / sine).masked_fill(~directed, 0), 1 / sine, directed)
+
+    def across(self, start: Tensor, end: Tensor) -> Tensor:
+        """Return the inner product with the unit vector across the start, of those with start and end."""
+        return end * self.cosecant - start * self.cotangent
 
 
 def _nearest(gram: Float[Tensor, "2 2 p q"], x: _Arcs, y: _Arcs) -> tuple[Tensor, Tensor, Tensor]:
     """The largest p₁·p₂ of each pair of arcs, and the weights of the ends in p₁ and in p₂.
 
-    With p₁ = n₁ cos α + n₂ sin α and p₂ = n₃ cos β + n₄ sin β, Eqs. (3) and (4), m_ij = n_i·n_(j+2) and
+    With p₁ = n₁ cos α + n₂ sin α and p₂ = n₃ cos β + n₄ sin β, Eqs. (3) and (4), and m_ij = n_i·n_(j+2),
 
-        p₁·p₂ = (cos α, sin α) M (cos β, sin β)ᵀ = R₁ cos(α - β - φ₁) + R₂ cos(α + β - φ₂)
+        p₁·p₂ = uᵀMv,   u = (cos α, sin α),   v = (cos β, sin β)
 
-    has one maximum inside the rectangle of α and β, or none. The largest value on each of its four edges is that of a
-    cosine on an interval; corners are ends of edges. All five candidates are made to lie in the rectangle, where any
-    value is admissible, so the best of them is the answer, and no case needs a branch of its own.
+    has one maximum inside the rectangle of α and β, or none. It is where u and v are the first singular vectors of M,
+    and 2α is the angle of the complex number
+
+        (m₁₁ + m₂₂ + i(m₂₁ - m₁₂)) (m₁₁ - m₂₂ + i(m₂₁ + m₁₂)).
+
+    The best of it and of the largest values on the four edges of the rectangle is the answer. No angle is computed:
+    points are known by their cosine and sine.
 
     Differs: the paper solves the KKT conditions through a quadratic in tan α that divides by ab + cd, which is 0 where
-    arcs lie symmetrically, and tests the signs of the multipliers; this never divides, and needs no test.
+    arcs lie symmetrically, and tests the signs of the multipliers.
     """
-    towards_y = (gram[:, 1] - y.cosine * gram[:, 0]) / y.sine  # x₁·n₄ and x₂·n₄
-    towards_x = (gram[1] - x.cosine * gram[0]) / x.sine  # n₂·y₁ and n₂·y₂
-    beta_edges, betas = _best_on_edge(gram[:, 0], towards_y, gram[:, 1], y)  # at α = 0 and at its end
-    alpha_edges, alphas = _best_on_edge(gram[0], towards_x, gram[1], x)  # at β = 0 and at its end
+    shape = gram.shape[2:]
+    arcs = _Arcs(*(torch.stack([b.expand(shape), a.expand(shape)])[:, None] for a, b in zip(x, y, strict=True)))
+    begin, end = torch.stack([gram[:, 0], gram[0]]), torch.stack([gram[:, 1], gram[1]])
+    values, moving = _best_on_edge(begin, end, arcs)  # along y from x₁ and x₂, along x from y₁ and y₂
+    (m12, x2_n4), (m21, _) = arcs.across(begin, end)
+    m11, m22 = gram[0, 0], x.across(m12, x2_n4)
+    (a, b), (c, d) = (m11 + m22, m21 - m12), (m11 - m22, m21 + m12)
+    real, imaginary, size = a * c - b * d, a * d + b * c, ((a * a + b * b) * (c * c + d * d)).sqrt()
+    wide = real < 0  # half of an angle: the longer of two vectors that both point there
+    cosine, sine = torch.where(wide, imaginary, size + real), torch.where(wide, size - real, imaginary)
+    cosine, sine = cosine * sine.sign(), sine.abs()  # both points may turn by π together
+    u = torch.stack([cosine, sine])
+    v = torch.stack([m11 * cosine + m21 * sine, m12 * cosine + m22 * sine])
+    (u_weights, u_inside, u_length), (v_weights, v_inside, v_length) = _weights(u, x), _weights(v, y)
+    inside = torch.where(u_inside & v_inside, v_length / u_length, -torch.inf)
 
-    m11, m12, m21 = gram[0, 0], towards_y[0], towards_x[0]
-    m22 = (towards_y[1] - x.cosine * towards_y[0]) / x.sine
-    difference, total = torch.atan2(m21 - m12, m11 + m22), torch.atan2(m21 + m12, m11 - m22)  # φ₁ and φ₂
-    alpha, beta = (total + difference) / 2, (total - difference) / 2
-    half_turns = math.pi * torch.floor(alpha / math.pi)  # both angles may turn by π together
-    alpha = torch.minimum(alpha - half_turns, x.angle)
-    beta = torch.minimum((beta - half_turns).remainder(2 * math.pi), y.angle)
-    inside = alpha.cos() * (m11 * beta.cos() + m12 * beta.sin()) + alpha.sin() * (m21 * beta.cos() + m22 * beta.sin())
-    inside = inside.masked_fill(~(x.directed & y.directed), -torch.inf)
-
-    best, chosen = torch.cat([beta_edges, alpha_edges, inside[None]]).max(dim=0)
-    nothing, chosen = torch.zeros_like(best), chosen[None]
-    alpha = torch.cat([torch.stack([nothing, nothing + x.angle]), alphas, alpha[None]]).gather(0, chosen)[0]
-    beta = torch.cat([betas, torch.stack([nothing, nothing + y.angle]), beta[None]]).gather(0, chosen)[0]
-    return best, _weights(alpha, x), _weights(beta, y)
+    best, chosen = torch.cat([values.flatten(0, 1), inside[None]]).max(dim=0)
+    chosen = chosen.expand(2, 1, *shape)
+    fixed = torch.eye(2, dtype=gram.dtype, device=gram.device)[:, :, None, None].expand(2, 2, *shape)
+    x_weights = torch.cat([fixed, moving[:, 1], u_weights[:, None]], dim=1).gather(1, chosen)[:, 0]
+    y_weights = torch.cat([moving[:, 0], fixed, v_weights[:, None]], dim=1).gather(1, chosen)[:, 0]
+    return best, x_weights, y_weights
 
 
-def _best_on_edge(start: Tensor, towards: Tensor, end: Tensor, arc: _Arcs) -> tuple[Tensor, Tensor]:
-    """Where on an arc a fixed point has its largest inner product A cos θ + B sin θ: the value and the angle.
+def _best_on_edge(begin: Tensor, end: Tensor, arc: _Arcs) -> tuple[Tensor, Tensor]:
+    """Return a point's largest inner product with points of an arc, and the weights of its ends.
 
-    Of angles that differ by a whole turn the one nearest to the middle of the arc is clamped, so that the nearer end is
-    the better one.
+    Of A cos θ + B sin θ it is √(A² + B²), in the direction (A, B) if that lies on the arc; else the better end's.
     """
-    angle = torch.atan2(towards, start)
-    angle = torch.where(angle < arc.angle / 2 - math.pi, angle + 2 * math.pi, angle)
-    angle = torch.minimum(angle.clamp(min=0), arc.angle)
-    value = start * angle.cos() + towards * angle.sin()
-    value = torch.where(arc.directed, value, torch.maximum(start, end))
-    return value, torch.where(arc.directed, angle, arc.angle * (end > start))
+    weights, inside, length = _weights(torch.stack([begin, arc.across(begin, end)]), arc)
+    at_end = end > begin
+    ends = torch.stack([~at_end, at_end]).to(weights.dtype)
+    return torch.where(inside, length, torch.maximum(begin, end)), torch.where(inside, weights, ends)
 
 
-def _weights(angle: Tensor, arc: _Arcs) -> Float[Tensor, "2 p q"]:
-    """Weights of start and end in the point at ``angle``: sin(a - θ) / sin a and sin θ / sin a."""
-    weights = torch.stack([(arc.angle - angle).sin(), angle.sin()]) / arc.sine
-    at_end = (angle > arc.angle / 2).to(weights.dtype)
-    return torch.where(arc.directed, weights, torch.stack([1 - at_end, at_end]))
+def _weights(point: Float[Tensor, "2 ..."], arc: _Arcs) -> tuple[Tensor, Bool[Tensor, "..."], Tensor]:
+    """Return the weights of start and end in the direction of a point (cos θ, sin θ) of any length.
+
+    They are sin(a - θ) / sin a and sin θ / sin a, a the angle between the ends; both are positive inside the arc.
+    Also whether it is inside, and the point's length.
+    """
+    cosine, sine = point
+    at_start = cosine - sine * arc.cotangent
+    length = (cosine * cosine + sine * sine).sqrt()
+    return torch.stack([at_start, sine * arc.cosecant]) / length, arc.directed & (at_start > 0) & (sine > 0), length
 
 
 def _unit(rows: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows d"]:

@@ -2,14 +2,14 @@
 
 | paper | here |
 |---|---|
-| Eq. (1), the nearest points of two arcs, in closed form | `vicinal.geometry.arc_distances`, `arc_similarity` |
+| Eq. (1), the nearest points of two arcs, in closed form | `vicinal.geometry.arc_distances`, `arcs_among` |
 | L'_tri, L'_HPHN, Eq. (16): losses over positive pairs | `OptimalNegatives` |
 | pairs of a batch | `positive_pairs` |
 | Embedding Expansion (Ko and Gu, CVPR 2020) | `ExpandedNegatives` |
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, NamedTuple
 
@@ -184,42 +184,34 @@ class OptimalNegatives(NegativesBetweenPairs):
         if self.anchors == "pairs":
             return super().comparisons(embeddings, labels)
         Reference.checked(embeddings, labels)
-        embeddings, distance = at_least_float32(embeddings), self.loss.distance
+        embeddings = at_least_float32(embeddings)
         pairs = positive_pairs(labels, self.pairing, embeddings, self.loss.largest_class)
-        first, second = embeddings[pairs.first], embeddings[pairs.second]
-
-        def samples() -> tuple[Tensor, Tensor]:
-            ends = torch.stack([distance(embeddings, first), distance(embeddings, second)])
-            return distance.nearest(ends, dim=0), distance(first, second[:, None]).detach().T
-
-        negative = self._nearest((embeddings, embeddings, first, second), samples)
         keep = (labels[:, None] != labels[pairs.first]) & pairs.stands
+        negative = self.negatives(embeddings, pairs)
         return replace(self.loss.comparisons(embeddings, labels), negative=negative, keep_negative=keep)
 
-    def negatives(self, embeddings: Embeddings, pairs: PositivePairs) -> Float[Tensor, "p p"]:
-        starts, ends = embeddings[pairs.first], embeddings[pairs.second]
+    def negatives(self, embeddings: Embeddings, pairs: PositivePairs) -> Float[Tensor, "n p"]:
+        """Compare arcs of pairs, or samples, with every arc; where they overlap or there are none, with its ends."""
+        distance, (first, second, *_) = self.loss.distance, pairs
+        points, arcs = self.anchors == "samples", None
+        if distance.normalize:
+            arcs = distance.between_arcs(embeddings, first, second, points=points)
+            if self.overlap == "arcs":
+                return arcs
+        to_samples = distance(embeddings)
+        nearest = self._nearer(to_samples, first, second)  # [p n]
+        nearest = nearest.T if points else self._nearer(nearest.T, first, second)
+        if arcs is None:
+            return nearest
+        length = to_samples.detach()[first, second]
+        if not points:
+            length = (torch.minimum if distance.larger_is_closer else torch.maximum)(length[:, None], length)
+        return torch.where(arcs > length if distance.larger_is_closer else arcs < length, nearest, arcs)
 
-        def samples() -> tuple[Tensor, Tensor]:
-            length = self.loss.distance(starts, ends[:, None]).detach()
-            longer = torch.minimum if self.loss.distance.larger_is_closer else torch.maximum
-            return self.hardest(torch.stack([starts, ends])), longer(length, length.T)
-
-        return self._nearest((starts, ends), samples)
-
-    def _nearest(self, ends: tuple[Tensor, ...], samples: Callable[[], tuple[Tensor, Tensor]]) -> Float[Tensor, "n p"]:
-        """Compare the nearest points of arcs; where they overlap, or there are none, the nearest ``samples``.
-
-        ``samples`` gives these, and the lengths of arcs, as the loss compares: arcs that are closer overlap.
-        """
-        distance = self.loss.distance
-        if not distance.normalize:
-            return samples()[0]
-        negative = distance.between_arcs(*ends)
-        if self.overlap == "arcs":
-            return negative
-        nearest, length = samples()
-        closer = negative > length if distance.larger_is_closer else negative < length
-        return torch.where(closer, nearest, negative)
+    def _nearer(self, compared: Float[Tensor, "n m"], first: Tensor, second: Tensor) -> Float[Tensor, "p m"]:
+        """Of two rows, take what is closer in each column."""
+        closer = torch.maximum if self.loss.distance.larger_is_closer else torch.minimum
+        return closer(compared.index_select(0, first), compared.index_select(0, second))
 
 
 class ExpandedNegatives(NegativesBetweenPairs):

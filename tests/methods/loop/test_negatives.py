@@ -194,7 +194,8 @@ def test_samples_may_be_anchors_with_their_own_positives(loss, overlap, embeddin
     distance, sign = loss.distance, 1 if loss.distance.larger_is_closer else -1
     ends = sign * torch.maximum(sign * distance(given)[:, first], sign * distance(given)[:, second])
     if distance.normalize:
-        arcs = distance.between_arcs(given, given, given[first], given[second])
+        rows, count = torch.arange(len(given)), len(given)  # each an arc from a sample to itself
+        arcs = distance.between_arcs(given, torch.cat([rows, first]), torch.cat([rows, second]))[:count, count:]
         closer = sign * arcs > sign * distance(given)[first, second]  # than the ends of the arc to each other
         expected = torch.where(closer, ends, arcs) if overlap == "samples" else arcs
         torch.testing.assert_close(found.negative, expected)
