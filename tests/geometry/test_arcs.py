@@ -122,6 +122,24 @@ def test_the_nearest_points_lie_on_the_sphere_inside_their_arcs_and_are_that_far
     torch.testing.assert_close((p1 - p2).norm(dim=2), arc_distances(*x, *y), rtol=0, atol=1e-7)
 
 
+@pytest.mark.parametrize("degrees", [1e-6, 30.0, 90 - 1e-6, 90.0, 100.0, 150.0, 174.0])
+def test_nearest_points_far_from_the_ends_of_long_arcs_are_exact(degrees):
+    """An arc of 175° on a circle, and one across it that passes above the point at an angle from its start."""
+    whole, angle = torch.deg2rad(torch.tensor([175.0, degrees], dtype=torch.float64))
+    circle = lambda a: torch.stack([a.cos(), a.sin(), 0 * a, 0 * a])  # noqa: E731
+    above, across = circle(angle) + torch.tensor([0, 0, 0.5, 0]), torch.tensor([0, 0, 0, 1.0])
+    x, y = (
+        torch.stack([circle(0 * whole), circle(whole)]),
+        normalize(torch.stack([above - across, above + across]), dim=1),
+    )
+    best, *weights = vicinal.geometry.arcs._Nearest.apply(
+        (x @ y.T)[:, :, None, None], (x[0] @ x[1])[None], (y[0] @ y[1])[None]
+    )
+    torch.testing.assert_close(best.item(), 1.25**-0.5)
+    expected = torch.stack([(whole - angle).sin(), angle.sin()]) / whole.sin()
+    torch.testing.assert_close(weights[0].flatten(), expected, rtol=0, atol=1e-12)
+
+
 def test_points_are_arcs_too(arcs):
     (x, _), (y1, y2) = arcs(5, 3, 0.6), arcs(6, 3, 0.6)
     torch.testing.assert_close(arc_distances(x, x, y1, y1), torch.cdist(x, y1))
