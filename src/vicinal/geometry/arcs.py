@@ -84,9 +84,9 @@ def arcs_among(
 
     >>> rows, pairs = torch.eye(3), (torch.tensor([0, 1]), torch.tensor([1, 2]))
     >>> arcs_among(rows, *pairs, points=True)
-    tensor([[1.0000, 0.0000],
-            [1.0000, 1.0000],
-            [0.0000, 1.0000]])
+    tensor([[1., 0.],
+            [1., 1.],
+            [0., 1.]])
     """
     with torch.autocast(rows.device.type, enabled=False):
         unit = _unit(rows.double())
