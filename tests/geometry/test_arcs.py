@@ -214,6 +214,18 @@ def test_an_arc_that_shrinks_becomes_a_point(rng, size):
     assert (found - point).abs().max() <= size + 1e-7
 
 
+@pytest.mark.parametrize("size", [1e-300, 1e-165, 1e-161, 1e-120, 1e-80, 1e-40])
+def test_arcs_that_are_all_but_orthogonal_have_a_bounded_gradient(rng, size):
+    """Squares of their inner products, and fourth powers, are below the smallest number."""
+    basis, mixed = torch.eye(4, dtype=torch.float64), torch.rand(2, 2, generator=rng, dtype=torch.float64) + 0.1
+    ends = [part.clone().requires_grad_() for part in (basis[:1], basis[1:2], basis[2:3], basis[3:])]
+    tilted = [end + size * (row @ torch.cat(ends[:2])) for end, row in zip(ends[2:], mixed, strict=True)]
+    found = arc_distances(*ends[:2], *tilted, squared=True)
+    torch.testing.assert_close(found.item(), 2.0)
+    gradients = torch.autograd.grad(found.sum(), ends)
+    assert max(float(gradient.detach().norm()) for gradient in gradients) <= 4
+
+
 def test_gradient_is_that_of_finite_differences(arcs):
     for dim, spread in ((3, 0.5), (4, 1.0), (16, 1.0)):
         ends = [part.requires_grad_() for part in (*arcs(3, dim, spread), *arcs(4, dim, spread))]

@@ -15,6 +15,7 @@ BLOCK = 2**20  # pairs of arcs that are solved in one go; their intermediate val
 MET = 64 * torch.finfo(torch.float64).eps  # squared distance below which there is only rounding
 POINT = 2**-26  # sine below which an arc is a point: root of float64's last digit, so the sine itself is rounding
 HALF_CIRCLE = 1e-4  # the same for opposite ends: on the way between them the gradient grows like 1 / sine
+NOTHING = 1e-150  # length below which a vector has no direction: its square is rounding
 
 
 def shift_angle(cosine: Float[Tensor, "*shape"], angle: float) -> Float[Tensor, "*shape"]:
@@ -253,7 +254,8 @@ def _weights(point: Float[Tensor, "2 ..."], arc: _Arcs) -> tuple[Tensor, Bool[Te
     cosine, sine = point
     at_start = cosine - sine * arc.cotangent
     length = (cosine * cosine + sine * sine).sqrt()
-    return torch.stack([at_start, sine * arc.cosecant]) / length, arc.directed & (at_start > 0) & (sine > 0), length
+    inside = arc.directed & (at_start > 0) & (sine > 0) & (length > NOTHING)
+    return torch.stack([at_start, sine * arc.cosecant]) / length, inside, length
 
 
 def _unit(rows: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows d"]:
