@@ -142,7 +142,7 @@ _ALL = [
     *(ours(name, seed, 2000, CUB_384, 0.3) for seed in (1, 2) for name in (*THREE, OF_SAMPLES)),
     *(ours(name, seed, data=CUB_384) for seed in (0, 1, 2) for name in (*THREE, OF_SAMPLES)),
     *(ours(name, 0, data=CUB_384) for name in PAPERS if "lifted" not in name),
-    *(ours(LATER, seed, 1000, CARS_288) for seed in (1, 2, 3)),
+    *(ours(name, seed, 1000, CARS_288) for seed in (1, 2, 3) for name in (LATER, OF_SAMPLES)),
     *(ours(name, 1, data=CUB_384) for name in PAPERS),
     *(ours(name, seed, data=CUB_384) for seed in (0, 1, 2, 3, 4) for name in ("N-pair + HDML", "N-pair")),
     *(episodes(name, 2, 1000, CUB_288) for name in ("ALA, descent", *CONTROLS)),
