@@ -82,7 +82,7 @@ def wake(device: torch.device) -> None:
             torch.zeros(1, device=device)
 
     if device.type == "cuda" and processes() == 1:  # else a thread would not know which GPU is this process's
-        threading.Thread(target=touch, daemon=True).start()
+        threading.Thread(target=touch).start()  # Python waits for it at its end: torch aborts a thread that is cut off
 
 
 # -- rows -----------------------------------------------------------------------------------------

@@ -70,6 +70,7 @@ def test_a_gpu_is_woken_in_a_thread_that_complains_of_nothing(monkeypatch):
     (thread,) = threads
     thread.join(timeout=60)
     assert touched == ["cuda"] and not failed
+    assert not thread.daemon, "a command that fails at once would end while torch is still in there, and abort"
 
 
 @pytest.fixture

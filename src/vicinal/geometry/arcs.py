@@ -140,15 +140,15 @@ class _Nearest(torch.autograd.Function):
 
     @staticmethod
     def forward(gram: Tensor, x_cosine: Tensor | None, y_cosine: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        several, _, p, q = gram.shape
-        best, x_weights, y_weights = gram.new_empty(p, q), gram.new_ones(several, p, q), gram.new_empty(2, p, q)
-        y_arcs = _Arcs.of(y_cosine)
+        p, q = gram.shape[2:]
+        best, y_weights, y_arcs = gram.new_empty(p, q), gram.new_empty(2, p, q), _Arcs.of(y_cosine)
+        x_weights = gram.new_ones(1, 1, 1) if x_cosine is None else gram.new_empty(2, p, q)
         step = max(1, BLOCK // max(1, q))
         for start in range(0, p if q else 0, step):
             rows = slice(start, start + step)
             if x_cosine is None:
-                value, weights = _best_on_edge(gram[0, 0, rows], gram[0, 1, rows], y_arcs)
-                best[rows], y_weights[:, rows] = value, weights
+                begin, end = gram[0, :, rows]
+                best[rows], y_weights[:, rows] = _best_on_edge(begin, end, y_arcs.across(begin, end), y_arcs)
             else:
                 found = _nearest(gram[:, :, rows], _Arcs.of(x_cosine[rows, None]), y_arcs)
                 best[rows], x_weights[:, rows], y_weights[:, rows] = found
@@ -213,8 +213,9 @@ def _nearest(gram: Float[Tensor, "2 2 p q"], x: _Arcs, y: _Arcs) -> tuple[Tensor
     shape = gram.shape[2:]
     arcs = _Arcs(*(torch.stack([b.expand(shape), a.expand(shape)])[:, None] for a, b in zip(x, y, strict=True)))
     begin, end = torch.stack([gram[:, 0], gram[0]]), torch.stack([gram[:, 1], gram[1]])
-    values, moving = _best_on_edge(begin, end, arcs)  # along y from x₁ and x₂, along x from y₁ and y₂
-    (m12, x2_n4), (m21, _) = arcs.across(begin, end)
+    across = arcs.across(begin, end)
+    values, moving = _best_on_edge(begin, end, across, arcs)  # along y from x₁ and x₂, along x from y₁ and y₂
+    (m12, x2_n4), (m21, _) = across
     m11, m22 = gram[0, 0], x.across(m12, x2_n4)
     (a, b), (c, d) = (m11 + m22, m21 - m12), (m11 - m22, m21 + m12)
     real, imaginary, size = a * c - b * d, a * d + b * c, ((a * a + b * b) * (c * c + d * d)).sqrt()
@@ -234,12 +235,13 @@ def _nearest(gram: Float[Tensor, "2 2 p q"], x: _Arcs, y: _Arcs) -> tuple[Tensor
     return best, x_weights, y_weights
 
 
-def _best_on_edge(begin: Tensor, end: Tensor, arc: _Arcs) -> tuple[Tensor, Tensor]:
+def _best_on_edge(begin: Tensor, end: Tensor, across: Tensor, arc: _Arcs) -> tuple[Tensor, Tensor]:
     """Return a point's largest inner product with points of an arc, and the weights of its ends.
 
-    Of A cos θ + B sin θ it is √(A² + B²), in the direction (A, B) if that lies on the arc; else the better end's.
+    Of A cos θ + B sin θ, A at the beginning and B ``across``, it is √(A² + B²), in the direction (A, B) if that lies on
+    the arc; else the better end's.
     """
-    weights, inside, length = _weights(torch.stack([begin, arc.across(begin, end)]), arc)
+    weights, inside, length = _weights(torch.stack([begin, across]), arc)
     at_end = end > begin
     ends = torch.stack([~at_end, at_end]).to(weights.dtype)
     return torch.where(inside, length, torch.maximum(begin, end)), torch.where(inside, weights, ends)

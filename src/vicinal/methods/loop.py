@@ -22,7 +22,7 @@ from vicinal.data.records import Batch
 from vicinal.distances import at_least_float32, cosine_similarity, pairwise_distances, unit_rows
 from vicinal.errors import ConfigError, DataError
 from vicinal.figures import Figure, Tuples, record_tuples
-from vicinal.geometry import arc_distances
+from vicinal.geometry import arcs_among
 from vicinal.losses import LOSSES
 from vicinal.losses.loss import Comparisons, Loss, Terms, reduce
 from vicinal.methods.method import Method, Parts, StepResult
@@ -134,12 +134,6 @@ class NegativesBetweenPairs(nn.Module, ABC):
         # Padding is no row that a mean could count.
         return reduce(Terms(terms.sums.masked_fill(~there, 0), terms.counts * there), self.loss.reduction)
 
-    def hardest(self, points: Float[Tensor, "s p d"]) -> Float[Tensor, "p p"]:
-        """Return the hardest that a pair's points ``[s d]`` and another pair's are to the loss, of the s² there are."""
-        several, count = points.shape[:2]
-        compared = self.loss.distance(points.flatten(0, 1)).view(several, count, several, count)
-        return self.loss.distance.nearest(compared, dim=(0, 2))
-
 
 class OptimalNegatives(NegativesBetweenPairs):
     """A loss over positive pairs, whose negatives are the nearest points between their arcs instead of samples.
@@ -199,8 +193,9 @@ class OptimalNegatives(NegativesBetweenPairs):
             if self.overlap == "arcs":
                 return arcs
         to_samples = distance(embeddings)
-        nearest = self._nearer(to_samples, first, second)  # [p n]
-        nearest = nearest.T if points else self._nearer(nearest.T, first, second)
+        nearest = self._nearer_end(to_samples, pairs).T  # [n p]
+        if not points:
+            nearest = self._nearer_end(nearest, pairs)
         if arcs is None:
             return nearest
         length = to_samples.detach()[first, second]
@@ -208,10 +203,10 @@ class OptimalNegatives(NegativesBetweenPairs):
             length = (torch.minimum if distance.larger_is_closer else torch.maximum)(length[:, None], length)
         return torch.where(arcs > length if distance.larger_is_closer else arcs < length, nearest, arcs)
 
-    def _nearer(self, compared: Float[Tensor, "n m"], first: Tensor, second: Tensor) -> Float[Tensor, "p m"]:
-        """Of two rows, take what is closer in each column."""
-        closer = torch.maximum if self.loss.distance.larger_is_closer else torch.minimum
-        return closer(compared.index_select(0, first), compared.index_select(0, second))
+    def _nearer_end(self, compared: Float[Tensor, "n m"], pairs: PositivePairs) -> Float[Tensor, "p m"]:
+        """Compare each pair as the closer of its two rows is compared."""
+        ends = [compared.index_select(0, rows) for rows in (pairs.first, pairs.second)]
+        return self.loss.distance.nearest(torch.stack(ends), dim=0)
 
 
 class ExpandedNegatives(NegativesBetweenPairs):
@@ -241,7 +236,10 @@ class ExpandedNegatives(NegativesBetweenPairs):
         rows = unit_rows(embeddings) if self.loss.distance.normalize else embeddings
         starts, ends = rows[pairs.first], rows[pairs.second]
         share = torch.linspace(0, 1, self.points + 2, dtype=rows.dtype, device=rows.device)[:, None, None]
-        return self.hardest(starts + share * (ends - starts))  # the loss puts them on its sphere
+        points = starts + share * (ends - starts)  # the loss puts them on its sphere
+        several, count = points.shape[:2]
+        compared = self.loss.distance(points.flatten(0, 1)).view(several, count, several, count)
+        return self.loss.distance.nearest(compared, dim=(0, 2))
 
 
 def pairable(loss: nn.Module) -> Loss:
@@ -362,9 +360,8 @@ class LoOp(BetweenPairs):
 
     @property
     def phase(self) -> str:
-        return (
-            "LoOp" if self.schedule.last_epoch >= self._alone else "loss alone"
-        )  # steps so far, also of a resumed run
+        steps = self.schedule.last_epoch  # so far, also of a resumed run
+        return "LoOp" if steps >= self._alone else "loss alone"
 
     def step(self, batch: Batch) -> StepResult:
         return self.step_by(self.loss if self.phase == "LoOp" else self.loss.loss, batch)
@@ -400,7 +397,7 @@ def _nearest_arcs(embeddings: Embeddings, labels: SingleLabels, records: Integer
         return None
     ends = torch.cat([first, second])
     among = pairwise_distances(rows[ends], squared=False).view(2, len(first), 2, len(first)).amin(dim=(0, 2))
-    arcs = arc_distances(rows[first], rows[second])
+    arcs = arcs_among(rows, first, second, squared=False)
     gain = (among - arcs).masked_fill(~apart, -1).flatten()
     tuples, roles = [], ("pair", "pair", "other pair", "other pair")
     for place in gain.topk(min(SHOWN, int(apart.sum()))).indices.tolist():

@@ -21,17 +21,17 @@ from vicinal.models.embedder import Embedder
 T = TypeVar("T", bound=Optimizer)
 
 
-def _light(kind: type[T]) -> type[T]:
-    """Return an optimizer's class without what shields it from torch's compiler.
+def _undecorated(kind: type[T]) -> type[T]:
+    """Return an optimizer's class without the decorators that hide its methods from torch's compiler.
 
-    The shield imports the compiler, which takes as long as torch itself. What is computed is the same.
+    They import the compiler, which takes as long as torch itself. What is computed is the same.
     """
-    methods = {name: inspect.unwrap(getattr(kind, name)) for name in _SHIELDED}
+    names = ("add_param_group", "zero_grad", "step", "state_dict", "load_state_dict")
+    methods = {name: inspect.unwrap(getattr(kind, name)) for name in names}
     return type(kind.__name__, (kind,), methods | {"step": torch.no_grad()(methods["step"])})
 
 
-_SHIELDED = ("add_param_group", "zero_grad", "step", "state_dict", "load_state_dict")
-SGD, Adam, AdamW = _light(optim.SGD), _light(optim.Adam), _light(optim.AdamW)
+SGD, Adam, AdamW = _undecorated(optim.SGD), _undecorated(optim.Adam), _undecorated(optim.AdamW)
 
 
 @dataclass(frozen=True)
