@@ -6,7 +6,7 @@ float32 at least, whatever half precision or autocast surrounds it.
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -141,6 +141,10 @@ class Distance(ABC):
         """
         raise ConfigError(f"{type(self).__name__} has no nearest points of arcs on the unit sphere. Use Euclidean.")
 
+    def normalized_once(self, rows: Embeddings) -> "tuple[Tensor, Distance]":
+        """Return rows, and how to compare them, so that no row is normalized again each time it is compared."""
+        return rows, self
+
     def nearest(self, values: Tensor, dim: int | tuple[int, ...]) -> Tensor:
         """Return the value of the closest along ``dim``."""
         return values.amax(dim=dim) if self.larger_is_closer else values.amin(dim=dim)
@@ -164,6 +168,9 @@ class Euclidean(Distance):
         found = pairwise_distances(x, y, squared=self.squared)
         return found if self.scale == 1 else self.scale * found
 
+    def normalized_once(self, rows: Tensor) -> tuple[Tensor, Distance]:
+        return (unit_rows(rows), replace(self, normalize=False)) if self.normalize else (rows, self)
+
     def between_arcs(self, rows: Tensor, first: Tensor, second: Tensor, *, points: bool = False) -> Tensor:
         found = arcs_among(rows, first, second, points=points, squared=self.squared)
         return found if self.scale == 1 else self.scale * found
@@ -178,6 +185,9 @@ class DotProduct(Distance):
 
     def __call__(self, x: Embeddings, y: Others = None) -> Float[Tensor, "n m"]:
         return cosine_similarity(x, y) if self.normalize else inner_products(x, y)
+
+    def normalized_once(self, rows: Tensor) -> tuple[Tensor, Distance]:
+        return (unit_rows(rows), replace(self, normalize=False)) if self.normalize else (rows, self)
 
     def between_arcs(self, rows: Tensor, first: Tensor, second: Tensor, *, points: bool = False) -> Tensor:
         return arcs_among(rows, first, second, points=points)
@@ -284,6 +294,10 @@ class Negative(Distance):
 
     def __call__(self, x: Embeddings, y: Others = None) -> Float[Tensor, "n m"]:
         return -self.of(x, y)
+
+    def normalized_once(self, rows: Tensor) -> tuple[Tensor, Distance]:
+        rows, of = self.of.normalized_once(rows)
+        return rows, Negative(of)
 
     def between_arcs(self, rows: Tensor, first: Tensor, second: Tensor, *, points: bool = False) -> Tensor:
         return -self.of.between_arcs(rows, first, second, points=points)

@@ -11,7 +11,7 @@ positives, all others negatives. A row without any label is no anchor and nobody
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int, Integer
+from jaxtyping import Bool, Float, Int, Integer, Shaped
 from torch import Tensor
 
 from vicinal.errors import ConfigError, DataError
@@ -225,15 +225,15 @@ def block_pairs(
     return anchors, of_anchors, Reference(others, of_others)
 
 
-def block_triplets(labels: SingleLabels) -> Triplets:
-    """Return triplet t of a batch laid out ``[a; p; n]``, as ``TripletSampler`` lays it: rows t, T + t and 2T + t.
+def block_triplets(rows: Shaped[Tensor, "b *shape"]) -> tuple[Tensor, ...]:
+    """Return a, p and n of a batch laid out ``[a; p; n]``, as ``TripletSampler`` lays it: rows t, T + t and 2T + t.
 
     >>> [part.tolist() for part in block_triplets(torch.tensor([0, 1, 0, 1, 2, 3]))]
-    [[0, 1], [2, 3], [4, 5]]
+    [[0, 1], [0, 1], [2, 3]]
     """
-    if len(labels) % 3:
+    if len(rows) % 3:
         raise ConfigError(
-            f"a batch in blocks [a; p; n] has three rows for each triplet, got {len(labels)} rows. "
+            f"a batch in blocks [a; p; n] has three rows for each triplet, got {len(rows)} rows. "
             f"Use TripletSampler, or a loss without `blocks`."
         )
-    return Triplets(*torch.arange(len(labels), device=labels.device).view(3, -1))
+    return rows.unflatten(0, (3, len(rows) // 3)).unbind()

@@ -364,13 +364,14 @@ class Loss(nn.Module, ABC):
                 f"{type(self).__name__} does not compare samples with each other, so triplets have no meaning for it. "
                 f"Use a loss over triplets, such as TripletLoss."
             )
-        anchors, others, negatives = (embeddings[rows] for rows in triplets)
-        positive, negative = self.distance(anchors, others[:, None]), self.distance(anchors, negatives[:, None])
+        rows, distance = self.distance.normalized_once(embeddings)
+        anchors, others, negatives = (rows[members] for members in triplets)
+        positive, negative = distance(anchors, others[:, None]), distance(anchors, negatives[:, None])
         there = torch.ones_like(positive, dtype=torch.bool)
         found = Comparisons(positive, there, negative, there)
         if not self.both_members:
             return found
-        theirs = replace(found, negative=self.distance(others, negatives[:, None]))
+        theirs = replace(found, negative=distance(others, negatives[:, None]))
         return replace(found, partner=torch.arange(len(there), device=there.device)[:, None], partners=theirs)
 
     def extra_repr(self) -> str:

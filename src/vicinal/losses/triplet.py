@@ -55,11 +55,11 @@ class TripletLoss(Loss):
     def comparisons(self, embeddings: Embeddings, labels: Labels, reference: Reference | None = None) -> Comparisons:
         if not self.blocks or reference is not None:
             return super().comparisons(embeddings, labels, reference)
-        triplets = block_triplets(labels)
-        anchor, positive, negative = (labels[rows] for rows in triplets)
+        anchor, positive, negative = block_triplets(labels)
         fits = ((anchor == positive) & (anchor != negative))[:, None]
-        compared = self.triplet_comparisons(embeddings, triplets)
-        return Comparisons(compared.positive, fits, compared.negative, fits)
+        rows, distance = self.distance.normalized_once(embeddings)
+        anchors, positives, negatives = block_triplets(rows)
+        return Comparisons(distance(anchors, positives[:, None]), fits, distance(anchors, negatives[:, None]), fits)
 
     def core(self, c: Comparisons) -> Terms:
         return _all_triplets(c, self.margin, soft=self.soft, average="all")
@@ -276,6 +276,11 @@ def _penalize(excess: Tensor, *, soft: bool) -> Tensor:
 
 def _all_triplets(c: Comparisons, margin: float, *, soft: bool, average: Average) -> Terms:
     """Sum over every (anchor, positive, negative): the plain hinge in closed form, other terms positive by positive."""
+    if c.positive.shape[1] == c.negative.shape[1] == 1:  # nothing to sum
+        excess, keep = c.positive - c.negative + margin, c.keep_positive & c.keep_negative
+        losses = c.of_positives(c.of_negatives(_penalize(excess, soft=soft)))
+        counted = keep if soft or average == "all" else keep & (excess > 0)
+        return Terms(losses.squeeze(dim=1), counted.squeeze(dim=1).to(losses.dtype))
     if soft:
         return Terms(_sums_by_positive(c, lambda excess: _penalize(excess + margin, soft=True)), _every(c))
     sums, active = hinge_sums(c.positive, c.negative, c.keep_positive, c.keep_negative, margin)

@@ -351,37 +351,26 @@ class Method(nn.Module):
 class Beside:
     """Computes beside the current stream of a GPU, on one of its own; on a CPU in its turn.
 
-    Both streams wait for each other where it begins and where ``join`` is called, so that memory which one of them
-    frees is not overwritten while the other still reads it.
+    Each time it is entered its stream waits for the current one, which waits for it in ``join``. What one of them made
+    and the other reads has to be held until then, or it may be overwritten.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._streams = (torch.cuda.current_stream(device), _stream(device)) if device.type == "cuda" else None
         self._within: AbstractContextManager[object] = nullcontext()
-        self._event: torch.cuda.Event | None = None
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> None:
         if self._streams is not None:
             here, beside = self._streams
             beside.wait_stream(here)
             self._within = torch.cuda.stream(beside)
         self._within.__enter__()
-        return self
 
     def __exit__(self, *error: Any) -> None:
         self._within.__exit__(*error)
 
-    def mark(self) -> None:
-        """Say, within, what ``catch_up`` waits for: all that was begun so far."""
-        self._event = None if self._streams is None else self._streams[1].record_event()
-
-    def catch_up(self) -> None:
-        """Let the current stream wait for what was begun before the mark."""
-        if self._streams is not None and self._event is not None:
-            self._streams[0].wait_event(self._event)
-
     def join(self) -> None:
-        """Let the current stream wait for all of it."""
+        """Let the current stream wait for what was begun so far."""
         if self._streams is not None:
             self._streams[0].wait_stream(self._streams[1])
 

@@ -94,7 +94,7 @@ def gradients(method, labels, only):
     def scored(comparisons):
         calls.append(None)
         sums, counts = core(comparisons)
-        return Terms(sums * (scale["real"] if len(calls) == 1 else scale["synthetic"]), counts)
+        return Terms(sums * (scale["synthetic"] if len(calls) == 1 else scale["real"]), counts)
 
     method.loss.core = scored
     method.real_weight = lambda: torch.tensor(0.5)

@@ -225,49 +225,48 @@ class HDML(Method):
         ]
 
     def step(self, batch: Batch) -> StepResult:
+        beside = Beside(batch.labels.device)
+        with beside:
+            lambda_, w = self.lambda_(), self.real_weight()
         features, labels = gather(self.embedder.features(batch.inputs), batch.labels)  # y = f(x)
         reached = features.detach().requires_grad_()
-        # What trains generator and classifier, and what is reported, a GPU computes beside the backbone's gradient.
-        with Beside(features.device) as beside:
-            lambda_, w = self.lambda_(), self.real_weight()
-            embeddings = self.embedder.embed(reached)  # z = g(y)
+        embeddings = self.embedder.embed(reached)  # z = g(y)
 
-            real_tuples = self.loss.comparisons(embeddings, labels)
-            real_terms = self.loss.core(real_tuples)
-            real = reduce(real_terms, self.loss.reduction)  # J_m
-            if self.values.weight_decay:
-                real = real + self._weight_penalty()
-
+        # A GPU computes synthetic and real tuples at the same time, and the gradients of each where it computed them.
+        with beside, self._products():
             source, given = embeddings, reached
             if self.syn_grad == "head":
                 given = reached.detach()
                 source = self.embedder.embed(given)
-            with self._products():
-                found = self.synthesis(source, labels, lambda_, self.embedder.embed, given)  # Eqs. (4)-(8)
+            found = self.synthesis(source, labels, lambda_, self.embedder.embed, given)  # Eqs. (4)-(8)
             synthetic_terms = self.loss.core(found.comparisons)
             synthetic = reduce(synthetic_terms, self.loss.reduction)  # J_syn
-            objective = w * real + (1 - w) * synthetic  # Eq. (11)
-            with self._products():
-                gradient = self.differentiate_to(objective, reached)
-            beside.mark()
+        real_tuples = self.loss.comparisons(embeddings, labels)
+        real_terms = self.loss.core(real_tuples)
+        real = reduce(real_terms, self.loss.reduction)  # J_m
+        if self.values.weight_decay:
+            real = real + self._weight_penalty()
+        beside.join()
+        objective = torch.lerp(synthetic, real, w)  # w J_m + (1 - w) J_syn, Eq. (11)
+        with self._products():
+            gradient = self.differentiate_to(objective, reached)
 
+        # What trains generator and classifier, and what is reported, is computed beside the backbone's gradient.
+        with beside, self._products():
             own, known = self.classifier.own_loss(features, labels)
+            self.differentiate(own, self.classifier.parameters())
             scalars = {"real_loss": real, "synthetic_loss": synthetic, "hardness/lambda": lambda_, "hardness/w": w}
-            if made := found.regenerated:
+            if found.regenerated is not None and self.generator is not None:
+                made = found.regenerated()
                 lost = reconstruction_cost(features, made.features, self.values.reconstruction)
                 recon, soft = self.values.reconstruction_factor * lost, self.values.label_factor * made.label_cost
                 scalars |= {"generator/J_recon": recon, "generator/J_soft": soft}
                 scalars |= {"label_share/real": known, "label_share/synthetic": made.labels_kept}
+                self.differentiate(recon + soft, self.generator.parameters())  # J_gen, Eq. (9)
+                self.generator_loss.add(recon + soft)
             scalars["zero_loss_share/real"] = zero_loss_share(real_tuples, real_terms)
             scalars["zero_loss_share/synthetic"] = zero_loss_share(found.comparisons, synthetic_terms)
-            with self._products():
-                self.differentiate(own, self.classifier.parameters())
-                if made and self.generator is not None:
-                    self.differentiate(recon + soft, self.generator.parameters())  # J_gen, Eq. (9)
-            if made:
-                self.generator_loss.add(recon + soft)
             self.average_loss.add(w * real if self.values.averaged == "weighted" else real)
-        beside.catch_up()
         with self._products():
             self.differentiate_from(features, gradient)
         beside.join()

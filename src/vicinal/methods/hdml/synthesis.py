@@ -53,10 +53,11 @@ def harder(anchor: Points, negative: Points, reference_distance: Lengths, lambda
     [[2.0, 0.0], [0.0, 0.5]]
     [[1.0, 0.0], [0.0, 0.5]]
     """
-    anchor, negative = at_least_float32(anchor), at_least_float32(negative)
-    distance = row_distances(anchor, negative, squared=False)
+    negative = at_least_float32(negative)
+    back = at_least_float32(anchor) - negative
+    distance = torch.linalg.vector_norm(back, dim=-1)
     share = (1 - lambda_) * relu(distance - reference_distance) / threshold(distance, 0.0, 1.0)  # 0 where d is 0
-    return negative + share[..., None] * (anchor - negative)
+    return torch.addcmul(negative, share[..., None], back)
 
 
 def farther(anchor: Points, positive: Points, reference_distance: Lengths, push: Tensor | float) -> Points:
@@ -191,14 +192,13 @@ class Roles:
         fixed: float,
     ) -> Float[Tensor, "n"]:
         """Return d⁺ of each anchor: the distance, on the arc the angle, of its positive pair or pairs."""
-        if self.partners is not None:
+        if self.partners is not None:  # of one positive, mean and farthest agree
             anchors, partners = embeddings[self.anchors], embeddings[self.partners]
-            among = angles(anchors, partners) if path == "arc" else row_distances(anchors, partners, squared=False)
-            among, same = among[:, None], (labels[self.anchors] == labels[self.partners])[:, None]
-        else:
-            on_arc = path == "arc"
-            among = angles(embeddings[:, None], embeddings) if on_arc else pairwise_distances(embeddings, squared=False)
-            same = same_class(labels)
+            apart = angles(anchors, partners) if path == "arc" else row_distances(anchors, partners, squared=False)
+            there = labels[self.anchors] == labels[self.partners]
+            return torch.where(there, apart, fixed) if rule != "fixed" else torch.full_like(apart, fixed)
+        on_arc, same = path == "arc", same_class(labels)
+        among = angles(embeddings[:, None], embeddings) if on_arc else pairwise_distances(embeddings, squared=False)
         return reference_distances(among, same, rule=rule, fixed=fixed)
 
     def limited(self, embeddings: Float[Tensor, "b d"], labels: Integer[Tensor, "b"], hardest: int) -> "Roles":
@@ -262,10 +262,15 @@ class Regenerated(NamedTuple):
 
 
 class Synthetics(NamedTuple):
-    """The synthetic tuples as the loss's core takes them, and what a generator, if there is one, made of the batch."""
+    """The synthetic tuples of a batch.
+
+    Attributes:
+        comparisons: what the loss's core takes.
+        regenerated: tells what a generator, if there is one, made of the batch; the loss does not wait for it.
+    """
 
     comparisons: Comparisons
-    regenerated: Regenerated | None = None
+    regenerated: Callable[[], Regenerated] | None = None
 
 
 @dataclass(frozen=True)
@@ -345,10 +350,13 @@ class Synthesis:
         slices = [slice(start, min(start + step, anchors)) for start in range(0, anchors, step)] or [slice(0, 0)]
         unaltered = len(roles.unaltered(labels))
 
-        def make(z: Tensor, y: Tensor | None, part: slice) -> "_Part":
-            return self._part(z, y, labels, roles, part, move, embed)
+        whole = len(slices) == 1
 
-        if len(slices) == 1:
+        def make(z: Tensor, y: Tensor | None, part: slice) -> "_Part":
+            *made, changed = self._part(z, y, labels, roles, part, move, embed)
+            return *made, changed if whole or changed is None else self._label_term(changed, labels, roles, part)
+
+        if whole:
             parts = [make(embeddings, features, slices[0])]
         else:  # keep nothing but embeddings for the backward pass, and make each part again there
             parts = [
@@ -356,25 +364,31 @@ class Synthesis:
                 for part in slices
             ]
         rows, own = parts[0][:2]
-        _, _, negatives, penalties, label_terms = zip(*parts, strict=True)
+        _, _, negatives, penalties, made = zip(*parts, strict=True)
         found = self.loss.comparisons(own, labels)
         there = found.keep_negative if roles.chosen is None else found.keep_negative.gather(1, roles.chosen)
-        found = replace(found, negative=torch.cat(negatives), keep_negative=there)
+        found = replace(found, negative=negatives[0] if whole else torch.cat(negatives), keep_negative=there)
         if found.penalty is not None:  # over N² rows, as the authors take it
-            found = replace(found, penalty=torch.cat(penalties))
+            found = replace(found, penalty=penalties[0] if whole else torch.cat(penalties))
+        pushed: list[LabelTerm] = []
         if self.settings.push_positives:
             lost = None if features is None else features - rows
-            positive, pushed = self._pushed(embeddings, own[roles.anchors], lost, labels, lambda_, roles, embed)
-            found, label_terms = replace(found, positive=positive), (*label_terms, pushed)
+            positive, term = self._pushed(embeddings, own[roles.anchors], lost, labels, lambda_, roles, embed)
+            found, pushed = replace(found, positive=positive), [] if term is None else [term]
         if self.generator is None:
             return Synthetics(found)
-        moved = LabelTerm.sum(label_terms)
-        if self.label_average == "parts":
-            cost = self.classifier.label_term(rows[roles.anchors], labels[roles.anchors]).mean() + moved.mean()
-        else:
-            every = LabelTerm.sum([self.classifier.label_term(rows[:unaltered], labels[:unaltered]), moved])
-            cost = every.cost if self.label_average == "sum" else every.mean()
-        return Synthetics(found, Regenerated(rows, cost, moved.share_kept()))
+
+        def regenerated() -> Regenerated:
+            terms = [self._label_term(made[0], labels, roles, slices[0])] if whole else list(made)
+            moved = LabelTerm.sum(terms + pushed)
+            if self.label_average == "parts":
+                cost = self.classifier.label_term(rows[roles.anchors], labels[roles.anchors]).mean() + moved.mean()
+            else:
+                every = LabelTerm.sum([self.classifier.label_term(rows[:unaltered], labels[:unaltered]), moved])
+                cost = every.cost if self.label_average == "sum" else every.mean()
+            return Regenerated(rows, cost, moved.share_kept())
+
+        return Synthetics(found, regenerated)
 
     def _part(
         self,
@@ -386,8 +400,8 @@ class Synthesis:
         move: Callable[[slice], Tensor],
         embed: Embed,
     ) -> "_Part":
-        """Return what some anchors contribute: i(z), g(i(z)), comparisons with negatives, penalty and label term."""
-        rows, theirs, again = len(labels), roles.negatives(labels, part), roles.unaltered(embeddings)
+        """Return what some anchors contribute: i(z), g(i(z)), comparisons with negatives, penalty, moved features."""
+        rows, again = len(labels), roles.unaltered(embeddings)
         moved = move(part)
         count, columns, _ = moved.shape
         # The unaltered rows go along in every part, so that a batch norm sees a tuple's members together.
@@ -400,23 +414,24 @@ class Synthesis:
             given = torch.cat([embeddings, moved.flatten(0, 1)])
             features = given if self.generator is None else self.generator(given)
             seen = given if self.generator is None else embed(features)
-            own, negatives, changed = seen[:rows], seen[rows:].view(count, columns, -1), features[rows:]
+            own, negatives = seen.split([rows, count * columns])
+            negatives, changed = negatives.view(count, columns, -1), features[rows:]
         if real is not None:  # what the generator lost of y⁻ is given back
             lost = roles.negatives(real - features[:rows], part)
             changed = (changed.view(count, columns, -1) + lost).flatten(0, 1)
             own, negatives = embeddings, embed(changed).view(count, columns, -1)
         anchors = own[roles.anchors][part]
-        compared, penalty, term = self.loss.distance(anchors, negatives), None, None
-        if self.loss.penalizes:
-            penalty = self.loss.penalty(anchors, negatives)
-        if self.generator is not None:
-            # Negatives have a label to keep; in blocks [a; p] all moved rows have, as the authors count them.
-            theirs = theirs.expand(count, columns)
-            labelled = labels[roles.anchors][part, None] != theirs
-            if roles.partners is not None and not roles.paired:
-                labelled = torch.ones_like(labelled)
-            term = self.classifier.label_term(changed, theirs.flatten(), labelled.flatten())
-        return features[:rows], own, compared, penalty, term
+        penalty = self.loss.penalty(anchors, negatives) if self.loss.penalizes else None
+        compared = self.loss.distance(anchors, negatives)
+        return features[:rows], own, compared, penalty, None if self.generator is None else changed
+
+    def _label_term(self, changed: Tensor, labels: Tensor, roles: Roles, part: slice) -> LabelTerm:
+        """Return the label term of what the generator made of some anchors' moved negatives."""
+        # Negatives have a label to keep; in blocks [a; p] all moved rows have, as the authors count them.
+        own = labels[roles.anchors][part, None]
+        theirs = roles.negatives(labels, part).expand(len(own), -1)
+        all_labelled = roles.partners is not None and not roles.paired
+        return self.classifier.label_term(changed, theirs.flatten(), None if all_labelled else (own != theirs).flatten())
 
     def _pushed(
         self,
@@ -444,4 +459,4 @@ class Synthesis:
         return compared, self.classifier.label_term(features, labels[rows].flatten(), keep.flatten())
 
 
-_Part = tuple[Tensor, Tensor, Tensor, Tensor | None, LabelTerm | None]
+_Part = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | LabelTerm | None]
