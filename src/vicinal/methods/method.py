@@ -358,6 +358,7 @@ class Beside:
     def __init__(self, device: torch.device) -> None:
         self._streams = (torch.cuda.current_stream(device), _stream(device)) if device.type == "cuda" else None
         self._within: AbstractContextManager[object] = nullcontext()
+        self._event: torch.cuda.Event | None = None
 
     def __enter__(self) -> None:
         if self._streams is not None:
@@ -369,8 +370,17 @@ class Beside:
     def __exit__(self, *error: Any) -> None:
         self._within.__exit__(*error)
 
+    def mark(self) -> None:
+        """Say, within, what ``catch_up`` waits for: all that was begun so far."""
+        self._event = None if self._streams is None else self._streams[1].record_event()
+
+    def catch_up(self) -> None:
+        """Let the current stream wait for what was begun before the mark."""
+        if self._streams is not None and self._event is not None:
+            self._streams[0].wait_event(self._event)
+
     def join(self) -> None:
-        """Let the current stream wait for what was begun so far."""
+        """Let the current stream wait for all that was begun so far."""
         if self._streams is not None:
             self._streams[0].wait_stream(self._streams[1])
 

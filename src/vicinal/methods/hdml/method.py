@@ -230,17 +230,20 @@ class HDML(Method):
             lambda_, w = self.lambda_(), self.real_weight()
         features, labels = gather(self.embedder.features(batch.inputs), batch.labels)  # y = f(x)
         reached = features.detach().requires_grad_()
-        embeddings = self.embedder.embed(reached)  # z = g(y)
 
         # A GPU computes synthetic and real tuples at the same time, and the gradients of each where it computed them.
-        with beside, self._products():
+        with beside:
+            embeddings = self.embedder.embed(reached)  # z = g(y)
+            beside.mark()
             source, given = embeddings, reached
             if self.syn_grad == "head":
                 given = reached.detach()
                 source = self.embedder.embed(given)
-            found = self.synthesis(source, labels, lambda_, self.embedder.embed, given)  # Eqs. (4)-(8)
+            with self._products():
+                found = self.synthesis(source, labels, lambda_, self.embedder.embed, given)  # Eqs. (4)-(8)
             synthetic_terms = self.loss.core(found.comparisons)
             synthetic = reduce(synthetic_terms, self.loss.reduction)  # J_syn
+        beside.catch_up()
         real_tuples = self.loss.comparisons(embeddings, labels)
         real_terms = self.loss.core(real_tuples)
         real = reduce(real_terms, self.loss.reduction)  # J_m
