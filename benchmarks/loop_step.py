@@ -100,8 +100,8 @@ def main() -> None:
         triplet, pairs = TripletLoss(squared=False), MultiSimilarityLoss()
         print(loss_alone("triplet", triplet, OptimalNegatives(triplet, overlap="arcs"), "consecutive", asked.rounds))
         print(loss_alone("multi-similarity", pairs, OptimalNegatives(pairs), "all", asked.rounds))
-        samples = OptimalNegatives(pairs, anchors="samples")
-        print(loss_alone("multi-similarity, anchors=samples", pairs, samples, "all", asked.rounds))
+        arcs = OptimalNegatives(pairs, anchors="pairs")
+        print(loss_alone("multi-similarity, anchors=pairs", pairs, arcs, "all", asked.rounds))
         return
     device = torch.device(asked.device)
     print("| backbone | loss | pairs | plain ms | LoOp ms | ratio (range) | bar |\n|---|---|---|---|---|---|---|")

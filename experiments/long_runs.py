@@ -25,9 +25,9 @@ SHARP = f"loss=multi_similarity loss.alpha=2 loss.beta=30 loss.base=0.55 {BATCH}
 SAMPLES, WAIT, NEAREST = "LoOp, samples where arcs overlap", "LoOp, after 300 steps", "LoOp, nearest pairs"
 LOOP = {
     "multi-similarity": "",
-    "multi-similarity + LoOp": "method=loop method.wait=0",  # samples where arcs overlap
+    "multi-similarity + LoOp": "method=loop method.wait=0 method.anchors=pairs",  # samples where arcs overlap
     "LoOp": "method=loop method.overlap=arcs",
-    SAMPLES: "method=loop method.overlap=samples method.wait=0",
+    SAMPLES: "method=loop method.overlap=samples method.wait=0 method.anchors=pairs",
     WAIT: "method=loop method.overlap=arcs method.wait=300",
     NEAREST: "method=loop method.overlap=arcs method.pairing=nearest",
 }
@@ -67,9 +67,9 @@ OURS = {  # the numbers of benchmarks.py
     "N-pair + HDML": f"{N_PAIR} {GENERATOR}",
     "multi-similarity": SHARP,
     "multi-similarity + HDML": f"{SHARP} {GENERATOR}",
-    "multi-similarity + LoOp": f"{SHARP} method=loop method.wait=0",
-    "multi-similarity + LoOp later": f"{SHARP} method=loop",  # after a third of the steps, the default
-    "multi-similarity + LoOp of samples": f"{SHARP} method=loop method.anchors=samples",
+    "multi-similarity + LoOp": f"{SHARP} method=loop method.wait=0 method.anchors=pairs",
+    "multi-similarity + LoOp later": f"{SHARP} method=loop method.anchors=pairs",  # after a third of the steps
+    "multi-similarity + LoOp of samples": f"{SHARP} method=loop",  # the default
     "DANML": f"loss=danml loss.alpha=2 loss.beta=30 loss.lambda1=0.55 loss.lambda2=0.57 {BATCH}",
     "lifted": f"loss=lifted_structure loss.form=smooth loss.similarity=cosine {BATCH}",
     "improved lifted": f"loss=improved_lifted_structure {BATCH}",

@@ -236,4 +236,4 @@ def block_triplets(rows: Shaped[Tensor, "b *shape"]) -> tuple[Tensor, ...]:
             f"a batch in blocks [a; p; n] has three rows for each triplet, got {len(rows)} rows. "
             f"Use TripletSampler, or a loss without `blocks`."
         )
-    return rows.unflatten(0, (3, len(rows) // 3)).unbind()
+    return rows.reshape(3, len(rows) // 3, *rows.shape[1:]).unbind()

@@ -105,14 +105,17 @@ def test_samples_stand_for_arcs_that_are_closer_than_their_ends(loss):
     )
     given, labels = torch.nn.functional.normalize(given, dim=1), torch.tensor([0, 0, 1, 1, 2, 2])
     arcs, found = (
-        OptimalNegatives(loss, pairing="consecutive", overlap=overlap).comparisons(given, labels).negative
+        OptimalNegatives(loss, pairing="consecutive", overlap=overlap, anchors="pairs")
+        .comparisons(given, labels)
+        .negative
         for overlap in ("arcs", "samples")
     )
     assert torch.equal(found[0, 1], arcs[0, 1]), "short and apart"
     ends = loss.distance(given)[:2, 4:]
     torch.testing.assert_close(found[0, 2], ends.max() if loss.distance.larger_is_closer else ends.min())
     assert torch.equal(found, found.T) and found[0, 2] != arcs[0, 2]
-    assert OptimalNegatives(loss).overlap == "samples"
+    assert OptimalNegatives(loss).overlap == OptimalNegatives(loss).anchors == "samples"
+    assert published(loss).anchors == "pairs"
 
 
 def arc_distance(x1, x2, y1, y2):
@@ -173,11 +176,14 @@ def test_equals_its_baseline_where_all_of_a_class_agree(loss, embeddings):
     torch.testing.assert_close(published(loss)(given, labels), loss(given, labels), rtol=0, atol=1e-7)
 
 
-@pytest.mark.parametrize(("pairing", "overlap"), [("all", "arcs"), ("consecutive", "arcs"), ("nearest", "samples")])
+@pytest.mark.parametrize(
+    ("pairing", "overlap", "anchors"),
+    [("all", "arcs", None), ("consecutive", "arcs", None), ("nearest", "samples", "pairs"), ("all", "samples", None)],
+)
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
-def test_gradient_is_that_of_finite_differences(loss, pairing, overlap, embeddings):
+def test_gradient_is_that_of_finite_differences(loss, pairing, overlap, anchors, embeddings):
     labels = torch.tensor([0, 0, 1, 1, 2, 2, 2, 2])
-    module = OptimalNegatives(loss, pairing=pairing, overlap=overlap)
+    module = OptimalNegatives(loss, pairing=pairing, overlap=overlap, anchors=anchors)
     given = embeddings(8).requires_grad_()
     assert gradcheck(lambda e: module(e, labels), (given,), fast_mode=True)
 

@@ -348,13 +348,13 @@ class Synthesis:
         anchors, columns = len(labels[roles.anchors]), roles.negatives(labels, slice(0, 1)).shape[1]
         step = max(1, self.settings.chunk // max(1, columns))
         slices = [slice(start, min(start + step, anchors)) for start in range(0, anchors, step)] or [slice(0, 0)]
-        unaltered = len(roles.unaltered(labels))
-
-        whole = len(slices) == 1
+        unaltered, whole = len(roles.unaltered(labels)), len(slices) == 1
 
         def make(z: Tensor, y: Tensor | None, part: slice) -> "_Part":
-            *made, changed = self._part(z, y, labels, roles, part, move, embed)
-            return *made, changed if whole or changed is None else self._label_term(changed, labels, roles, part)
+            rows, own, negatives, penalty, changed = self._part(z, y, labels, roles, part, move, embed)
+            if whole or self.generator is None:
+                return rows, own, negatives, penalty, changed
+            return rows, own, negatives, penalty, self._label_term(changed, labels, roles, part)
 
         if whole:
             parts = [make(embeddings, features, slices[0])]
@@ -365,9 +365,12 @@ class Synthesis:
             ]
         rows, own = parts[0][:2]
         _, _, negatives, penalties, made = zip(*parts, strict=True)
-        found = self.loss.comparisons(own, labels)
-        there = found.keep_negative if roles.chosen is None else found.keep_negative.gather(1, roles.chosen)
-        found = replace(found, negative=negatives[0] if whole else torch.cat(negatives), keep_negative=there)
+        if roles.paired:  # [a; p; n] with n moved
+            found = self.loss.comparisons(torch.cat([own[:unaltered], *negatives]), labels)
+        else:
+            found = self.loss.comparisons(own, labels)
+            there = found.keep_negative if roles.chosen is None else found.keep_negative.gather(1, roles.chosen)
+            found = replace(found, negative=negatives[0] if whole else torch.cat(negatives), keep_negative=there)
         if found.penalty is not None:  # over N² rows, as the authors take it
             found = replace(found, penalty=penalties[0] if whole else torch.cat(penalties))
         pushed: list[LabelTerm] = []
@@ -399,8 +402,11 @@ class Synthesis:
         part: slice,
         move: Callable[[slice], Tensor],
         embed: Embed,
-    ) -> "_Part":
-        """Return what some anchors contribute: i(z), g(i(z)), comparisons with negatives, penalty, moved features."""
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor]:
+        """Return what some anchors contribute: i(z), g(i(z)), negatives, penalty, moved features.
+
+        Negatives are comparisons with them or, where each anchor has its own, their embeddings.
+        """
         rows, again = len(labels), roles.unaltered(embeddings)
         moved = move(part)
         count, columns, _ = moved.shape
@@ -414,7 +420,7 @@ class Synthesis:
             given = torch.cat([embeddings, moved.flatten(0, 1)])
             features = given if self.generator is None else self.generator(given)
             seen = given if self.generator is None else embed(features)
-            own, negatives = seen.split([rows, count * columns])
+            own, negatives = torch.split(seen, [rows, count * columns])
             negatives, changed = negatives.view(count, columns, -1), features[rows:]
         if real is not None:  # what the generator lost of y⁻ is given back
             lost = roles.negatives(real - features[:rows], part)
@@ -422,8 +428,8 @@ class Synthesis:
             own, negatives = embeddings, embed(changed).view(count, columns, -1)
         anchors = own[roles.anchors][part]
         penalty = self.loss.penalty(anchors, negatives) if self.loss.penalizes else None
-        compared = self.loss.distance(anchors, negatives)
-        return features[:rows], own, compared, penalty, None if self.generator is None else changed
+        compared = negatives.squeeze(dim=1) if roles.paired else self.loss.distance(anchors, negatives)
+        return features[:rows], own, compared, penalty, changed
 
     def _label_term(self, changed: Tensor, labels: Tensor, roles: Roles, part: slice) -> LabelTerm:
         """Return the label term of what the generator made of some anchors' moved negatives."""
@@ -431,7 +437,9 @@ class Synthesis:
         own = labels[roles.anchors][part, None]
         theirs = roles.negatives(labels, part).expand(len(own), -1)
         all_labelled = roles.partners is not None and not roles.paired
-        return self.classifier.label_term(changed, theirs.flatten(), None if all_labelled else (own != theirs).flatten())
+        return self.classifier.label_term(
+            changed, theirs.flatten(), None if all_labelled else (own != theirs).flatten()
+        )
 
     def _pushed(
         self,
@@ -459,4 +467,4 @@ class Synthesis:
         return compared, self.classifier.label_term(features, labels[rows].flatten(), keep.flatten())
 
 
-_Part = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | LabelTerm | None]
+_Part = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | LabelTerm]
