@@ -57,7 +57,7 @@ def harder(anchor: Points, negative: Points, reference_distance: Lengths, lambda
     back = at_least_float32(anchor) - negative
     distance = torch.linalg.vector_norm(back, dim=-1)
     share = (1 - lambda_) * relu(distance - reference_distance) / threshold(distance, 0.0, 1.0)  # 0 where d is 0
-    return torch.addcmul(negative, share[..., None], back)
+    return negative + share[..., None] * back
 
 
 def farther(anchor: Points, positive: Points, reference_distance: Lengths, push: Tensor | float) -> Points:
