@@ -254,3 +254,21 @@ def test_derivatives_in_the_ball(rows):
         return distances.Poincare(curvature=0.5)(*(distances.exponential_map(z, 0.5, 10.0) for z in (x, y)))
 
     assert gradcheck(between, (x, y))
+
+
+@pytest.mark.parametrize(
+    "distance",
+    [
+        distances.Euclidean(),
+        distances.Euclidean(squared=True, normalize=False),
+        distances.Cosine(),
+        distances.DotProduct(),
+        distances.SignalToNoise(),
+        distances.Negative(distances.Euclidean(scale=2.0)),
+    ],
+    ids=repr,
+)
+def test_rows_that_are_normalized_once_are_compared_alike(distance, rows):
+    x, y = rows(6, 4), rows(3, 4)
+    given, compare = distance.normalized_once(torch.cat([x, y]))
+    torch.testing.assert_close(compare(given[:6], given[6:]), distance(x, y))

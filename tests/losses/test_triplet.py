@@ -226,6 +226,23 @@ def test_weights_multiply_the_terms_in_which_a_sample_stands(embeddings, soft, r
     )
 
 
+@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("kind", [TripletLoss, BatchAllTripletLoss])
+def test_one_positive_and_one_negative_are_summed_like_several(kind, soft, rng):
+    """Beside a second column that is not there they take another way."""
+    values = [torch.randn(9, 1, generator=rng, dtype=torch.float64).requires_grad_() for _ in range(2)]
+    keep = [torch.rand(9, 1, generator=rng) < 0.8 for _ in range(2)]
+    weights = [torch.rand(9, 1, generator=rng, dtype=torch.float64) for _ in range(2)]
+    found = []
+    for width in (0, 1):
+        positive, negative = (torch.nn.functional.pad(value, (0, width)) for value in values)
+        there = [torch.nn.functional.pad(part, (0, width)) for part in (*keep, *weights)]
+        c = Comparisons(positive, there[0], negative, there[1], positive_weights=there[2], negative_weights=there[3])
+        terms = kind(0.1, soft=soft).core(c)
+        found.append((*terms, *torch.autograd.grad(terms.sums.sum(), values)))
+    torch.testing.assert_close(found[0], found[1])
+
+
 def test_batch_hard_takes_the_weight_of_the_pairs_it_chose():
     there = torch.tensor([[True, True]])
     c = Comparisons(torch.tensor([[1.0, 2.0]]), there, torch.tensor([[0.5, 0.1]]), there)

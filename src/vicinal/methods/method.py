@@ -387,6 +387,9 @@ class Beside:
 
 @cache
 def _stream(device: torch.device) -> torch.cuda.Stream:
+    # A parameter whose gradient comes from both streams is meant: torch waits for them, and need not warn.
+    if (warn := getattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", None)) is not None:
+        warn(False)
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
