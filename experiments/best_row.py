@@ -150,7 +150,7 @@ def best_rows(lines: Sequence[Line]) -> list[Run]:
     }
     return [
         *(run("best row", data, words, seed) for data, words in rows.items() for seed in range(5)),
-        *(run("best row", "cars_288", cars, seed, steps=2000) for seed in range(3)),
+        *(run("best row", "cars_288", cars, seed, steps=2000) for seed in range(5)),
         *(
             run("best row, Lite2", data, changed(words, [lite2[data]]), seed)
             for data, words in rows.items()

@@ -133,6 +133,7 @@ CONTROLS = ("ALA, relative, descent", "random weights, descent")
 LATER = "multi-similarity + LoOp later"
 THREE = (*BOTH, LATER)
 OF_SAMPLES = "multi-similarity + LoOp of samples"
+DEFAULT = (OF_SAMPLES, "multi-similarity")
 _ALL = [
     *(run for seed in (0, 1, 2, 3, 4) for run in authors("triplet", TRIPLET, seed)),
     *(episodes(name, seed, 1000, CUB_288) for seed in (0, 1) for name in CONTROLS),
@@ -146,8 +147,8 @@ _ALL = [
     *(ours(name, 1, data=CUB_384) for name in PAPERS),
     *(ours(name, seed, data=CUB_384) for seed in (0, 1, 2, 3, 4) for name in ("N-pair + HDML", "N-pair")),
     *(episodes(name, 2, 1000, CUB_288) for name in ("ALA, descent", *CONTROLS)),
-    *(ours(name, seed, data=CUB_384) for seed in (3, 4) for name in THREE),
-    *(ours(name, seed, 1000, CARS_288) for seed in (4, 5) for name in (*THREE, "N-pair + HDML", "N-pair")),
+    *(ours(name, seed, data=CUB_384) for seed in (3, 4) for name in DEFAULT),
+    *(ours(name, seed, 1000, CARS_288) for seed in (4, 5) for name in (*DEFAULT, "N-pair + HDML", "N-pair")),
     *(ours(name, 2, data=CUB_384) for name in PAPERS),
     *(over_trained(name, seed) for seed in range(5) for name in (*THREE, OF_SAMPLES)),
     *(over_trained(name, seed, 0.3) for seed in range(5) for name in (*THREE, OF_SAMPLES)),
