@@ -281,11 +281,11 @@ class BetweenPairs(Method):
 
     Charts:
         hardest_negative: What the hardest negative is to the loss (a distance; for N-pair and multi-similarity loss a
-            similarity) on average: of each sample the hardest real one, of each positive pair the hardest point between
-            two of another class. The two should stay apart. Together: arcs are so short that nothing lies between their
-            ends, as when classes have collapsed, or they overlap and samples stand for them (overlap=samples). With
-            overlap=arcs, a distance of 0 between pairs all along: arcs of different classes cross, so classes overlap,
-            and what lies between two samples of a class need not be of it.
+            similarity) on average: of each sample the hardest real one, of each anchor, a sample or a positive pair,
+            the hardest point between two of another class. The two should stay apart. Together: arcs are so short that
+            nothing lies between their ends, as when classes have collapsed, or they overlap and samples stand for them
+            (overlap=samples). With overlap=arcs, a distance of 0 all along: arcs of different classes cross, so classes
+            overlap, and what lies between two samples of a class need not be of it.
     """
 
     layouts: ClassVar[tuple[str, ...]] = ("classes",)
@@ -414,7 +414,7 @@ def _nearest_arcs(embeddings: Embeddings, labels: SingleLabels, records: Integer
         members = records[torch.stack([first[a], second[a], first[b], second[b]])].tolist()
         tuples.append((members, roles, f"{among[a, b]:.2f} between samples, {arcs[a, b]:.2f} between arcs"))
     caption = (
-        "Two positive pairs each of the last batch. The loss saw the distance between their arcs, not the larger one "
-        "between their samples; pictures half-way between the two of a pair should still look like their class."
+        "Two positive pairs each of the last batch, whose arcs come much nearer than their samples. Pictures half-way "
+        "between the two of a pair should still look like their class."
     )
     return record_tuples("Where arcs come nearer than samples", caption, tuples)
