@@ -99,9 +99,9 @@ def unit_rows(x: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows d"]:
         shortest, longest = lengths.detach().aminmax()
         if low < float(shortest) and float(longest) < high:  # as nearly always: then nothing below changes a thing
             return x / lengths
-    # A row whose squares would leave the range of its type is scaled first.
-    largest = x.detach().abs().amax(dim=-1, keepdim=True)
-    x = x / torch.where((largest > high) | ((largest < low) & (largest > 0)), largest, 1)
+    # A row whose squares would leave the range of its type is scaled first; others are divided by 1.
+    largest = x.detach().abs().amax(dim=-1, keepdim=True).clamp(min=torch.finfo(x.dtype).tiny)
+    x = x / (largest / largest.clamp(low, high))
     lengths = _lengths(x)[..., None]
     return x / lengths.masked_fill(lengths == 0, torch.inf)
 
