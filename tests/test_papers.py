@@ -66,7 +66,7 @@ def test_a_page_answers_the_same_questions(page):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_differences_on_a_page_are_those_of_its_sources(page):
     text = page.read_text(encoding="utf-8")
-    links = re.findall(r"\]\(([^)#]+/(?:results/[\w-]+|learning_curves|survey)\.md)\)", text)
+    links = re.findall(r"\]\(([^)#]+/(?:results/[\w-]+|learning_curves)\.md)\)", text)
     sources = {page.parent / target for target in links}
     recorded = "\n".join(source.read_text(encoding="utf-8") for source in sources).replace("-", "−")
     for difference in DIFFERENCE.findall(text):

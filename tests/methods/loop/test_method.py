@@ -57,6 +57,11 @@ def test_steps_bring_the_loss_down(kind, loss, batch):
     assert {name.split("/")[0] for name in described} - {"active", "spread"} == method.captions.keys()
 
 
+def test_anchors_are_samples_unless_all_is_as_published():
+    found = [ready(method, HPHNLoss()).loss.anchors for method in (LoOp(), LoOp(overlap="arcs"), LoOp(anchors="pairs"))]
+    assert found == ["samples", "pairs", "pairs"]
+
+
 def test_points_between_samples_are_harder_than_samples(batch):
     by_distance, by_similarity = published(HPHNLoss()), published(MultiSimilarityLoss())
     distances = by_distance.diagnostics(by_distance(batch))
