@@ -386,7 +386,7 @@ def when_hardness_helps() -> Figure:
     for line in CURVES.read_text(encoding="utf-8").splitlines():
         run = json.loads(line)
         on_features = run["data"].endswith(".npz")
-        if (on_features or run["data"] in ("cub", "cub_288")) and not run["hold_out"]:
+        if (on_features or run["data"] in ("cub", "cub_288", "cub_384", "cars_288")) and not run["hold_out"]:
             scores = [100 * run[part]["recall@1"] for part in ("test", "train")]
             name = run["run"] + ", features" * on_features
             runs[run["data"], name, run["seed"]][run["step"]] = scores
