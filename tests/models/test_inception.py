@@ -71,3 +71,32 @@ def test_names_size_and_features_are_those_of_the_public_module(filled, picture)
     features = maps.mean(dim=(2, 3))[0]
     torch.testing.assert_close(features[:4], torch.tensor([3.6299, 3.7519, 0.0, 0.0]), rtol=1e-3, atol=1e-3)
     torch.testing.assert_close(features.norm(), torch.tensor(185.028), rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize(("network", "apart", "joined"), [(GoogLeNet, 57, 39), (BNInception, 69, 51)])
+@pytest.mark.parametrize("frozen", [True, False])
+def test_on_a_gpu_convolutions_of_the_same_maps_are_one(network, apart, joined, frozen, filled, picture, monkeypatch):
+    """The same forward and backward; a norm by the statistics of the batch keeps them apart."""
+    backbone, inputs = filled(network(freeze_norm=frozen)).double().train(), picture(65).double().repeat(2, 1, 1, 1)
+    weights = [parameter for parameter in backbone.parameters() if parameter.requires_grad]
+    convolve, passes = torch.nn.Conv2d._conv_forward, []
+    for on_gpu in (False, True):
+        made = []
+        with monkeypatch.context() as patch:
+            patch.setattr(torch.nn.Conv2d, "_conv_forward", lambda *a, made=made: made.append(None) or convolve(*a))
+            patch.setattr(torch.Tensor, "is_cuda", on_gpu)
+            maps = backbone(inputs)
+            gradients = torch.autograd.grad(maps.square().mean(), weights)
+        assert len(made) == (joined if on_gpu and frozen else apart)
+        passes.append((maps.detach(), *gradients))
+    for ours, theirs in zip(*passes, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10 * float(theirs.abs().max()))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("network", [GoogLeNet, BNInception])
+def test_features_on_a_gpu_are_those_of_the_cpu(network, filled, picture):
+    backbone, inputs = filled(network(freeze_norm=True)).double(), picture(97).double()
+    with torch.no_grad():
+        expected = backbone(inputs)
+        torch.testing.assert_close(backbone.cuda()(inputs.cuda()).cpu(), expected)

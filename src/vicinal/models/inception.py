@@ -1,10 +1,13 @@
 """Inception networks: GoogLeNet (Szegedy et al., CVPR 2015) and BN-Inception (Ioffe and Szegedy, ICML 2015)."""
 
+from collections.abc import Sequence
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vicinal.models.backbone import CAFFE, HALF, Backbone, convolve, initialize, max_pool
+from vicinal.models.backbone import CAFFE, HALF, Backbone, convolve, fold, initialize, max_pool
 
 # Per module: 1x1; 3x3 reduced, 3x3; "5x5" reduced, "5x5"; pooled, projected.           Szegedy et al. 2015, Table 1
 _GOOGLENET = {
@@ -87,7 +90,9 @@ class _Inception(nn.Module):
         self.branch4 = nn.Sequential(_MaxPool(), _ConvNorm(before, pooled, 1))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return torch.cat([branch(inputs) for branch in self.children()], dim=1)
+        first = cast(list[_ConvNorm], [self.branch1, self.branch2[0], self.branch3[0]])
+        one, three, five = _convolve(inputs, [(layer.conv, layer.bn) for layer in first])
+        return torch.cat([one, self.branch2[1](three), self.branch3[1](five), self.branch4(inputs)], dim=1)
 
 
 class _MaxPool(nn.Module):
@@ -106,7 +111,7 @@ class _ConvNorm(nn.Module):
         self.bn = nn.BatchNorm2d(after, eps=1e-3)  # TensorFlow's, which the weights were trained with
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return functional.relu(convolve(inputs, self.conv, self.bn), inplace=True)
+        return _convolve(inputs, [(self.conv, self.bn)])[0]
 
 
 class BNInception(Backbone):
@@ -153,7 +158,8 @@ class BNInception(Backbone):
         maps = _pool(self._layers(maps, "conv2_3x3_reduce", "conv2_3x3"))
         for module in _BN_INCEPTION:
             *convolved, projected = [[name for name, *_ in branch] for branch in _branches(module)]
-            outputs = [self._layers(maps, *names) for names in convolved]
+            first = self._convolve(maps, *(names[0] for names in convolved))
+            outputs = [self._layers(found, *names[1:]) for found, names in zip(first, convolved, strict=True)]
             if projected:
                 pool = max_pool if module == "5b" else functional.avg_pool2d
                 outputs.append(self._layers(pool(maps, 3, stride=1, padding=1), *projected))
@@ -169,8 +175,11 @@ class BNInception(Backbone):
 
     def _layers(self, maps: Tensor, *names: str) -> Tensor:
         for name in names:
-            maps = functional.relu(convolve(maps, getattr(self, name), getattr(self, f"{name}_bn")), inplace=True)
+            (maps,) = self._convolve(maps, name)
         return maps
+
+    def _convolve(self, maps: Tensor, *names: str) -> Sequence[Tensor]:
+        return _convolve(maps, [(getattr(self, name), getattr(self, f"{name}_bn")) for name in names])
 
 
 def _branches(module: str) -> list[list[tuple[str, int, int, int]]]:
@@ -187,6 +196,27 @@ def _branches(module: str) -> list[list[tuple[str, int, int, int]]]:
         ],
         [(f"{name}_pool_proj", pooled, 1, 1)] if pooled else [],
     ]
+
+
+def _convolve(maps: Tensor, layers: Sequence[tuple[nn.Conv2d, nn.BatchNorm2d]]) -> Sequence[Tensor]:
+    """Apply convolution, batch norm and ReLU of each layer to the same maps; on a GPU all at once where that works."""
+    joined = _join(layers) if maps.is_cuda and len(layers) > 1 else None
+    if joined is None:
+        return [functional.relu(convolve(maps, *layer), inplace=True) for layer in layers]
+    together: Tensor = functional.relu(layers[0][0]._conv_forward(maps, *joined), inplace=True)
+    return torch.split(together, [layer.out_channels for layer, _ in layers], dim=1)
+
+
+def _join(layers: Sequence[tuple[nn.Conv2d, nn.BatchNorm2d]]) -> tuple[Tensor, Tensor] | None:
+    """Return weight and bias of one convolution that does what several of the same maps do; None unless norms fold.
+
+    The maps are read once, forward and backward, and have one gradient instead of the sum of several.
+    """
+    folded = [found for layer in layers if (found := fold(*layer)) is not None]
+    if len(folded) < len(layers):
+        return None
+    weights, shifts = zip(*folded, strict=True)
+    return torch.cat(weights), torch.cat(shifts)
 
 
 def _pool(maps: Tensor, kernel: int = 3) -> Tensor:
