@@ -61,6 +61,14 @@ def test_the_readme_counts_losses_as_they_are():
     assert counts is not None and [int(each) for each in counts.groups()] == [len(set(LOSSES.values())), len(theirs)]
 
 
+def test_the_readme_has_the_speed_of_the_benchmarks():
+    benchmarks = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    ours, theirs = re.search(r"batch-all triplet, B = 1024, K = 4 \| (.+?) ms \| (\d+) ms", benchmarks).groups()
+    memory = re.search(r"K = 4: extra memory \| (.+?) \| (.+?) \|", benchmarks).groups()
+    row = next(line for line in (ROOT / "README.md").read_text().splitlines() if "speed of all triplets" in line)
+    assert f"**{ours} ms**" in row and f"{int(theirs):,} ms" in row and all(part in row for part in memory)
+
+
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_the_python_in_a_document_runs(document, beside_data):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), re.S)
