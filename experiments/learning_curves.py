@@ -30,12 +30,15 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from vicinal.methods.method import StepResult
     from vicinal.training.experiment import Experiment
 
 STEPS = (0, 250, 500, 1000, 2000, 4000, 8000)
@@ -78,7 +81,7 @@ class Run:
         return out / (re.sub(r"[^a-z0-9.]+", "_", self.title.lower()) + ".jsonl")
 
 
-def started(run: Run, data: Path) -> "tuple[Experiment, Callable[[Any], object]]":
+def started(run: Run, data: Path) -> "tuple[Experiment, Callable[[Any], StepResult]]":
     """Prepare a run; return it, and what takes its steps."""
     from vicinal.config import compose, from_words
     from vicinal.training.cuda_graph import CUDAGraphStep
@@ -111,7 +114,7 @@ def train(run: Run, data: Path, file: Path) -> None:
     average = None if ema is None else WeightAverage(method.embedder, ema)
     evaluated, seconds = {step for step in run.evaluated if step < run.steps} | {run.steps}, 0.0
 
-    def evaluate(step: int) -> bool:
+    def evaluate(step: int, scalars: "Mapping[str, Tensor]") -> bool:
         line: Line = {"run": run.name, "data": run.data, "seed": run.seed, "hold_out": run.hold_out, "step": step}
         finite = all(bool(parameter.isfinite().all()) for parameter in method.embedder.parameters())
         with average.applied(method.embedder) if average else contextlib.nullcontext():
@@ -122,6 +125,7 @@ def train(run: Run, data: Path, file: Path) -> None:
                     scores = measure(found, recalls=(1,), clustering=False).scores
                     line[part] = {name: round(scores[name], 5) for name in ("recall@1", "map@r")}
         line |= {"seconds": round(seconds, 1), "ended": step == run.steps or not finite, "diverged": not finite}
+        line |= {"scalars": {name: float(f"{float(value):.4g}") for name, value in scalars.items()}} if scalars else {}
         first = step == min(evaluated)
         line |= {"words": [f"preset={run.preset}", *run.words.split()]} if first else {}
         with file.open("w" if first else "a", encoding="utf-8") as out:
@@ -130,13 +134,13 @@ def train(run: Run, data: Path, file: Path) -> None:
 
     file.parent.mkdir(parents=True, exist_ok=True)
     if 0 in evaluated:
-        evaluate(0)
+        evaluate(0, {})
     step, epoch = 0, 0
     while step < run.steps and not stopped:
         method.embedder.train()
         since = time.monotonic()
         for batch in experiment.batches(experiment.plan(epoch), epoch=epoch, start=0):
-            take(batch)
+            result = take(batch)
             if average is not None:
                 average.update(method.embedder)
             step += 1
@@ -146,7 +150,7 @@ def train(run: Run, data: Path, file: Path) -> None:
                 if device.type == "cuda":
                     torch.cuda.synchronize()
                 seconds += time.monotonic() - since
-                if not evaluate(step) or step == run.steps:
+                if not evaluate(step, result.scalars) or step == run.steps:
                     return
                 method.embedder.train()
                 since = time.monotonic()

@@ -56,6 +56,7 @@ ALA = {
     "ALA, relative": "method=ala method.relative=true",
     "weight 1, descent": f"{DESCENT} method.assessor=constant method.weight=1",
     "weight 1/2, descent": f"{DESCENT} method.assessor=constant method.weight=0.5",
+    "weight 1/2, cosine, descent": f"{DESCENT} method.assessor=constant method.weight=0.5 optimizer.schedule=cosine",
     "random weights, descent": f"{DESCENT} method.assessor=random",
     "ALA, descent": DESCENT,
     "ALA, relative, descent": f"{DESCENT} method.relative=true",

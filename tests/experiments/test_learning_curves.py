@@ -107,6 +107,7 @@ def test_a_run_writes_each_evaluation_and_measures_the_average_of_the_weights(cu
         (3, True, False),
     ]
     assert all({"test", "train", "held_out"} <= line.keys() for line in lines)
+    assert [line.get("scalars", {}).get("loss", 0) > 0 for line in lines] == [False, True, True]
     late = read_run(curves, tmp_path, "", evaluated=(2,))  # without step 0 a file begins anew, too
     assert [line["step"] for line in late] == [2, 3] and "words" in late[0]
     monkeypatch.setattr("signal.signal", lambda number, stop: stop(number, None))
