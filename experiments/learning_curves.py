@@ -44,6 +44,18 @@ if TYPE_CHECKING:
 STEPS = (0, 250, 500, 1000, 2000, 4000, 8000)
 _METRICS = {"recall@1": "R@1", "map@r": "MAP@R"}
 PARTS = {"test": "test", "train": "train", "held_out": "validation"}
+_AUTHORS, _LAST = "N-pair + HDML, authors", 8000
+README = {  # its comparisons: data, run and step, and what they are compared with
+    "authors' setting, N-pair minus untrained": ("cub", ("N-pair, authors", _LAST), ("N-pair, authors", 0)),
+    "authors' setting, HDML minus N-pair": ("cub", (_AUTHORS, _LAST), ("N-pair, authors", _LAST)),
+    "authors' setting, HDML minus HDML without hardness": (
+        "cub",
+        (_AUTHORS, _LAST),
+        ("N-pair + HDML without hardness, authors", _LAST),
+    ),
+    "our setting, CUB-200, HDML minus N-pair": ("cub_384", ("N-pair + HDML", 2000), ("N-pair", 2000)),
+    "our setting, Cars196, HDML minus N-pair": ("cars_288", ("N-pair + HDML", 1000), ("N-pair", 1000)),
+}
 BASELINES = {"DANML": "multi-similarity", "HER weights": "soft margin", "HTL": "triplets, margin 0.2"}
 Line = dict[str, Any]
 
@@ -263,7 +275,7 @@ def differences(lines: Sequence[Line]) -> Iterator[str]:
     Runs ``A + B without C`` are compared with ``A + B``, too. Runs without held-out classes: the mean over seeds ±
     standard deviation; from three seeds on, Student's interval.
     """
-    from scipy.stats import t
+    from vicinal.evaluation.statistics import t_interval
 
     for found, name, baseline, seeds in _pairs(lines):
         steps = sorted(set.intersection(*(set(found[run, seed]) for run in (name, baseline) for seed in seeds)))
@@ -279,9 +291,7 @@ def differences(lines: Sequence[Line]) -> Iterator[str]:
             label = f"{part} {_METRICS[metric]}"
             yield f"| {label} | {' | '.join(_spread(values, '+') for values in measured)} |"
             if len(seeds) > 2:
-                factor = float(t.ppf(0.975, len(seeds) - 1)) / math.sqrt(len(seeds))
-                middles = [(statistics.mean(values), factor * statistics.stdev(values)) for values in measured]
-                cells = (f"{middle - half:+.1f} to {middle + half:+.1f}" for middle, half in middles)
+                cells = (f"{interval.low:+.1f} to {interval.high:+.1f}" for interval in map(t_interval, measured))
                 yield f"| {label}, 95 % interval | {' | '.join(cells)} |"
         for run in (baseline, name):
             gaps = [
@@ -292,6 +302,27 @@ def differences(lines: Sequence[Line]) -> Iterator[str]:
                 for step in steps
             ]
             yield f"| gap of {run} | {' | '.join(_spread(values) for values in gaps)} |"
+
+
+def comparisons(lines: Sequence[Line]) -> Iterator[str]:
+    """The README's differences in R@1 as Markdown, with intervals alone and corrected for their number (Bonferroni)."""
+    from scipy.stats import ttest_1samp
+
+    from vicinal.evaluation.statistics import LEVEL, holm
+
+    scores: dict[tuple[str, str, int], dict[int, float]] = {}
+    for line in (line for line in lines if not line["hold_out"] and "test" in line):
+        at = scores.setdefault((line["data"], line["run"], line["step"]), {})
+        at[line["seed"]] = 100 * line["test"]["recall@1"]
+    pairs = [(scores[data, *ours], scores[data, *theirs]) for data, ours, theirs in README.values()]
+    gains = [[ours[seed] - theirs[seed] for seed in sorted(ours)] for ours, theirs in pairs]
+    tests = [ttest_1samp(gained, 0.0) for gained in gains]
+    levels = LEVEL, 1 - (1 - LEVEL) / len(tests)
+    yield "\n| README | seeds | difference | 95 % interval | corrected | p, Holm |"
+    yield "|---|---|---|---|---|---|"
+    for name, gained, found, p in zip(README, gains, tests, holm([found.pvalue for found in tests]), strict=True):
+        ranges = ("{:+.1f} to {:+.1f}".format(*found.confidence_interval(level)) for level in levels)
+        yield f"| {name} | {len(gained)} | {statistics.mean(gained):+.1f} | {' | '.join(ranges)} | {p:.1g} |"
 
 
 def selected(lines: Sequence[Line]) -> Iterator[str]:
@@ -406,7 +437,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.command == "table":
         lines = read(options.runs)
-        print("\n".join([*table(lines), *differences(lines), *selected(lines)]))
+        print("\n".join([*table(lines), *differences(lines), *comparisons(lines), *selected(lines)]))
         return
     if options.command == "plot":
         plot(read(options.runs), options.runs.with_suffix(".png"))

@@ -49,20 +49,21 @@ DESCENT = (
     "optimizer.name=sgd optimizer.momentum=0 optimizer.weight_decay=0 optimizer.learning_rate=1e-3 "
     "method=ala method.relative=false method.over=sum"
 )
+HALF = f"{DESCENT} method.assessor=constant method.weight=0.5"
 LONGER = "sampler.training_classes=80 sampler.validation_classes=20"  # episodes, for all classes of CUB-200
 ALA = {
     "triplets of episodes": "",
     "ALA": "method=ala method.relative=false",
     "ALA, relative": "method=ala method.relative=true",
     "weight 1, descent": f"{DESCENT} method.assessor=constant method.weight=1",
-    "weight 1/2, descent": f"{DESCENT} method.assessor=constant method.weight=0.5",
-    "weight 1/2, cosine, descent": f"{DESCENT} method.assessor=constant method.weight=0.5 optimizer.schedule=cosine",
+    "weight 1/2, descent": HALF,
+    "weight 1/2, cosine, descent": f"{HALF} optimizer.schedule=cosine",
     "random weights, descent": f"{DESCENT} method.assessor=random",
     "ALA, descent": DESCENT,
     "ALA, relative, descent": f"{DESCENT} method.relative=true",
     "ALA, rate 4e-3, descent": f"{DESCENT} method.rate=4e-3",
     "ALA, 80 + 20 classes, descent": f"{DESCENT} {LONGER}",
-    "weight 1/2, 80 + 20 classes, descent": f"{DESCENT} {LONGER} method.assessor=constant method.weight=0.5",
+    "weight 1/2, 80 + 20 classes, descent": f"{HALF} {LONGER}",
 }
 N_PAIR, GENERATOR = "loss=n_pair loss.l2=3e-3 model.start_length=6", "method=hdml method.generator_rate=3e-3"
 RANDOM = "sampler=classes sampler.classes=24 sampler.per_class=5"

@@ -46,7 +46,7 @@ def loop(ours: Benchmark) -> Table:
     rows = Rows(ours, published.HTL)
     for name in ("triplet", "HPHN", "lifted, min form", "multi-similarity", "DANML"):
         rows.plain(name, name, ours.classes)
-        rows.add(f"{name} + LoOp", name, method={"name": "loop", "overlap": "samples", "anchors": "samples"})
+        rows.add(f"{name} + LoOp", name, method="loop")
     return rows.table("loop", f"LoOp at its defaults: {ours.title}")
 
 

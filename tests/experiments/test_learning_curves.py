@@ -129,6 +129,15 @@ def test_the_interval_over_three_seeds_is_students(curves):
     assert "| test R@1, 95 % interval | -1.5 to +3.5 |" in list(curves["differences"](lines))  # 1 ± 4.303 / sqrt 3
 
 
+def test_the_readme_and_the_page_have_the_comparisons_of_the_results(curves):
+    rows = list(curves["comparisons"](curves["read"](FOLDER / "results" / "learning_curves.jsonl")))[2:]
+    page, readme = ((FOLDER / name).read_text(encoding="utf-8") for name in ("learning_curves.md", "../README.md"))
+    assert len(rows) == 5 and all(row in page for row in rows)
+    for row in (rows[1], *rows[3:]):  # the README has these in numbers
+        _, seeds, mean, _, corrected, p = row.strip("| ").split(" | ")
+        assert int(seeds) == 5 and float(p) < 0.05 and f"{mean} ({corrected}" in readme
+
+
 def test_held_out_classes_choose_the_step(curves):
     scores = {0: (0.5, 0.8), 10: (0.6, 0.9), 20: (0.7, 0.7)}
     lines = [
