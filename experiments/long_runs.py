@@ -157,6 +157,7 @@ DEFAULT = (OF_SAMPLES, "multi-similarity")
 _ALL = [
     *(episodes_of_features(name, seed) for seed in range(5) for name in ALA),
     *(episodes(name, seed, 8000, CUB_288) for seed in (0, 1) for name in DESCENDING),
+    *(episodes("weight 1/2, cosine, descent", seed, 6000, CUB_288) for seed in (0, 1)),
     *ala_authors(0),
     *(run for seed in (0, 1, 2, 3, 4) for run in authors("triplet", TRIPLET, seed)),
     *(episodes(name, seed, 1000, CUB_288) for seed in (0, 1) for name in CONTROLS),
