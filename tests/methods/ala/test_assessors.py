@@ -32,6 +32,19 @@ def test_weights_lie_between_zero_and_one(lstm, members):
     assert ((weights > 0) & (weights < 1)).all() and weights.std() > 0.01
 
 
+@pytest.mark.parametrize("kind", [LSTMAssessor, MLPAssessor])
+def test_centered_weights_do_not_follow_a_common_drift(kind, members):
+    torch.manual_seed(0)
+    assessor = kind(12, centered=True).double()
+    last = assessor.weight if kind is LSTMAssessor else assessor.network[-1]
+    torch.nn.init.normal_(last.weight)
+    before = assessor(members.double()).weights
+    torch.nn.init.constant_(last.bias, -40.0)  # 4e-18, if they did
+    torch.testing.assert_close(assessor(members.double()).weights, before)
+    torch.testing.assert_close(before.logit().mean(), torch.tensor(0.0, dtype=torch.float64))
+    assert before.std() > 0.01
+
+
 def test_has_the_papers_layers():
     assessor = LSTMAssessor(1536)
     assert (assessor.sequence.num_layers, assessor.sequence.hidden_size) == (2, 64)

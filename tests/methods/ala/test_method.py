@@ -71,6 +71,12 @@ def subset(method, batch):
     return batch.inputs[:rows], batch.labels[:rows]
 
 
+@pytest.mark.parametrize("relative", [True, False])
+@pytest.mark.parametrize("assessor", ["lstm", "mlp"])
+def test_relative_weights_are_of_centered_logits(assessor, relative):
+    assert ALA(assessor=assessor, relative=relative).build_assessor(12, 0).centered == relative
+
+
 def test_a_constant_assessor_takes_the_baseline_step_times_its_weight(sampler, batch):
     method = make(sampler, ALA(**CONSTANT, weight=0.3))
     baseline = copy.deepcopy(method.embedder)

@@ -242,14 +242,15 @@ class LSTMAssessor(Assessor):
         inputs: numbers in a tuple: 3 d for triplets of d-dimensional embeddings.
         hidden: units of each layer.
         layers: of the LSTM.
+        centered: whether weights are of logits relative to their mean in the episode.
     """
 
     hidden_state: Tensor
     cell_state: Tensor
 
-    def __init__(self, inputs: int, *, hidden: int = 64, layers: int = 2) -> None:
+    def __init__(self, inputs: int, *, hidden: int = 64, layers: int = 2, centered: bool = False) -> None:
         super().__init__()
-        self.inputs, self.hidden, self.layers = inputs, hidden, layers
+        self.inputs, self.hidden, self.layers, self.centered = inputs, hidden, layers, centered
         self.sequence = nn.LSTM(inputs, hidden, layers)
         self.weight = _half(hidden)
         self.register_buffer("hidden_state", torch.zeros(layers, hidden))
@@ -257,7 +258,7 @@ class LSTMAssessor(Assessor):
 
     def assess(self, tuples: Float[Tensor, "t md"]) -> Assessment:
         outputs, state = self.sequence(tuples, (self.hidden_state, self.cell_state))
-        return Assessment(self.weight(outputs).squeeze(dim=1).sigmoid(), state)
+        return Assessment(_weights(self.weight(outputs), self.centered), state)
 
     def advance(self, state: tuple[Tensor, ...]) -> None:
         hidden, cell = state
@@ -271,16 +272,17 @@ class MLPAssessor(Assessor):
     Args:
         inputs: numbers in a tuple.
         hidden: units of each of the two layers.
+        centered: whether weights are of logits relative to their mean in the episode.
     """
 
-    def __init__(self, inputs: int, *, hidden: int = 64) -> None:
+    def __init__(self, inputs: int, *, hidden: int = 64, centered: bool = False) -> None:
         super().__init__()
-        self.inputs, self.hidden = inputs, hidden
+        self.inputs, self.hidden, self.centered = inputs, hidden, centered
         layers = [nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU()]
         self.network = nn.Sequential(*layers, _half(hidden))
 
     def assess(self, tuples: Float[Tensor, "t md"]) -> Assessment:
-        return Assessment(self.network(tuples).squeeze(dim=1).sigmoid())
+        return Assessment(_weights(self.network(tuples), self.centered))
 
 
 class ConstantAssessor(Assessor):
@@ -337,6 +339,11 @@ class RandomAssessor(Assessor):
 
     def set_extra_state(self, state: Int[Tensor, ""]) -> None:
         self.episode = int(state)
+
+
+def _weights(logits: Float[Tensor, "t 1"], centered: bool) -> Float[Tensor, "t"]:
+    logits = logits.squeeze(dim=1)
+    return (logits - logits.mean() if centered else logits).sigmoid()
 
 
 def _half(inputs: int) -> nn.Linear:

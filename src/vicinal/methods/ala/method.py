@@ -71,9 +71,10 @@ class ALA(Method):
         unroll: ``"head"`` keeps the backbone out of the virtual step, an approximation.
         virtual_factor: of the learning rates in the virtual step.
         compiled: whether forward mode is compiled; for a GPU.
-        relative: whether weights act relative to their mean in the episode. Differs: the paper's act as they are, and
-            then the easiest thing to learn is that a longer step in a good direction is better still: all weights
-            rise together and none differs from another. An optimizer of Adam's kind ignores a common factor anyway.
+        relative: whether weights act relative to their mean in the episode, and are of logits relative to theirs.
+            Differs: the paper's act as they are, and then the easiest thing to learn is the length of the step: all
+            weights rise or fall together and none differs from another. An optimizer of Adam's kind ignores a common
+            factor anyway. Without the second part the mean drifts to 0, where a few tuples carry whole episodes.
 
     Charts:
         weight_mean: Mean of the weights in an episode (the paper's Figure 4 b). It starts at 0.5; a mean that moves
@@ -134,9 +135,9 @@ class ALA(Method):
         """Build the assessor of tuples with ``inputs`` numbers each."""
         match self.assessor:
             case "lstm":
-                return assessment.LSTMAssessor(inputs)
+                return assessment.LSTMAssessor(inputs, centered=self.relative)
             case "mlp":
-                return assessment.MLPAssessor(inputs)
+                return assessment.MLPAssessor(inputs, centered=self.relative)
             case "constant":
                 return assessment.ConstantAssessor(self.weight)
             case "random":
