@@ -342,6 +342,7 @@ class RandomAssessor(Assessor):
 
 
 def _weights(logits: Float[Tensor, "t 1"], centered: bool) -> Float[Tensor, "t"]:
+    """Return the sigmoid of Eq. (8). Differs: of centered logits, no drift that all tuples share."""
     logits = logits.squeeze(dim=1)
     return (logits - logits.mean() if centered else logits).sigmoid()
 
